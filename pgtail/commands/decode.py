@@ -13,7 +13,6 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
-from pgtail.commands.division import Decoded, processes, why_one, why_whole
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
 from pgtail.commands.pager import paged
@@ -27,6 +26,7 @@ from pgtail.commands.selection import (
     no_quotes,
     tell_filter,
     tell_note,
+    tell_nothing_passed,
     tell_unmasked,
     without_change,
 )
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from pgtail.pipeline.parts import Described, Part
     from pgtail.storage import Location
 
+LARGE: Final = 64 << 20
+"""Bytes of a file from which on it is divided by default."""
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
 _HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
@@ -114,17 +116,18 @@ class Decode:
             verify(files, dump.storage)
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
-        whole = unmasked = False
+        whole = unmasked = divided = False
         try:
             with paged(options.pager and format_.file is None, files), open_target(format_.file) as target:
                 count = self._processes(files, target)
-                turns = self._turns(target) if count > 1 and isinstance(target, FileSink) else None
+                turns = self._turns(target) if count > 1 else None
                 sink = target if turns is None else turns
                 output = self._given_output or build_output(format_, sink, self._redaction)
                 pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
                 run = _Run(decoder, assembler, pipeline, filter_, output, sink)
                 try:
-                    if turns is None or not self._divided(files[0], count, run, turns):
+                    divided = turns is not None and self._divided(files[0], count, run, turns)
+                    if not divided:
                         with _hint_if_not_built():
                             whole = self._files(lambda: self._every(files, run), pipeline)
                 finally:
@@ -132,6 +135,8 @@ class Decode:
                     assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
+        if not divided:  # else other processes counted
+            tell_nothing_passed(pipeline, whole=whole and options.filter.since is None)
         tell_filter(filter_)
         return self._damaged or pipeline.damaged or unmasked
 
@@ -244,15 +249,21 @@ class Decode:
 
     def _processes(self, files: tuple[str, ...], target: FileSink | DirectorySink) -> int:
         """In how many processes to decode, if the content of the files allows it."""
-        count = processes(files, self._options)
+        if self._options.jobs == 1 or (self._options.jobs is None and not _is_large(files)):
+            return 1
+        from pgtail.commands.division import processes, why_one  # not loaded for small files
+
+        count = processes(self._options)
         why = None if count == 1 else why_one(files, self._options, target)
         if why is not None:
             self._tell_one(why)
         return count if why is None else 1
 
-    def _turns(self, target: FileSink) -> TurnSink:
-        from pgtail.commands.jobs import TurnSink  # only where several processes are used
+    def _turns(self, target: FileSink | DirectorySink) -> TurnSink:
+        """What several processes write to."""
+        from pgtail.commands.jobs import TurnSink
 
+        assert isinstance(target, FileSink)
         return TurnSink(target)
 
     def _tell_one(self, why: str) -> None:
@@ -261,6 +272,8 @@ class Decode:
 
     def _divided(self, name: str, count: int, run: _Run, sink: TurnSink) -> bool:
         """Decode a file in several processes; returns whether that is possible."""
+        from pgtail.commands.division import why_whole
+
         dump = self._options.dump
         try:
             with Stoppable(), Source(name) as source:
@@ -278,6 +291,7 @@ class Decode:
 
     def _walk(self, name: str, source: Source, input_: Input, count: int, run: _Run, sink: TurnSink) -> None:
         """Divide a source, and decode its parts in several processes."""
+        from pgtail.commands.division import Decoded
         from pgtail.commands.jobs import Jobs, Task
         from pgtail.pipeline.parts import Part, Walk
 
@@ -452,6 +466,14 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _is_large(files: tuple[str, ...]) -> bool:
+    """Whether this is one file of LARGE bytes or more."""
+    try:
+        return len(files) == 1 and os.stat(files[0]).st_size >= LARGE
+    except OSError:
+        return False
 
 
 def _is_unfinished(error: InputError, source: Source) -> bool:

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import why_in_order
 from pgtail.commands.sinks import FileSink
 from pgtail.inputs.base import Input
 from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
-from pgtail.records import Record
 from pgtail.storage import is_uri
 
-if TYPE_CHECKING:
-    from pgtail.commands.directory_sink import DirectorySink
-
-LARGE: Final = 64 << 20
-"""Bytes of a file from which on it is divided by default."""
 _MOST: Final = 4
 """Processes by default: the machine may be the server's."""
 
 
-class Decoded(Record, frozen=False):
+@dataclass(slots=True)
+class Decoded:
     """How much of a source was decoded, for the progress bar."""
 
     name: str
@@ -32,15 +29,9 @@ class Decoded(Record, frozen=False):
     rows: int = 0
 
 
-def processes(files: tuple[str, ...], options: DecodeOptions) -> int:
-    """How many processes are asked for, or make sense by default."""
-    if options.jobs is not None:
-        return options.jobs
-    try:
-        size = os.stat(files[0]).st_size if len(files) == 1 else 0
-    except OSError:
-        size = 0
-    return min(_cores(), _MOST) if size >= LARGE else 1
+def processes(options: DecodeOptions) -> int:
+    """How many processes are asked for, or make sense for a large file."""
+    return options.jobs or min(_cores(), _MOST)
 
 
 def why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | DirectorySink) -> str | None:
@@ -51,7 +42,7 @@ def why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | D
         return "several files are one stream"
     if not os.path.isfile(files[0]) or is_uri(files[0]):
         return "only a local file is divided"
-    if not isinstance(target, FileSink):
+    if isinstance(target, DirectorySink):
         return "the output is a file for each table"
     if options.limit is not None:
         return "-n counts what is shown"

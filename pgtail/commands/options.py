@@ -94,10 +94,10 @@ class Verbosity(Record):
 
 
 class ReportOptions(Record):
-    """A report for people, or JSON for programs. `output` None: a table on a terminal, JSON elsewhere."""
+    """A report for people, or JSON for programs."""
 
-    output: str | None = output_option(
-        "-o", "--output", kind=("table", "json"), help="Format; the default is table on a terminal, and json elsewhere."
+    output: str = output_option(
+        "-o", "--output", default="table", kind=("table", "json"), help="A table for people, or JSON for programs."
     )
     file: str | None = output_option(
         "-f", "--file", kind="file", metavar="FILE", help="Write to FILE (*.gz: compressed) instead of standard output."

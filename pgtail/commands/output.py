@@ -63,7 +63,7 @@ def report_palette(options: ReportOptions) -> Palette | None:
 
     terminal = to_terminal(options.file)
     found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors)
-    return found if _format(options, terminal) == "table" else None
+    return found if options.output == "table" else None
 
 
 def build_output(
@@ -160,7 +160,7 @@ def _opener(sink: Sink) -> OpenFile | None:
     return getattr(sink, "open", None)
 
 
-def _format(options: ReportOptions | OutputOptions, terminal: bool) -> str:
+def _format(options: OutputOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
 

@@ -15,8 +15,9 @@ from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.files.small import read_small
-from pgtail.humanize import did_you_mean
+from pgtail.humanize import counted, did_you_mean
 from pgtail.inputs.base import Input
+from pgtail.local_time import zone_text
 from pgtail.options import Option, options_of
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage.options import StorageOptions, is_uri
@@ -25,6 +26,7 @@ from pgtail.values import Types
 
 if TYPE_CHECKING:
     from pgtail.changes.redaction import Redaction
+    from pgtail.pipeline.pipeline import Pipeline
     from pgtail.storage import Location
 
 
@@ -165,6 +167,26 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(escape(f"note: no table had a column {column} (--where {test.shown}){meant}"))
     for name, table in filter_.shadowed.items():
         tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
+
+
+def tell_nothing_passed(pipeline: Pipeline, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
+    """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
+    if not pipeline.nothing_passed or not pipeline.transactions:
+        return
+    text = f"note: 0 of {counted(pipeline.transactions, 'transaction')} matched"
+    if pipeline.times is not None:
+        text += f"; {'the input' if whole else 'what was read'} covers {_span(*pipeline.times)}"
+    tell(text)
+
+
+def _span(first: int, last: int) -> str:
+    """Two times in local time, without what both have in common: 2026-11-22 13:29 to 13:35+01."""
+    from pgtail.outputs.fields import local_minute  # not loaded for every command
+
+    start, end = local_minute(first), local_minute(last)
+    day, _, clock = end.partition(" ")
+    shown = clock if start.startswith(f"{day} ") else end
+    return f"{end}{zone_text(last)}" if start == end else f"{start} to {shown}{zone_text(last)}"
 
 
 def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:

@@ -72,6 +72,10 @@ class Scanner(Protocol):
     """How many messages this run processed, including Begin and Commit."""
     shown: int
     """How many transactions with shown rows ended in this run."""
+    transactions: int
+    """How many transactions ended in this run; `first_ts` and `last_ts` are the least and the greatest time of them."""
+    first_ts: int
+    last_ts: int
     not_sent: int
     """How many rows could not be tested, because the server did not send the value."""
     resume_at: int

@@ -94,6 +94,12 @@ def local_time(time: int) -> str:
     return _blank(to_local(time)).replace("Z", zone_text(time))
 
 
+def local_minute(time: int) -> str:
+    """The same to the minute, without the offset: 2026-11-22 10:00."""
+    text = _blank(to_local(time))
+    return text.rpartition(":")[0] + (" BC" if text.endswith(" BC") else "")
+
+
 def local_clock(time: int) -> str:
     """The time of day in local time: 10:00:00.123+01."""
     clock = time_text(to_local(time)).partition("T")[2]

@@ -111,6 +111,8 @@ class Slot(Record):
     """Why it is invalidated; None if it is not."""
     failover: bool
     synced: bool
+    safe_wal_size: int | None
+    """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates it; None without a limit."""
 
     @classmethod
     def of(cls, row: Row) -> Slot:
@@ -133,6 +135,7 @@ class Slot(Record):
             invalid=invalid,
             failover=bool(row.optional_boolean("failover")),
             synced=bool(row.optional_boolean("synced")),
+            safe_wal_size=row.optional_integer("safe_wal_size"),
         )
 
 
@@ -192,12 +195,6 @@ def slot(connection: Connection, name: str) -> Slot | None:
     """The slot of this name, or None."""
     row = rows.first(connection, f"slot {name}", _SLOT, name)
     return None if row is None else Slot.of(row.object("slot"))
-
-
-def safe_wal_size(connection: Connection, slot: str) -> int | None:
-    """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates a slot; None without a limit."""
-    row = rows.first(connection, f"slot {slot}", _SLOT, slot)
-    return None if row is None else row.object("slot").optional_integer("safe_wal_size")
 
 
 def publications(connection: Connection) -> list[Publication]:

@@ -24,9 +24,9 @@ MODULES = {
     "--help": 6,
     "stream --help": 26,
     "record --help": 26,
-    f"decode -o json {SMALL}": 101,
-    f"decode -o json -n 1 {SMALL}": 101,
-    f"decode -o csv {SMALL}": 101,
+    f"decode -o json {SMALL}": 102,
+    f"decode -o json -n 1 {SMALL}": 102,
+    f"decode -o csv {SMALL}": 102,
     f"decode -o sql {SMALL}": 106,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW."""
