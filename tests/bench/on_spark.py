@@ -161,7 +161,7 @@ def _parts(backlog: Backlog) -> list[tuple[int, list[str]]]:
 def _copy_transactions(whole: BinaryIO, part: BinaryIO, least: int, relations: dict[bytes, bytes]) -> int:
     """Copy frames after their lengths up to a Commit, with at least so many changes; returns how many there are.
 
-    `relations` are the Relation messages so far by the table's OID: the server sends each once, and every dump needs them.
+    `relations` are the Relation messages so far by the table's OID: the server sends each once, every dump needs them.
     """
     changes, known = 0, b"".join(relations.values())
     while size := whole.read(4):
