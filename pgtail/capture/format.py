@@ -29,6 +29,8 @@ _INSIDE, _OUTSIDE = "inside ", "outside"
 SNAPSHOT: Final = "pgtail.snapshot"
 """In a segment of a snapshot: the consistent point, the table's OID, and the number of the part."""
 START: Final = "pgtail.start"
+CONTENTS: Final = "pgtail.contents"
+"""At the end: what the segment contains, as JSON (see contents.py)."""
 POSITION: Final = "pgtail.position"
 END: Final = "pgtail.end"
 TIMELINE: Final = "pgtail.timeline"
@@ -59,6 +61,20 @@ def read_parameter(body: bytes) -> tuple[str, str]:
     name, _, rest = body.partition(b"\0")
     value = rest.partition(b"\0")[0]
     return name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")
+
+
+def read_parameters(data: bytes) -> dict[str, str]:
+    """Name and value of each of these ParameterStatus messages; none if there is anything else."""
+    found, pos = {}, 0
+    while pos < len(data):
+        if len(data) - pos < HEAD.size or data[pos] != PARAMETER_STATUS:
+            return {}
+        stop = pos + 1 + HEAD.unpack_from(data, pos)[1]
+        name, value = read_parameter(data[pos + HEAD.size : stop])
+        if stop <= pos + HEAD.size or stop > len(data):
+            return {}
+        found[name], pos = value, stop
+    return found
 
 
 def transaction_parameter(format_: str, before: tuple[int, int, int] | None) -> dict[str, str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
     FORMAT,
     GAP,
@@ -99,6 +100,7 @@ class Recorder:
         fast = compiled()
         self._copied_messages = None if fast is None else fast.copied_messages
         self._stream = StreamTracker(start)
+        self._contents = ContentsCounter()
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
         """Segments to close when their last transaction is complete."""
@@ -157,6 +159,7 @@ class Recorder:
                 self._divide_before(frame)
             segment = self._segment_for(frame)
             boundary = self._stream.take(frame)
+            self._contents.take(frame)
         except (IndexError, struct.error) as error:
             raise Malformed("the message is cut off", offset=len(frame)) from error
         segment.add(frame)
@@ -192,6 +195,7 @@ class Recorder:
             stream.add_rows(rows)
         elif commits:
             stream.add_transactions(rows, end_lsn)
+        self._contents.take_run(messages)
         transactions = len(commits) // _LSN_SIZE
         count = 2 * transactions + rows
         self.transactions += transactions
@@ -302,6 +306,7 @@ class Recorder:
         before = (stream.changes, stream.messages, stream.ordinal) if stream.inside else None
         head |= transaction_parameter(head[FORMAT], before)
         segment.start(head, stream.repeated())
+        self._contents.start(head, inside=stream.inside)
         self._predecessor = str(name)
         return segment
 
@@ -331,7 +336,7 @@ class Recorder:
             self._write_state()
 
     def _finish(self, segment: SegmentWriter) -> None:
-        segment.finish(self.whole)
+        segment.finish(self.whole, self._contents.text())
         self._segment = None
         self._finished.append(segment)
         self.sync()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import CLOSED, DRAFT, OPEN, SegmentName
 from pgtail.capture.segment import SegmentBytes, SegmentFrames, position_of
 from pgtail.capture.state import read_state
@@ -149,9 +151,25 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
             if draft.pending > 1 << 20:
                 draft.sync()
     draft.messages = part.messages
-    draft.finish(part.whole)
+    draft.finish(part.whole, _contents_of(part))
     draft.close()
     _remove(part.path)
+
+
+def _contents_of(part: _OpenSegment) -> str | None:
+    """What its complete transactions contain."""
+    counter, own = ContentsCounter(), False
+    with LocalReader(part.path) as file, contextlib.suppress(DecodeError):
+        frames = SegmentFrames(file, str(part.path))
+        frames.read_head()
+        for start, stop in frames:
+            if frames.offset_of(stop) > part.size:
+                break
+            if frames.head.own and not own:
+                own = True
+                counter.start(frames.head.parameters, inside=frames.head.transaction is not None)
+            counter.take(frames.buf[start:stop])
+    return counter.text()
 
 
 def _state(directory: Path) -> Recovered:

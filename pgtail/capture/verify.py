@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
 from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
@@ -20,11 +21,17 @@ _COMMIT: Final = 1
 class CaptureVerifier:
     """One pass over captures. `tell` gets the messages; `damaged` says whether something is missing or damaged.
 
-    The reader of a segment feeds its uncompressed bytes to `check`.
+    The reader of a segment feeds its uncompressed bytes to `check`. `skips` is asked, once what comes before was read,
+    whether a segment is left out because of what its end says that it contains, names in `encoding`. The first segment
+    of the stream is always read: it may repeat descriptions of tables that no other one has.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, tell: Callable[[str], None], skips: Callable[[SegmentContents], bool] | None = None, encoding: str = ""
+    ) -> None:
         self._tell = tell
+        self._skips = skips
+        self._encoding = encoding
         self.damaged = False
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
@@ -43,7 +50,7 @@ class CaptureVerifier:
         found_segments = listed(capture, known)
         first = 0 if since is None else first_segment(found_segments, since)
         skipped = [str(found.name) for found in found_segments[:first] if found.snapshot is None]
-        before = skipped[-1] if skipped else None
+        before, begun = skipped[-1] if skipped else None, False
         incomplete = self._incomplete(capture, found_segments[first:])
         for segment in found_segments[first:]:
             found = refreshed(capture, segment)
@@ -53,8 +60,11 @@ class CaptureVerifier:
                 if found.snapshot not in incomplete:
                     yield from self._next_part(found)
                 continue
+            if begun and not found.open and self._skip(found, before):
+                before = str(found.name)
+                continue
             self._check_order(found.location, str(found.name), before)
-            before = str(found.name)
+            before, begun = str(found.name), True
             may_lack_end = found.open and segment is found_segments[-1]
             yield self._next(found.location, None if may_lack_end else found.location)
         if known is not None and known.last > (before or ""):
@@ -82,6 +92,16 @@ class CaptureVerifier:
             self.damaged = self.damaged or problem is not None
             if self._part is not None:
                 self._count(self._part, whole=problem is None and error is None)
+
+    def _skip(self, found: SegmentFile, before: str | None) -> bool:
+        """Whether a segment of the stream is left out; one that does not follow the one named `before` is not."""
+        contents = None if self._skips is None else read_contents(found.location, self._encoding)
+        if self._skips is None or contents is None:
+            return False
+        if (contents.segment, contents.predecessor) != (str(found.name), before) or not self._skips(contents):
+            return False
+        self._gap(found.location, contents.parameters)
+        return True
 
     def _next(self, segment: Location, checked: Location | None) -> Location:
         self._checked, self.check, self._part = checked, SegmentCheck(), None

@@ -8,7 +8,18 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pgtail.capture.format import CLOSED, END, OPEN, POSITION, START, SegmentName, copy_data, parameter, parameters
+from pgtail.capture.format import (
+    CLOSED,
+    CONTENTS,
+    END,
+    OPEN,
+    POSITION,
+    START,
+    SegmentName,
+    copy_data,
+    parameter,
+    parameters,
+)
 from pgtail.errors import OutputError
 from pgtail.files.atomic import rename_synced, sync_directory, write_all, write_synced
 from pgtail.files.deflate import compress
@@ -101,8 +112,14 @@ class SegmentWriter:
         self._digest.update(data)
         return compress(data) if self._compress else data
 
-    def finish(self, whole: int) -> None:
-        """Write the end and close the file. `whole` is the LSN up to which the capture has everything."""
+    def finish(self, whole: int, contents: str | None = None) -> None:
+        """Write the end and close the file. `whole` is the LSN up to which the capture has everything.
+
+        `contents` is what the segment contains (contents.py), which readers find without reading anything before it.
+        """
+        if contents is not None:
+            self.flush()
+            self.add_raw(parameter(CONTENTS, contents))
         self.add_raw(parameter(POSITION, lsn_text(whole)))
         self.sync()
         self.add_raw(parameter(END, f"{self.messages} {self.size} {self._digest.hexdigest()}"))

@@ -134,6 +134,15 @@ class Assembler:
         self._enter(State.OUTSIDE)
         return [*snapshot, *events]
 
+    def skip(self, prepared: Iterable[str], outcomes: Iterable[str]) -> None:
+        """Messages are left out on purpose: forget the open transaction, keep the tables.
+
+        The gids are those of the transactions that were prepared or had their outcome there.
+        """
+        self._enter(State.OUTSIDE)
+        self._gids.update(prepared)
+        self._gids.difference_update(outcomes)
+
     def finish(self) -> Iterator[Event]:
         """The source ended: report what is still open. Raises AssemblyError if `strict`."""
         open_, self._offset = self.open_transaction, None
@@ -172,6 +181,10 @@ class Assembler:
             transaction.changes = scanner.seq
         self._enter(self._inside if scanner.inside else State.OUTSIDE)
         return transaction
+
+    def is_prepared(self, gid: str) -> bool:
+        """Whether a transaction was prepared and has no outcome yet."""
+        return gid in self._gids
 
     def keep_rows(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer rows of a stream segment undecoded until the end of their transaction.

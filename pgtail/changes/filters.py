@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -47,7 +47,8 @@ class Filter:
     ) -> None:
         self._tables = list(tables)
         self._exclude = list(exclude)
-        self._ops = frozenset(ops)
+        self.ops = frozenset(ops)
+        """The operations that are shown; all, if empty."""
         self.xids = frozenset(xids)
         """The transactions that are shown; all, if empty."""
         self.commits = commits or CommitRange()
@@ -75,7 +76,13 @@ class Filter:
     @property
     def active(self) -> bool:
         """Whether there are any conditions."""
-        return bool(self._tables or self._exclude or self._ops or self.xids or self.tests or self.commits.active)
+        return bool(self._tables or self._exclude or self.ops or self.xids or self.tests or self.commits.active)
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether skips() may say yes. Redaction learns about every table, so nothing is skipped with it."""
+        selects = bool(self._tables or self._exclude or self.xids or self.commits.since.time is not None)
+        return selects and self.redaction is None and not self.needs_events
 
     @property
     def needs_events(self) -> bool:
@@ -112,7 +119,7 @@ class Filter:
 
     def row_passes(self, relation: Relation, op: str) -> bool:
         """Whether these rows pass by table and operation."""
-        return self.table_passes(relation) and (not self._ops or op in self._ops)
+        return self.table_passes(relation) and (not self.ops or op in self.ops)
 
     def snapshot_passes(self, transaction: Transaction) -> bool:
         """Whether rows of a snapshot may pass, by its table, xid, place and time: its start and end are then shown."""
@@ -126,7 +133,7 @@ class Filter:
                 return False
         elif self._tables:
             return False
-        if self._ops and change.op not in self._ops:
+        if self.ops and change.op not in self.ops:
             return False
         if change.transaction is not None:
             if not self.selects(change.transaction):
@@ -148,7 +155,7 @@ class Filter:
     def _passes_by_itself(self, outcome: Outcome, shown: bool | None) -> bool:
         if self._tables or self.tests:
             return False
-        return outcome.op in self._ops if self._ops else shown is None
+        return outcome.op in self.ops if self.ops else shown is None
 
     def selects_outcome(self, outcome: Outcome) -> bool:
         """Whether an outcome passes by its xid, place and time."""
@@ -174,13 +181,44 @@ class Filter:
         known = self._known.get(relation.version)
         if known is None:
             known = self._known[relation.version] = (
-                not self._tables or any(_matches(relation, pattern) for pattern in self._tables)
-            ) and not any(_matches(relation, pattern) for pattern in self._exclude)
+                self.name_passes(relation.schema, relation.name) if relation.seen else not self._tables
+            )
             if known:
                 self.columns.update(column.name for column in relation.columns)
             elif relation.seen:
                 self.left_out[f"{relation.schema}.{relation.name}"] = None
         return known
+
+    def name_passes(self, schema: str, table: str) -> bool:
+        """Whether the name of a table matches."""
+        return (not self._tables or any_matches(schema, table, self._tables)) and not any_matches(
+            schema, table, self._exclude
+        )
+
+    def skips(
+        self,
+        tables: Mapping[tuple[str, str], bool],
+        messages: int,
+        xids: tuple[int, int] | None,
+        times: tuple[int, int] | None,
+    ) -> bool:
+        """Whether no event passes of a part of the stream, outcomes of prepared transactions aside.
+
+        `tables` are its tables by schema and name, with whether it describes them anew, `messages` the number of its
+        logical messages, `xids` and `times` the least and greatest of its transactions. What matters afterwards is
+        noted as if it had been read.
+        """
+        passing = [name for name in tables if self.name_passes(*name)]
+        if any(tables[name] for name in passing):
+            return False
+        of_xids = not self.xids or (xids is not None and any(xids[0] <= xid <= xids[1] for xid in self.xids))
+        since = self.commits.since.time
+        of_times = since is None or (times is not None and times[1] >= since)
+        of_names = bool(passing) or not (self._tables or (self._exclude and not messages))
+        if of_xids and of_times and of_names:
+            return False
+        self.left_out.update(dict.fromkeys([f"{name[0]}.{name[1]}" for name in tables if name not in passing]))
+        return True
 
     def bound(self, relation: Relation | None, op: str) -> Bound | None:
         """The condition for changes `op` of a table, or of none; None if there is no condition.
@@ -224,7 +262,3 @@ def name_matches(schema: str, table: str, pattern: str) -> bool:
 def any_matches(schema: str, table: str, patterns: Iterable[str]) -> bool:
     """Whether one of these globs matches, as in name_matches()."""
     return any(name_matches(schema, table, pattern) for pattern in patterns)
-
-
-def _matches(relation: Relation, pattern: str) -> bool:
-    return relation.seen and name_matches(relation.schema, relation.name, pattern)

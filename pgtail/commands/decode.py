@@ -116,7 +116,7 @@ class Decode:
         every = False
         try:
             with Stoppable():
-                every = all(self._file(*found, decoder, pipeline, sink) for found in self._expanded(files))
+                every = all(self._file(*found, decoder, pipeline, sink) for found in self._expanded(files, pipeline))
             if every:
                 pipeline.finish()
             else:
@@ -141,15 +141,18 @@ class Decode:
         else:
             pipeline.break_off()
 
-    def _expanded(self, names: tuple[str, ...]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
-        """The files; a folder is replaced by the segments of the capture in it."""
+    def _expanded(
+        self, names: tuple[str, ...], pipeline: Pipeline
+    ) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+        """The files; a folder is replaced by the segments of the capture in it that are to be read."""
+        skipping = pipeline.may_skip and not self._options.strict
         for name in names:
             place = locate(name, self._options.dump.storage)
             folder = name != "-" and place.is_folder()
             if not (folder or name.endswith(CLOSED)):
                 yield place if is_uri(name) else name, None
                 continue
-            verifier = CaptureVerifier(_tell)
+            verifier = CaptureVerifier(_tell, pipeline.skips if skipping else None, self._options.dump.encoding)
             since = self._options.filter.since
             for segment in verifier.capture(place, since) if folder else verifier.segment(place):
                 yield segment, verifier

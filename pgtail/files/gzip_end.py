@@ -1,11 +1,14 @@
-"""Where a gzip file can be continued: after its last whole member."""
+"""The end of a gzip file: its last members, and where it can be continued: after the last whole one."""
 
 from __future__ import annotations
 
 import io
+import zlib
+from collections.abc import Iterator
 from typing import BinaryIO, Final, NamedTuple
 
-from pgtail.files.gunzip import MAGIC, Gunzip, members_to_end
+from pgtail.files.deflate import ExactInflater
+from pgtail.files.gunzip import MAGIC, MEMBER, Gunzip, members_to_end
 
 _TAIL: Final = 8 << 20
 """Bytes at the end of a file in which a member is expected to begin."""
@@ -48,3 +51,23 @@ def gzip_end(file: BinaryIO) -> GzipEnd:
     file.seek(0)
     is_gzip = file.read(len(MAGIC)) == MAGIC
     return GzipEnd(offset, checked, 0, gunzip.damage if is_gzip else "it is not gzip")
+
+
+def last_members(tail: bytes) -> Iterator[bytes]:
+    """The content of the last members, the last one first, in the bytes at the end of a file that ends with one."""
+    stop = at = len(tail)
+    while (at := tail.rfind(MEMBER, 0, at)) >= 0:
+        content = _whole_member(tail[at:stop])
+        if content is not None:
+            yield content
+            stop = at
+
+
+def _whole_member(data: bytes) -> bytes | None:
+    """The content of one member; None if this is another thing, or more, or less."""
+    inflater = ExactInflater()
+    try:
+        content = inflater.decompress(data, _PIECE)
+    except zlib.error:
+        return None
+    return content if inflater.eof and not inflater.unused_data else None

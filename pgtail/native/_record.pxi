@@ -145,3 +145,67 @@ cdef Py_ssize_t put_copy_data(Copy *copy, Py_ssize_t pos, Py_ssize_t start, Py_s
         put(out, header, HEADER)
     put(out, copy.buf + start, stop - start)
     return stop + (copy.framing == 0)
+
+
+# ==== what is in the messages that were copied: see ContentsCounter in capture/contents.py =========================
+
+cdef enum:
+    SLOTS = 64              # of a table of tables by the low bits of their OIDs
+
+cdef struct RowCounts:
+    uint32_t oid
+    Py_ssize_t rows[3]      # inserts, updates and deletes
+
+
+def counted_messages(bytes messages not None):
+    """The rows of CopyData messages by table: (OID, inserts, updates, deletes), in the order of their first rows.
+
+    Also the number of Begins, and the least and greatest of their xids, and of their commit times.
+    """
+    cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(messages)
+    cdef const uint8_t *message
+    cdef Py_ssize_t pos = 0, end = PyBytes_GET_SIZE(messages), transactions = 0, index
+    cdef uint32_t oid, xid, least = 0, greatest = 0
+    cdef int64_t time, first = 0, last = 0
+    cdef dict places = {}
+    cdef Py_ssize_t slots[SLOTS]
+    cdef RowCounts *counts
+    cdef Out tables
+    tables.data, tables.size, tables.room = NULL, 0, 0
+    for index in range(SLOTS):
+        slots[index] = -1
+    try:
+        while end - pos >= 5 + HEADER + 1:
+            message = buf + pos + 5 + HEADER
+            pos += 1 + <Py_ssize_t>u32(buf + pos + 1)
+            if pos > end or message + 9 > buf + pos:
+                break
+            if message[0] == c"B" and message + 21 <= buf + pos:
+                xid, time = u32(message + 17), <int64_t>u64(message + 9)
+                least, greatest = min(least, xid) if transactions else xid, max(greatest, xid)
+                first = min(first, time) if transactions else time
+                last = max(last, time) if transactions else time
+                transactions += 1
+                continue
+            if message[0] == c"C":
+                continue
+            oid = u32(message + 1)
+            index = slots[oid % SLOTS]
+            if index < 0 or (<RowCounts *>tables.data)[index].oid != oid:
+                index = places.setdefault(oid, tables.size // <Py_ssize_t>sizeof(RowCounts))
+                if index * <Py_ssize_t>sizeof(RowCounts) == tables.size:
+                    reserve(&tables, sizeof(RowCounts))
+                    memset(tables.data + tables.size, 0, sizeof(RowCounts))
+                    tables.size += sizeof(RowCounts)
+                    (<RowCounts *>tables.data)[index].oid = oid
+                slots[oid % SLOTS] = index
+            counts = <RowCounts *>tables.data + index
+            counts.rows[0 if message[0] == c"I" else 1 if message[0] == c"U" else 2] += 1
+        counts = <RowCounts *>tables.data
+        found = [
+            (counts[index].oid, counts[index].rows[0], counts[index].rows[1], counts[index].rows[2])
+            for index in range(tables.size // <Py_ssize_t>sizeof(RowCounts))
+        ]
+        return found, transactions, (least, greatest), (first, last)
+    finally:
+        PyMem_Free(tables.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from pgtail.capture.contents import SegmentContents
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
     Change,
@@ -169,6 +170,54 @@ class Pipeline:
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
         self._take(self._assembler.feed(message, lsn, offset))
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether skips() may say yes."""
+        return self._filter is not None and self._filter.may_skip
+
+    def skips(self, contents: SegmentContents) -> bool:
+        """Whether the next segment of a capture need not be read, as nothing of it would be shown.
+
+        What its tables and prepared transactions mean for what follows is then as if it had been read. Ask after all
+        that comes before it was processed.
+        """
+        filter_, tables = self._filter, contents.tables
+        if filter_ is None or tables is None or self._is_shown or self._needs(filter_, contents):
+            return False
+        described = {(one.schema, one.table): one.descriptions > 0 for one in tables}
+        if not filter_.skips(described, contents.messages, contents.xids, contents.times):
+            return False
+        self._assembler.skip([one.gid for one in contents.prepared], [one.gid for one in contents.outcomes])
+        self._waiting = None
+        for one in contents.prepared:
+            if not filter_.xids or one.xid in filter_.xids:
+                self._remember(one.xid, shown=False)
+        for one in contents.outcomes:
+            self._prepared.pop(one.xid, None)
+        return True
+
+    @property
+    def _is_shown(self) -> bool:
+        """Whether the stream is inside something whose end may be shown."""
+        assembler, open_ = self._assembler, self._assembler.open_transaction
+        if open_ is None:
+            return not assembler.outside or bool(assembler.streams.open)
+        started = assembler.started_transaction is not None
+        return open_.snapshot or not open_.begun or (started and self._waiting is None)
+
+    def _needs(self, filter_: Filter, contents: SegmentContents) -> bool:
+        """Whether the end of what is selected may be in a segment, or an outcome that is shown or noted."""
+        last = None if contents.times is None else contents.times[1]
+        if filter_.commits.is_past(contents.position, last):
+            return True
+        if (contents.prepared or contents.outcomes) and (filter_.commits.active or filter_.ops):
+            return True
+        return any(
+            not self._assembler.is_prepared(one.gid)
+            or not (self._prepared.get(one.xid) is False or (filter_.xids and one.xid not in filter_.xids))
+            for one in contents.outcomes
+        )
 
     def restart(self, *, gap: bool) -> None:
         """The stream restarts, and the server repeats unfinished transactions; after a `gap` it repeats nothing."""

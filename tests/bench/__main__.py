@@ -21,6 +21,7 @@ from tests.bench.live import Drain, live_server
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
 from tests.bench.on_spark import on_spark
 from tests.bench.outputs import outputs
+from tests.bench.skipping import skipping
 from tests.bench.workload import SIZES, WORK, Backlog, Size
 
 ROUNDS = 5
@@ -54,6 +55,7 @@ def main() -> None:
     finally:
         FILE.unlink(missing_ok=True)
     outputs(backlog, console)
+    skipping(console)
     on_spark(backlog, console)
     _live(backlog.size)
     copies(console)
