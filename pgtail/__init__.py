@@ -27,8 +27,8 @@ list; the import-linter contract in pyproject.toml enforces it.
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
     storage       paths and URIs: list, read, conditional put; the only importer of obstore and pyarrow.fs
     files         signals, gzip, the Sink protocol
-    options       how options are declared, as fields of dataclasses
-    errors, humanize, _orjson
+    options       how options are declared, as fields of records
+    errors, humanize, local_time, records, _orjson
 
 There are two ways from bytes to text. The decoder handles everything and explains every error. It describes each
 message once, with the field names of the PostgreSQL manual; the same description decodes the message and draws it for

@@ -1,12 +1,12 @@
-"""Options as fields of frozen dataclasses: declared once; pgtail.cli makes click's options from them."""
+"""Options as fields of records: declared once; pgtail.cli makes click's options from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from pgtail.humanize import parse_seconds
+from pgtail.records import Made, Record, fields_of, replace
 
 OptionKind: TypeAlias = tuple[str, ...] | Literal["text", "number", "positive number", "file", "folder"]
 """What is given on the command line: one of several words, or a text of this kind."""
@@ -22,13 +22,9 @@ Changes: TypeAlias = Mapping[str, Mapping[str, Any] | None]
 NO_CHANGES: Final[Changes] = {}
 GIVEN: Final = frozenset(("dsn", "settings", "always_redacted"))
 """Fields that pgtail.cli fills, and that are no options."""
-OPTION: Final = "option"
-FAMILY: Final = "family"
-"""The keys of a field's metadata."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Record):
     """How a field is given on the command line.
 
     `default` is as it would be written there; False makes a flag, () an option that may be repeated. `convert` makes
@@ -63,33 +59,42 @@ class Option:
         return max([name.partition("/")[0] for name in self.names], key=len)
 
 
+class _Family(Record):
+    """A field with an object of another class, and changes to its options."""
+
+    cls: type[Any]
+    changes: Changes
+
+
 def option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 -- as click calls it
     """A field that is set by an option; `more` are fields of Option."""
     declared = Option(names, help, **more)
-    metadata = {OPTION: declared}
-    if declared.convert is None or declared.default is None:
-        return field(default=0 if declared.counted else declared.default, metadata=metadata)
-    convert, default = declared.convert, declared.default
-    return field(default_factory=lambda: convert(default), metadata=metadata)
+    convert, default = declared.convert, 0 if declared.counted else declared.default
+    return Made((lambda: default) if convert is None or default is None else lambda: convert(default), declared)
 
 
 def family(cls: type[Any], **changes: Mapping[str, Any] | None) -> Any:
     """A field with an object of another such class. `changes` replaces parts of its options; None leaves one out."""
-    return field(default_factory=cls, metadata={FAMILY: (cls, changes)})
+    return Made(cls, _Family(cls, changes))
+
+
+def declared_options(cls: type[Any]) -> Iterator[tuple[str, Option | _Family | None]]:
+    """The fields of a class, and what is declared about them: an option, or a family of options, or neither."""
+    for name, default in fields_of(cls).items():
+        declared = default.declared if isinstance(default, Made) else None
+        yield name, declared if isinstance(declared, Option | _Family) else None
 
 
 def options_of(cls: type[Any], changes: Changes = NO_CHANGES) -> Iterator[tuple[str, Option]]:
     """The options of a class and of the objects in it, with the names of their fields; `changes` as for family()."""
-    for one in fields(cls):
-        change = changes.get(one.name, {})
-        if change is None:
+    for name, declared in declared_options(cls):
+        change = changes.get(name, {})
+        if change is None or declared is None:
             continue
-        if FAMILY in one.metadata:
-            inner, changed = one.metadata[FAMILY]
-            yield from options_of(inner, {**changed, **change})
-        elif OPTION in one.metadata:
-            declared = one.metadata[OPTION]
-            yield one.name, replace(declared, **change) if change else declared
+        if isinstance(declared, _Family):
+            yield from options_of(declared.cls, {**declared.changes, **change})
+        else:
+            yield name, replace(declared, **change) if change else declared
 
 
 def from_parameters(cls: type[T], parameters: Mapping[str, Any], changes: Changes = NO_CHANGES) -> T:
@@ -98,16 +103,14 @@ def from_parameters(cls: type[T], parameters: Mapping[str, Any], changes: Change
     A field without one keeps its default, also a field that is no option unless it is in GIVEN.
     """
     values = {}
-    assert is_dataclass(cls)
-    for one in fields(cls):
-        change = changes.get(one.name, {})
+    for name, declared in declared_options(cls):
+        change = changes.get(name, {})
         if change is None:
             continue
-        if FAMILY in one.metadata:
-            inner, changed = one.metadata[FAMILY]
-            values[one.name] = from_parameters(inner, parameters, {**changed, **change})
-        elif one.name in parameters and (OPTION in one.metadata or one.name in GIVEN):
-            values[one.name] = parameters[one.name]
+        if isinstance(declared, _Family):
+            values[name] = from_parameters(declared.cls, parameters, {**declared.changes, **change})
+        elif name in parameters and (declared is not None or name in GIVEN):
+            values[name] = parameters[name]
     return cls(**values)
 
 

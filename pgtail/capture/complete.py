@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.capture.state import FILE, read_state
 from pgtail.errors import InputError
+from pgtail.records import NamedTuple
 from pgtail.storage import Location
 
 

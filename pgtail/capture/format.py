@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.records import NamedTuple
 
 COPY_DATA: Final = ord("d")
 PARAMETER_STATUS: Final = ord("S")
@@ -125,7 +126,7 @@ SNAPSHOT_CLOSED: Final = ".snapshot.pgcap"
 SNAPSHOT_OPEN: Final = ".snapshot.pgcap.part"
 """Suffix of one that is being written."""
 
-_NAME: Final = re.compile(r"([0-9A-F]{16})-([0-9A-F]{10})")
+_NAME: Final = r"([0-9A-F]{16})-([0-9A-F]{10})"
 
 
 class SegmentName(NamedTuple):
@@ -147,7 +148,7 @@ class SegmentName(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self | None:
         """Parse a file name without its suffix; None if it is no segment's."""
-        match = _NAME.fullmatch(text)
+        match = re.fullmatch(_NAME, text)
         return None if match is None else cls(int(match[1], 16), int(match[2], 16))
 
 

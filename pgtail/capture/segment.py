@@ -29,7 +29,8 @@ from pgtail.capture.format import (
     read_transaction,
 )
 from pgtail.errors import DecodeError, InputError, Malformed, Truncated
-from pgtail.files.gunzip import MAGIC, Gunzip
+from pgtail.files import MAGIC
+from pgtail.files.gunzip import Gunzip
 from pgtail.pgoutput.frames import MOST
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.storage import Location

@@ -164,6 +164,14 @@ class Assembler:
         return self._state is State.OUTSIDE and self.interrupted is None and not self.in_snapshot
 
     @property
+    def settled(self) -> bool:
+        """Whether what follows the open transaction depends on nothing that came before, except for the tables.
+
+        That is so without an open streamed transaction, a prepared one that has no outcome, and rows that do not fit.
+        """
+        return not (self.streams.open or self._gids or self._noted or self.relations.incomplete)
+
+    @property
     def in_snapshot(self) -> bool:
         """Whether a table of a snapshot was read, and others of it may follow."""
         return self._copied is not None

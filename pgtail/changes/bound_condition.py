@@ -7,7 +7,6 @@ neither true nor false: it is unknown. The scanner evaluates the same (native/_c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pgtail.changes.bound_test import BoundTest, bind
@@ -15,13 +14,13 @@ from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
 from pgtail.changes.events import Change
 from pgtail.changes.relations import Relation
 from pgtail.native.conditions import NotTested
+from pgtail.records import Record
 
 Truth: TypeAlias = bool | None
 """None is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Record):
     """`not`, `and` or `or` of the parts."""
 
     kind: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pgtail.humanize import parse_seconds
@@ -13,6 +12,7 @@ from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, parse_lsn
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrepared, StreamPrepare
+from pgtail.records import Record
 from pgtail.values.moments import DAY, moment
 
 MARGIN: Final = 10_000_000
@@ -45,6 +45,7 @@ def point_of(text: str, now: int | None = None) -> Point:
         return Point(lsn=parse_lsn(text))
     except ValueError:
         pass
+
     now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET if now is None else now
     try:
         if text not in ("today", "yesterday") and text[-1:].isalpha() and text[-1] not in "Zz":
@@ -75,8 +76,7 @@ def _clock_time(text: str, now: int) -> tuple[int, bool]:
     return int(found.micros), found.zone
 
 
-@dataclass(frozen=True, slots=True)
-class CommitRange:
+class CommitRange(Record):
     """From `since` to `until`, both included; for prepared transactions by their prepare, until they are committed.
 
     `margin`: see MARGIN; 0 for a reader that ends before the first transaction that is not inside.

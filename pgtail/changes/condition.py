@@ -6,10 +6,10 @@ bound_condition.py binds it to a table and an operation and evaluates it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pgtail.native.plan import ROW_OPS
+from pgtail.records import Record
 
 Property: TypeAlias = Literal["op", "schema", "table", "xid", "commit_ts"]
 PROPERTIES: Final[tuple[Property, ...]] = ("op", "schema", "table", "xid", "commit_ts")
@@ -18,8 +18,7 @@ CHANGE_OPS: Final = (*ROW_OPS, "truncate", "message")
 """The values of the property op."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Record):
     """A column, or one of PROPERTIES if `is_property`.
 
     `row` is the old or the new row; if empty, the new row, or the old row of a delete. `path` has the keys and indexes
@@ -32,8 +31,7 @@ class Operand:
     path: tuple[str | int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Test:
+class Test(Record, eq=False):
     """A test of one operand.
 
     `op` is a comparison, `in`, `like`, `ilike`, `~`, `~*` (regular expressions of Python's), `is null`, `distinct` or
@@ -50,22 +48,19 @@ class Test:
     secret: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Not:
+class Not(Record, eq=False):
     """True where `part` is false, and the other way round."""
 
     part: Condition
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class And:
+class And(Record, eq=False):
     """True if all parts are, false if one is false. The parts are evaluated in order, up to the first false one."""
 
     parts: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Or:
+class Or(Record, eq=False):
     """True if one part is, false if all are false. The parts are evaluated in order, up to the first true one."""
 
     parts: tuple[Condition, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final, TypeAlias
 
 from pgtail.changes.relations import Relation
@@ -14,10 +13,10 @@ from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Commit, Message
 from pgtail.pgoutput.two_phase import CommitPrepared, Prepare, RollbackPrepared
+from pgtail.records import Record
 
 
-@dataclass(slots=True)
-class Transaction:
+class Transaction(Record, frozen=False):
     """One top-level transaction. LSNs and times are None until they are known.
 
     `state` is "prepared" until the outcome is known, "open" for a part shown before the end is known, otherwise None.
@@ -45,6 +44,42 @@ class Transaction:
     table: Relation | None = None
     skipped: int = 0
 
+    def __init__(
+        self,
+        xid: int | None,
+        commit_lsn: int | None = None,
+        commit_ts: int | None = None,
+        end_lsn: int | None = None,
+        prepare_lsn: int | None = None,
+        prepare_ts: int | None = None,
+        origin: str | None = None,
+        gid: str | None = None,
+        state: str | None = None,
+        begun: bool = True,
+        aborted: bool = False,
+        changes: int = 0,
+        messages: int = 0,
+        snapshot: bool = False,
+        table: Relation | None = None,
+        skipped: int = 0,
+    ) -> None:
+        self.xid = xid
+        self.commit_lsn = commit_lsn
+        self.commit_ts = commit_ts
+        self.end_lsn = end_lsn
+        self.prepare_lsn = prepare_lsn
+        self.prepare_ts = prepare_ts
+        self.origin = origin
+        self.gid = gid
+        self.state = state
+        self.begun = begun
+        self.aborted = aborted
+        self.changes = changes
+        self.messages = messages
+        self.snapshot = snapshot
+        self.table = table
+        self.skipped = skipped
+
     @property
     def count(self) -> int:
         """The number of its changes."""
@@ -66,15 +101,13 @@ class Transaction:
         return self.prepare_ts if self.commit_ts is None else self.commit_ts
 
 
-@dataclass(slots=True)
-class Started:
+class Started(Record, frozen=False):
     """A transaction starts. Everything known before its first change is filled in."""
 
     transaction: Transaction
 
 
-@dataclass(slots=True)
-class RowChange:
+class RowChange(Record, frozen=False):
     """One row inserted, updated, deleted, or read for a snapshot (ROW_OPS).
 
     `old_kind` is K, O or empty, as in the Update message.
@@ -92,9 +125,30 @@ class RowChange:
     new: TupleData | None
     aborted: bool = False
 
+    def __init__(
+        self,
+        op: str,
+        transaction: Transaction,
+        seq: int | None,
+        lsn: int | None,
+        relation: Relation,
+        old_kind: str,
+        old: TupleData | None,
+        new: TupleData | None,
+        aborted: bool = False,
+    ) -> None:
+        self.op = op
+        self.transaction = transaction
+        self.seq = seq
+        self.lsn = lsn
+        self.relation = relation
+        self.old_kind = old_kind
+        self.old = old
+        self.new = new
+        self.aborted = aborted
 
-@dataclass(slots=True)
-class TableTruncate:
+
+class TableTruncate(Record, frozen=False):
     """One table of a Truncate message."""
 
     transaction: Transaction
@@ -114,8 +168,7 @@ class TableTruncate:
         return ", ".join([word for word, given in words if given])
 
 
-@dataclass(slots=True)
-class LogicalMessage:
+class LogicalMessage(Record, frozen=False):
     """A message of pg_logical_emit_message; `transaction` is None if it is not transactional."""
 
     transaction: Transaction | None
@@ -128,23 +181,20 @@ class LogicalMessage:
     op: ClassVar[str] = "message"
 
 
-@dataclass(slots=True)
-class Ended:
+class Ended(Record, frozen=False):
     """A transaction ends. `complete` is False if the source broke off inside it: whether it committed is unknown."""
 
     transaction: Transaction
     complete: bool = True
 
 
-@dataclass(slots=True)
-class SnapshotEnded:
+class SnapshotEnded(Record, frozen=False):
     """No more tables of a snapshot follow. `complete` is False if the input broke off: whether any do is not known."""
 
     complete: bool = True
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Record, frozen=False):
     """A prepared transaction was committed or rolled back; `op` is commit_prepared or rollback_prepared.
 
     For a commit `lsn` and `time` are the commit's; for a rollback `lsn` is the end of the prepare.
@@ -159,16 +209,14 @@ class Outcome:
     prepare_ts: int | None = None
 
 
-@dataclass(slots=True)
-class SchemaChange:
+class SchemaChange(Record, frozen=False):
     """A table was described, for the first time (`before` is None) or again."""
 
     before: Relation | None
     now: Relation
 
 
-@dataclass(slots=True)
-class UndecodedRows:
+class UndecodedRows(Record, frozen=False):
     """Row messages of a streamed transaction that ends: walsender frames with framing LENGTHS, from `pos` on.
 
     The pipeline may process some of them and set `pos` to where the next one starts. What it leaves follows as changes.
@@ -182,8 +230,7 @@ class UndecodedRows:
     pos: int = 0
 
 
-@dataclass(slots=True)
-class Note:
+class Note(Record, frozen=False):
     """A warning for people; `damage` says that the input is incomplete."""
 
     text: str

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pgtail.changes.bound_condition import Bound, names_in
 from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.condition import CHANGE_OPS, And, Condition, Test, tests_of
 from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
-from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
-from pgtail.changes.where_parser import parse
 from pgtail.native.plan import ROW_OPS
+
+if TYPE_CHECKING:
+    from pgtail.changes.bound_condition import Bound
+    from pgtail.changes.redaction import Redaction
 
 OPS: Final = (*CHANGE_OPS, "commit_prepared", "rollback_prepared")
 
@@ -24,6 +25,8 @@ def condition_of(text: str, redaction: Redaction | None = None) -> Condition:
     Errors do not quote the values to compare with if `redaction` may mask the column. An invalid text may name any
     column: with `redaction` no part of it is quoted.
     """
+    from pgtail.changes.where_parser import parse
+
     return parse(text, None if redaction is None else redaction.may_hide)
 
 
@@ -227,6 +230,8 @@ class Filter:
         """
         if not self.tests:
             return None
+        from pgtail.changes.bound_condition import Bound, names_in
+
         version = None if relation is None else relation.version
         bound = self._bound.get((version, op))
         if bound is None or bound.relation is not relation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from pgtail.changes.comparison import NUMBER, TEXT, TIMESTAMPTZ, Comparison, comparison_of
@@ -14,13 +13,13 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.native.conditions import NotTested
 from pgtail.native.plan import INSERT_OPS
 from pgtail.pgoutput.cells import UNCHANGED, Cell
+from pgtail.records import Record
 from pgtail.values import Undecoded, ValueKind
 from pgtail.values.codec import DAMAGED
 from pgtail.values.datetime import timestamptz_text
 
 
-@dataclass(frozen=True, slots=True)
-class OperandSource:
+class OperandSource(Record):
     """A cell of a row, a property of the transaction, or a constant text (None: NULL).
 
     `key`: the column belongs to the replica identity. `same_row`: an update without an old row did not change it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Final
 
 from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
@@ -16,6 +15,7 @@ from pgtail.changes.events import Event, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import Binary
+from pgtail.records import replace
 from pgtail.values import Codec, Undecoded, ValueKind
 from pgtail.values.codec import Native
 from pgtail.values.oids import OIDS

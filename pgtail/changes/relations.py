@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
+from pgtail.records import Record
 from pgtail.values import UNKNOWN, Codec, Types
 
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
@@ -18,8 +18,7 @@ def unnamed(index: int) -> str:
     return f"?{index + 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Record, uncompared=("codec",)):
     """One column; `key` marks the columns of the replica identity."""
 
     name: str
@@ -27,11 +26,10 @@ class Column:
     typmod: int
     key: bool
     type_name: str
-    codec: Codec = field(compare=False, repr=False)
+    codec: Codec
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Record, uncompared=("version", "beyond")):
     """One version of a table. `seen` is False if only its OID is known."""
 
     oid: int
@@ -40,8 +38,8 @@ class Relation:
     identity: str
     columns: tuple[Column, ...]
     seen: bool = True
-    version: int = field(default=0, compare=False)
-    beyond: Codec = field(default=UNKNOWN, compare=False, repr=False)
+    version: int = 0
+    beyond: Codec = UNKNOWN
     """The codec for cells without a column."""
 
     @property
@@ -76,6 +74,8 @@ class Relations:
         """How many Relation messages were seen."""
         self.changes = 0
         """How often `current` changed."""
+        self.incomplete = False
+        """Whether any of them was not described."""
         self.versions: list[Relation] = []
         """Every distinct version; `Relation.version` is the index."""
 
@@ -104,6 +104,7 @@ class Relations:
             version, beyond = len(self.versions), self._types.unknown()
             relation = Relation(oid, "", "", "", (), seen=False, version=version, beyond=beyond)
             self.versions.append(relation)
+            self.incomplete = True
             self.current[oid] = relation
             self.changes += 1
         return relation

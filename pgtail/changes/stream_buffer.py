@@ -5,7 +5,6 @@ An entry is anything that can be pickled.
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Iterator
 from itertools import chain
@@ -93,12 +92,16 @@ class StreamBuffer:
 
     def _chunks(self, entries: _Entries) -> Iterator[list[Any]]:
         for offset, size in entries.extents:
+            import pickle
+
             yield pickle.loads(self._file.read(offset, size))
         yield entries.pending
 
     def _spill(self, entries: _Entries) -> None:
         if not entries.pending:
             return
+        import pickle
+
         data = pickle.dumps(entries.pending, pickle.HIGHEST_PROTOCOL)
         entries.extents.append((self._file.write(data, self._free_space(len(data))), len(data)))
         entries.pending = []

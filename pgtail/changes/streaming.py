@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pgtail.changes.events import (
     Change,
@@ -26,6 +26,7 @@ from pgtail.pgoutput.frames import bounds
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.streaming import StreamAbort, StreamStart
 from pgtail.pgoutput.transaction import Message
+from pgtail.records import NamedTuple
 
 _OVERHEAD: Final = 200
 """The approximate memory overhead of a buffered change in bytes."""

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from pgtail.cli.settings import SettingError, settings
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from pgtail.commands.server_options import ConnectionOptions
     from pgtail.postgres.catalog import Named
 
@@ -38,6 +39,8 @@ def dsn(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str
 
 def dsn_or_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """The same, and files."""
+    from click.shell_completion import CompletionItem
+
     return [CompletionItem(value) for value in dsn(ctx, param, incomplete)] + [CompletionItem(incomplete, type="file")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 import click
@@ -13,6 +12,7 @@ from pgtail.cli.options import takes
 from pgtail.cli.settings import default_dsn, given
 from pgtail.commands.server_options import RecordOptions
 from pgtail.errors import OptionError
+from pgtail.records import replace
 
 _OF_A_SLOT: Final = (
     "host", "dbname", "slot", "spool", "allow_gap", "snapshot", "snapshot_tables", "until_lsn", "until", "two_phase",

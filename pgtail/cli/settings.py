@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -20,6 +19,7 @@ from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
 from pgtail.options import MOST_DIGITS, SettingKind, options_of
 from pgtail.outputs import OutputOptions
+from pgtail.records import NamedTuple
 from pgtail.replication.request import Request
 
 SETTINGS: Final[dict[str, SettingKind]] = {
@@ -197,16 +197,16 @@ def variable(key: str) -> str:
     return f"PGTAIL_{key.upper().replace('-', '_')}"
 
 
-def config_file(environment: Mapping[str, str]) -> Path | None:
+def config_file(environment: Mapping[str, str]) -> str | None:
     """The config file, None if there is none; PGTAIL_CONFIG names it (empty: none). Raises SettingError."""
     named = environment.get("PGTAIL_CONFIG")
     if named is not None:
         if named and not os.path.lexists(named):
             raise SettingError(f"PGTAIL_CONFIG: there is no file {named}")
-        return Path(named) if named else None
+        return named or None
     path = default_file(environment)
     try:
-        path.lstat()
+        os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:  # the file may exist, and its masks must not be ignored
@@ -214,10 +214,10 @@ def config_file(environment: Mapping[str, str]) -> Path | None:
     return path
 
 
-def default_file(environment: Mapping[str, str]) -> Path:
+def default_file(environment: Mapping[str, str]) -> str:
     """The default path of the config file, as in the XDG Base Directory Specification."""
     home = environment.get("XDG_CONFIG_HOME", "")
-    return Path(home if home.startswith("/") else os.path.expanduser("~/.config"), "pgtail", "config.toml")
+    return os.path.join(home if home.startswith("/") else os.path.expanduser("~/.config"), "pgtail", "config.toml")
 
 
 def unset(environment: Mapping[str, str]) -> dict[str, str]:
@@ -226,7 +226,7 @@ def unset(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in ours} | {"PGTAIL_CONFIG": ""}
 
 
-def _from_file(path: Path) -> dict[str, Setting]:
+def _from_file(path: str) -> dict[str, Setting]:
     import tomllib
 
     try:
@@ -239,10 +239,10 @@ def _from_file(path: Path) -> dict[str, Setting]:
         if key not in SETTINGS:
             meant = did_you_mean(key, SETTINGS) or f"; there are {', '.join(SETTINGS)}"
             raise SettingError(f"{path}: unknown key {key}{meant}")
-    return {key: Setting(_checked(path, key, SETTINGS[key], entries[key]), str(path)) for key in entries}
+    return {key: Setting(_checked(path, key, SETTINGS[key], entries[key]), path) for key in entries}
 
 
-def _checked(path: Path, key: str, kind: SettingKind, value: Any) -> str | bool | int | list[str]:
+def _checked(path: str, key: str, kind: SettingKind, value: Any) -> str | bool | int | list[str]:
     """A value of the file, if it has the type of its key; a string is also a list of one. Raises SettingError."""
     if kind == "flag" and isinstance(value, bool):
         return value
@@ -256,8 +256,7 @@ def _checked(path: Path, key: str, kind: SettingKind, value: Any) -> str | bool 
             return items
     expected = {"flag": "true or false", "number": "a non-negative integer", "text": "a string"}
     raise SettingError(
-        f"{_place(str(path), key)}: expected {expected.get(kind, 'a string or a list of strings')},"
-        f" found {_in_toml(value)}"
+        f"{_place(path, key)}: expected {expected.get(kind, 'a string or a list of strings')}, found {_in_toml(value)}"
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +11,7 @@ from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
 from pgtail.commands.spark_options import SparkOptions, VacuumOptions, VerifyOptions
+from pgtail.records import replace
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset

@@ -1,1 +1,1 @@
-"""What each command does. Knows no click: options arrive as the dataclasses of `options`."""
+"""What each command does. Knows no click: options arrive as the records of `options`."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
-from pgtail.capture.segment import SegmentCheck
-from pgtail.capture.verify import check_snapshots
 from pgtail.commands.selection import expanded, folders
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.storage import StorageOptions
+from pgtail.storage.options import StorageOptions
 from pgtail.terminal.escape import escape
 
 
@@ -52,6 +50,8 @@ class Coverage:
 
 def verify(names: Iterable[str], storage: StorageOptions) -> None:
     """Compare all checksums of these files. Raises InputError if one is wrong, OptionError for standard input."""
+    from pgtail.capture.verify import check_snapshots
+
     names = list(names)
     for folder in folders(names, storage):
         check_snapshots(folder)
@@ -76,6 +76,8 @@ def _problem(source: Source) -> str | None:
     segment = source.name.endswith(CLOSED) or source.peek(0, len(BEGINNING)) == BEGINNING
     if source.checked is None and not segment:
         return None
+    from pgtail.capture.segment import SegmentCheck
+
     check, beginnings, before = SegmentCheck(), 0, b""
     while data := source.read():
         if segment:

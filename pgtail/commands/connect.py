@@ -7,13 +7,13 @@ import getpass
 import os
 import shlex
 import termios
-from dataclasses import replace
 
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import OptionError, PgtailError, ServerError
 from pgtail.files.stopping import status_after
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.records import replace
 from pgtail.terminal.restore import restored
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 from pgtail.capture.format import CLOSED, OPEN
-from pgtail.capture.verify import CaptureVerifier
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
-from pgtail.changes.redaction import Redaction
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import build_output, open_target, show_of
@@ -25,30 +22,54 @@ from pgtail.commands.selection import (
     build_redaction,
     build_types,
     filter_arguments,
+    is_local_file,
     no_quotes,
     tell_filter,
     tell_note,
+    tell_nothing_passed,
     tell_unmasked,
     without_change,
 )
-from pgtail.commands.sinks import DirectorySink, FileSink, check_not_read
+from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
+from pgtail.inputs.source.window import Window
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.storage import Location, is_uri, locate
+from pgtail.records import NamedTuple, replace
 from pgtail.terminal.escape import escape
 
+if TYPE_CHECKING:
+    from pgtail.capture.verify import CaptureVerifier
+    from pgtail.changes.redaction import Redaction
+    from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.commands.jobs import Counts, Link, Task, TurnSink
+    from pgtail.pipeline.parts import Described, Part
+    from pgtail.storage import Location
+
+LARGE: Final = 64 << 20
+"""Bytes of a file from which on it is divided by default."""
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
 _HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
+
+
+class _Run(NamedTuple):
+    """What a run consists of."""
+
+    decoder: Decoder
+    assembler: Assembler
+    pipeline: Pipeline
+    filter_: Filter
+    output: Output
+    sink: FileSink | DirectorySink
 
 
 class Decode:
@@ -72,6 +93,8 @@ class Decode:
         self._told = True
         """Whether that was told."""
         self._fed, self._changed = 0, False
+        self._noted = False
+        """Whether there was a note about the input."""
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether damage was skipped or a column to mask did not occur.
@@ -93,30 +116,40 @@ class Decode:
             verify(files, dump.storage)
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
-        whole = unmasked = False
+        whole = unmasked = divided = False
         try:
-            with paged(options.pager and format_.file is None, files), open_target(format_.file) as sink:
+            with paged(options.pager and format_.file is None, files), open_target(format_.file) as target:
+                count = self._processes(files, target)
+                turns = self._turns(target) if count > 1 else None
+                sink = target if turns is None else turns
                 output = self._given_output or build_output(format_, sink, self._redaction)
                 pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
+                run = _Run(decoder, assembler, pipeline, filter_, output, sink)
                 try:
-                    with _hint_if_not_built():
-                        whole = self._files(files, decoder, pipeline, sink)
+                    divided = turns is not None and self._divided(files[0], count, run, turns)
+                    if not divided:
+                        with _hint_if_not_built():
+                            whole = self._files(lambda: self._every(files, run), pipeline)
                 finally:
                     sink.flush()
                     assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
+        if not divided:  # else other processes counted
+            tell_nothing_passed(pipeline, whole=whole and options.filter.since is None)
         tell_filter(filter_)
         return self._damaged or pipeline.damaged or unmasked
 
-    def _files(
-        self, files: tuple[str, ...], decoder: Decoder, pipeline: Pipeline, sink: FileSink | DirectorySink
-    ) -> bool:
-        """Decode the files; returns whether they were read to the end."""
+    def _every(self, files: tuple[str, ...], run: _Run) -> bool:
+        """Read the files; returns whether to their end."""
+        return all(self._file(*found, run) for found in self._expanded(files, run.pipeline))
+
+    def _files(self, read: Callable[[], bool], pipeline: Pipeline) -> bool:
+        """Decode what `read` reads, and complete the output; returns whether it was read to the end, as `read` does."""
         every = False
         try:
             with Stoppable():
-                every = all(self._file(*found, decoder, pipeline, sink) for found in self._expanded(files, pipeline))
+                every = read()
             if every:
                 pipeline.finish()
             else:
@@ -147,10 +180,16 @@ class Decode:
         """The files; a folder is replaced by the segments of the capture in it that are to be read."""
         skipping = pipeline.may_skip and not self._options.strict
         for name in names:
+            if is_local_file(name) and not name.endswith(CLOSED):
+                yield name, None
+                continue
+            from pgtail.capture.verify import CaptureVerifier
+            from pgtail.storage import locate
+
             place = locate(name, self._options.dump.storage)
-            folder = name != "-" and place.is_folder()
+            folder = place.is_folder()
             if not (folder or name.endswith(CLOSED)):
-                yield place if is_uri(name) else name, None
+                yield place, None
                 continue
             verifier = CaptureVerifier(_tell, pipeline.skips if skipping else None, self._options.dump.encoding)
             since = self._options.filter.since
@@ -162,14 +201,12 @@ class Decode:
         self,
         name: str | Location,
         verifier: CaptureVerifier | None,
-        decoder: Decoder,
-        pipeline: Pipeline,
-        sink: FileSink | DirectorySink,
+        run: _Run,
     ) -> bool:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
         self._error, self._told = None, True
         try:
-            goes_on = self._decode(name, verifier, decoder, pipeline, sink)
+            goes_on = self._decode(name, verifier, run)
         except InputError as error:
             if verifier is not None and not isinstance(error, Interrupted):
                 verifier.conclude(error)
@@ -182,15 +219,14 @@ class Decode:
         self,
         name: str | Location,
         verifier: CaptureVerifier | None,
-        decoder: Decoder,
-        pipeline: Pipeline,
-        sink: FileSink | DirectorySink,
+        run: _Run,
     ) -> bool:
+        pipeline = run.pipeline
         check = None if verifier is None else verifier.check
-        with Source(name, on_wait=sink.flush, check=check) as source, Reading(source) as reading:
+        with Source(name, on_wait=run.sink.flush, check=check) as source, Reading(source) as reading:
             self._source = source.name
             form = self._options.dump.input_format
-            reading.input_ = input_ = open_input(source, decoder, format=form, read=self._segments)
+            reading.input_ = input_ = open_input(source, run.decoder, format=form, read=self._segments)
             if self._options.verbosity.verbose:
                 _tell(f"{source.name}: {input_.name}")
             with (
@@ -208,6 +244,159 @@ class Decode:
                     _tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")
                 return goes_on
         return False
+
+    # -- in several processes ----------------------------------------------------------------------------------
+
+    def _processes(self, files: tuple[str, ...], target: FileSink | DirectorySink) -> int:
+        """In how many processes to decode, if the content of the files allows it."""
+        if self._options.jobs == 1 or (self._options.jobs is None and not _is_large(files)):
+            return 1
+        from pgtail.commands.division import processes, why_one  # not loaded for small files
+
+        count = processes(self._options)
+        why = None if count == 1 else why_one(files, self._options, target)
+        if why is not None:
+            self._tell_one(why)
+        return count if why is None else 1
+
+    def _turns(self, target: FileSink | DirectorySink) -> TurnSink:
+        """What several processes write to."""
+        from pgtail.commands.jobs import TurnSink
+
+        assert isinstance(target, FileSink)
+        return TurnSink(target)
+
+    def _tell_one(self, why: str) -> None:
+        if self._options.verbosity.verbose:
+            _tell(f"decoded in one process (--jobs): {why}")
+
+    def _divided(self, name: str, count: int, run: _Run, sink: TurnSink) -> bool:
+        """Decode a file in several processes; returns whether that is possible."""
+        from pgtail.commands.division import why_whole
+
+        dump = self._options.dump
+        try:
+            with Stoppable(), Source(name) as source:
+                input_ = open_input(
+                    source, Decoder(assume=dump.assume, encoding=dump.encoding), format=dump.input_format
+                )
+                why = why_whole(source, input_)
+                if why is not None:
+                    self._tell_one(why)
+                    return False
+                self._walk(name, source, input_, count, run, sink)
+        except KeyboardInterrupt as stopped:
+            raise interrupted(stopped) from None
+        return True
+
+    def _walk(self, name: str, source: Source, input_: Input, count: int, run: _Run, sink: TurnSink) -> None:
+        """Divide a source, and decode its parts in several processes."""
+        from pgtail.commands.division import Decoded
+        from pgtail.commands.jobs import Jobs, Task
+        from pgtail.pipeline.parts import Part, Walk
+
+        verbose = self._options.verbosity.verbose
+        walk = Walk(input_, build_types(encoding=self._options.dump.encoding))
+        decoded = Decoded(source.name, source.size)
+
+        def task_of(part: Part, last: Part | None) -> Task[Part]:
+            return Task(part, walk.descriptions[0 if last is None else last.after : part.before])
+
+        def advanced(part: Part, counts: Counts) -> None:
+            decoded.consumed, decoded.rows = part.stop or decoded.consumed, counts.rows
+            if part.stop is None and walk.why is not None and verbose:
+                self._tell_one(f"from byte {part.start} of {source.name}, which has {walk.why}")
+
+        if verbose:
+            _tell(f"{source.name}: {input_.name}")
+        with (
+            Jobs(
+                count,
+                walk.parts(),
+                lambda link: self._work(link, name, type(input_), run, sink),
+                task_of=task_of,
+                rest_of=Part.rest,
+                advanced=advanced,
+            ) as jobs,
+            progress(decoded, self._options.format.file, lambda: decoded.rows, "rows"),
+        ):
+            self._damaged = jobs.run().damaged
+
+    def _work(self, link: Link[Part], name: str, form: type[Input], run: _Run, sink: TurnSink) -> None:
+        """What a process does: decode parts until the last one of the input. Raises PgtailError and ClosedPipe."""
+        from pgtail.commands.jobs import Counts
+
+        sink.has_turn = link.has_turn
+        counts = Counts()
+        whole = unmasked = False
+
+        def read() -> bool:
+            nonlocal counts
+            goes_on = True
+            while not counts.ended:
+                task = link.task()
+                goes_on, counts = self._part(name, task, link, form, run, sink)
+                if not counts.ended:
+                    sink.flush()
+                    link.done(counts)
+            return goes_on
+
+        try:
+            try:
+                whole = self._files(read, run.pipeline)
+            finally:
+                sink.flush()
+                run.assembler.close()
+        finally:
+            unmasked = tell_unmasked(self._redaction, whole=whole)
+        tell_filter(run.filter_)
+        link.done(replace(counts, damaged=self._damaged or run.pipeline.damaged or unmasked))
+
+    def _part(
+        self, name: str, task: Task[Part], link: Link[Part], form: type[Input], run: _Run, sink: TurnSink
+    ) -> tuple[bool, Counts]:
+        """Decode one part, and wait for the turn; returns whether to read on, and what is known after it."""
+        from pgtail.commands.jobs import Counts
+
+        pipeline, filter_, part, goes_on = run.pipeline, run.filter_, task.part, False
+        rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
+        self._fed, self._changed = -pipeline.messages, False
+        written = run.output.written.names
+        try:
+            if part.alone:
+                written |= link.wait_for_turn().written
+            with Source(name) as source, Reading(source) as reading:
+                self._source = source.name
+                source.restrict(part.start, part.stop)
+                if part.start:
+                    self._describe(task.known, pipeline, sink)
+                    run.decoder.in_stream = False
+                reading.input_ = input_ = form(Window(source), run.decoder)
+                goes_on = self._read(input_, pipeline, source, None)
+        finally:
+            before = link.wait_for_turn()  # also to report an error
+        counts = Counts(
+            settled=pipeline.settled and not self._noted,
+            ended=part.stop is None or not goes_on,
+            fed=before.fed + self._fed + pipeline.messages,
+            rows=before.rows + pipeline.rows - rows,
+            changed=before.changed or self._changed or (rows, kept) != (pipeline.rows, pipeline.kept),
+            not_sent=before.not_sent + filter_.not_sent - not_sent,
+            written=before.written | written,
+        )
+        if counts.ended:
+            filter_.not_sent = counts.not_sent
+            if not counts.changed:
+                _tell(f"note: {without_change(input_, counts.fed)}")
+        return goes_on, counts
+
+    def _describe(self, messages: Iterable[Described], pipeline: Pipeline, sink: TurnSink) -> None:
+        """Learn the tables that were described before a part, and show nothing of that."""
+        sink.muted = True
+        for message, lsn in messages:
+            pipeline.describe(message, lsn)
+        sink.flush()
+        sink.muted = False
 
     def _read(self, input_: Input, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
@@ -260,6 +449,7 @@ class Decode:
         return found is not None
 
     def _note(self, note: Note) -> None:
+        self._noted = True
         tell_note(note, self._source)
 
 
@@ -276,6 +466,14 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _is_large(files: tuple[str, ...]) -> bool:
+    """Whether this is one file of LARGE bytes or more."""
+    try:
+        return len(files) == 1 and os.stat(files[0]).st_size >= LARGE
+    except OSError:
+        return False
 
 
 def _is_unfinished(error: InputError, source: Source) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import time
-from dataclasses import replace
 from typing import Final
 
 from pgtail.changes.events import Change
@@ -19,6 +18,7 @@ from pgtail.humanize import counted
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.records import replace
 
 _LINE_LIMIT: Final = 1000
 """Characters of a line that shows an unexpected change."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from dataclasses import dataclass
 
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
@@ -42,13 +41,13 @@ from pgtail.inputs.source.file import Source
 from pgtail.inputs.text.base import TextInput
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
+from pgtail.records import Record
 from pgtail.storage import Location
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
 
 
-@dataclass(slots=True)
-class _Candidate:
+class _Candidate(Record, frozen=False):
     """A decoded message that waits for the offset of the next one, which may decide whether it is shown."""
 
     message: AnyFrame

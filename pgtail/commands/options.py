@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.inputs import INPUTS
 from pgtail.options import family, items, option, size_or_no_limit
 from pgtail.outputs import OutputOptions, color_option, colors_option
+from pgtail.records import Record
 from pgtail.replication.request import encoding_name
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def pager_option() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Verbosity:
+class Verbosity(Record):
     """What is said on standard error. `settings` names the configuration in force, for -v."""
 
     verbose: int = option("-v", "--verbose", counted=True, help="Print details on standard error; -vv: a trace.")
@@ -94,12 +93,11 @@ class Verbosity:
     settings: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportOptions:
-    """A report for people, or JSON for programs. `output` None: a table on a terminal, JSON elsewhere."""
+class ReportOptions(Record):
+    """A report for people, or JSON for programs."""
 
-    output: str | None = output_option(
-        "-o", "--output", kind=("table", "json"), help="Format; the default is table on a terminal, and json elsewhere."
+    output: str = output_option(
+        "-o", "--output", default="table", kind=("table", "json"), help="A table for people, or JSON for programs."
     )
     file: str | None = output_option(
         "-f", "--file", kind="file", metavar="FILE", help="Write to FILE (*.gz: compressed) instead of standard output."
@@ -108,8 +106,7 @@ class ReportOptions:
     colors: str | None = colors_option()
 
 
-@dataclass(frozen=True, slots=True)
-class FilterOptions:
+class FilterOptions(Record):
     """Which changes are shown, and which columns are masked.
 
     `always_redacted` is the part of `redact` that a configuration adds to every command.
@@ -186,8 +183,7 @@ class FilterOptions:
     always_redacted: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class DumpOptions:
+class DumpOptions(Record):
     """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = input_option(
@@ -218,8 +214,7 @@ class DumpOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeOptions:
+class DecodeOptions(Record):
     """Options of `pgtail decode`."""
 
     format: OutputOptions = family(OutputOptions)
@@ -243,11 +238,17 @@ class DecodeOptions:
         " and lines without a filter.",
     )
     pager: bool = pager_option()
+    jobs: int | None = option(
+        "--jobs",
+        kind="positive number",
+        metavar="N",
+        shown_default="the number of cores, at most 4, for a file of 64 MB or more",
+        help="Decode in N processes, with the same output. -v says why an input is decoded in one.",
+    )
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class InspectOptions:
+class InspectOptions(Record):
     """Options of `pgtail inspect`. `max_bytes` of a field, None for no limit."""
 
     numbers: tuple[str, ...] = _filter(

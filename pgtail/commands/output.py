@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Final
 
-from pgtail.changes.redaction import Redaction
 from pgtail.changes.streaming import Show
 from pgtail.commands.options import ReportOptions
 from pgtail.commands.pager import terminal_output
-from pgtail.commands.sinks import GZIP, DirectorySink, FileSink, open_sink
+from pgtail.commands.sinks import GZIP, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
-from pgtail.options import OPTION
+from pgtail.options import options_of
 from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
 from pgtail.outputs.base import Output
-from pgtail.outputs.redacted import RedactedOutput
+from pgtail.records import replace
 from pgtail.terminal.escape import EscapingSink, escape
 
 if TYPE_CHECKING:
+    from pgtail.changes.redaction import Redaction
+    from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.outputs.base import OpenFile
     from pgtail.replication.plan import Plan
     from pgtail.terminal.style import Palette
 
+_WIDTH: Final = 100
+"""Cells of a terminal of unknown width."""
 _NAMED_BY_FILES: Final = ("csv", "sql")
 """The formats with which names of files end."""
 
@@ -35,6 +37,8 @@ _NAMED_BY_FILES: Final = ("csv", "sql")
 def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink | DirectorySink]:
     """Standard output, a file, or a directory (an existing one, or any name that ends with /). Raises OutputError."""
     if file is not None and (file.endswith("/") or os.path.isdir(file)):
+        from pgtail.commands.directory_sink import DirectorySink
+
         yield DirectorySink(file, append=append)
         return
     with open_sink(file, append=append) as sink:
@@ -59,7 +63,7 @@ def report_palette(options: ReportOptions) -> Palette | None:
 
     terminal = to_terminal(options.file)
     found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors)
-    return found if _format(options, terminal) == "table" else None
+    return found if options.output == "table" else None
 
 
 def build_output(
@@ -88,14 +92,30 @@ def build_output(
         measure=terminal_width if terminal else None,
         database=database,
         tell=lambda text: tell(escape(text)),
-        open_file=sink.open if isinstance(sink, DirectorySink) else None,
+        open_file=_opener(sink),
     )
     output = open_output(name, _escaping(sink, format_, tell), resolved)
     if redaction is None:
         return output
     if name == "sql":
         raise OptionError("-o sql cannot be used with --redact: the statements would write the masks into a database")
+    from pgtail.outputs.redacted import RedactedOutput
+
     return RedactedOutput(output, redaction)
+
+
+def why_in_order(options: OutputOptions) -> str | None:
+    """Why the output must be written by one process; None if several may write parts of it."""
+    terminal = to_terminal(options.file)
+    if terminal:
+        return "it goes to a terminal"
+    if options.file is not None and options.file.endswith(GZIP):
+        return "it is compressed"
+    if options.columns or options.changed:
+        return f"{'--columns' if options.columns else '--changed'} needs all tables"
+    name = _format(options, terminal) if options.format_string is None else TEMPLATE
+    why = FORMATS[name].in_order
+    return why and f"-o {name}: {why}"
 
 
 def show_of(options: OutputOptions) -> Show:
@@ -126,10 +146,21 @@ def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
 
 def terminal_width() -> int:
     """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
-    return shutil.get_terminal_size((100, 24)).columns
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or _WIDTH
+    except OSError:
+        return _WIDTH
 
 
-def _format(options: ReportOptions | OutputOptions, terminal: bool) -> str:
+def _opener(sink: Sink) -> OpenFile | None:
+    """What opens the file of a table, if the sink is a directory."""
+    return getattr(sink, "open", None)
+
+
+def _format(options: OutputOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
 
@@ -154,18 +185,17 @@ def _check_shows(options: OutputOptions, name: str, format_: Format) -> None:
 
 def _check_options(options: OutputOptions, name: str, format_: Format, sink: Sink) -> None:
     """Options that belong to another format. Raises OptionError."""
-    for one in fields(options):
-        formats = one.metadata[OPTION].formats if OPTION in one.metadata else ()
-        if formats and name not in formats and getattr(options, one.name):
-            raise OptionError(f"{one.metadata[OPTION].long_name} belongs to -o {' and '.join(formats)}, not to {name}")
+    for field, one in options_of(OutputOptions):
+        if one.formats and name not in one.formats and getattr(options, field):
+            raise OptionError(f"{one.long_name} belongs to -o {' and '.join(one.formats)}, not to {name}")
     if format_.whole_rows is not None and (options.columns or options.changed):
         asked = "--columns" if options.columns else "--changed"
         others = ", ".join([other for other, one in OUTPUTS.items() if one.whole_rows is None])
         raise OptionError(f"{asked} belongs to -o {others}, not to {name}: {format_.whole_rows}")
     if options.client and not format_.marks:
         raise OptionError(f"--client: only with -o {_formats_that_mark()}; this is {name}")
-    if isinstance(sink, DirectorySink) and name != "csv":
-        raise OptionError(f"-f {sink.name} is a directory: only csv writes one file per table")
+    if _opener(sink) is not None and name != "csv":
+        raise OptionError(f"-f {options.file} is a directory: only csv writes one file per table")
 
 
 def _tell_other_format(options: OutputOptions, name: str, tell: Callable[[str], None]) -> None:

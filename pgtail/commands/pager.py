@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
-import shlex
-import shutil
 import signal
 import stat
-import subprocess
 import sys
-import termios
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pgtail.files.stopping import asked_to_end, take_over
+
+if TYPE_CHECKING:
+    import subprocess
 
 _DEFAULTS: Final = {"LESS": "FRX", "LV": "-c"}
 """Settings of pagers where the user has none: quit if it fits one screen, show colours, leave the text there."""
 
-_FOR_SHELL: Final = re.compile(r"[|&;<>()$`*?#~=%]")
+_FOR_SHELL: Final = frozenset("|&;<>()$`*?#~=%")
 """Characters of a command that needs a shell. Without a shell Ctrl-C reaches the pager alone."""
 
 
@@ -50,6 +48,8 @@ def paged(wanted: bool, sources: Iterable[str] = ()) -> Iterator[None]:
     if command is None:
         yield
         return
+    import shutil
+
     width = str(shutil.get_terminal_size((80, 24)).columns)  # a pipe has none
     fixed = {**_DEFAULTS, **os.environ, "COLUMNS": width}
     before = os.environ.get("COLUMNS")
@@ -71,13 +71,16 @@ def _command() -> list[str] | None:
     text = os.environ.get("PAGER", "less")
     if os.environ.get("TERM", "dumb") == "dumb" or text.strip() in ("", "cat"):
         return None
+    import shlex
+    import shutil
+
     try:
         program = shlex.split(text)[0]
     except ValueError:
         return None
     if shutil.which(program) is None:
         return None
-    return ["sh", "-c", text] if _FOR_SHELL.search(text) else shlex.split(text)
+    return ["sh", "-c", text] if _FOR_SHELL.intersection(text) else shlex.split(text)
 
 
 def _at_rest(source: str) -> bool:
@@ -114,6 +117,9 @@ def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subproce
 
     Ctrl-C is its own business. One that a signal ended has not restored the terminal.
     """
+    import subprocess
+    import termios
+
     terminal = termios.tcgetattr(1)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 

@@ -7,15 +7,26 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 from pgtail.commands import stderr
 from pgtail.humanize import grouped
-from pgtail.inputs.source.file import Source
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
 SMALL = 16 << 20
 """Bytes up to which no progress is shown: such a file takes no time."""
+
+
+class Consumed(Protocol):
+    """A source of `size` bytes, None if that is not known, of which `consumed` were read."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int | None: ...
+    @property
+    def consumed(self) -> int: ...
 
 
 def has_bar() -> bool:
@@ -25,7 +36,7 @@ def has_bar() -> bool:
 
 
 @contextlib.contextmanager
-def progress(source: Source, file: str | None, done: Callable[[], int], unit: str) -> Iterator[None]:
+def progress(source: Consumed, file: str | None, done: Callable[[], int], unit: str) -> Iterator[None]:
     """Show progress while the body runs, and how many `unit` per second are `done`.
 
     Nothing for a small file or one of unknown size, and if the output (`file`; None: standard output) is a terminal.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pgtail.capture.lock import open_directory
@@ -26,6 +25,7 @@ from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.slots import check_name
+from pgtail.records import replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan
 from pgtail.replication.queue import FrameQueue

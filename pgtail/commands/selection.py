@@ -5,27 +5,34 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pgtail.capture.reader import segments
-from pgtail.changes.column_rules import as_written
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.condition import PROPERTIES, Test
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
-from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
 from pgtail.commands.options import FilterOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.files.small import read_small
-from pgtail.humanize import did_you_mean
+from pgtail.humanize import counted, did_you_mean
 from pgtail.inputs.base import Input
+from pgtail.local_time import zone_text
 from pgtail.options import Option, options_of
 from pgtail.pgoutput.scalars import Point
-from pgtail.storage import Location, StorageOptions, is_uri, locate
+from pgtail.storage.options import StorageOptions, is_uri
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
+
+if TYPE_CHECKING:
+    from pgtail.changes.redaction import Redaction
+    from pgtail.pipeline.pipeline import Pipeline
+    from pgtail.storage import Location
+
+
+def is_local_file(name: str) -> bool:
+    """Whether this names standard input or a local path that is not a folder: there is no need of a Location."""
+    return name == "-" or not (is_uri(name) or os.path.isdir(name))
 
 
 def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
@@ -34,16 +41,24 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
     Raises InputError, and OptionError for a URI that cannot be used.
     """
     for name in names:
+        if is_local_file(name):
+            yield name
+            continue
+        from pgtail.capture.reader import segments
+        from pgtail.storage import locate
+
         place = locate(name, storage)
-        if name != "-" and place.is_folder():
+        if place.is_folder():
             yield from (segment.location for segment in segments(place))
         else:
-            yield place if is_uri(name) else name
+            yield place
 
 
 def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
     """Those of these names that are folders. Raises OptionError for a URI that cannot be used."""
-    places = (locate(name, storage) for name in names if name != "-")
+    from pgtail.storage import locate
+
+    places = (locate(name, storage) for name in names if not is_local_file(name))
     return (place for place in places if place.is_folder())
 
 
@@ -73,6 +88,8 @@ def build_redaction(options: FilterOptions) -> Redaction | None:
         if options.redact_hash:
             raise OptionError("--redact-hash needs --redact, which names the columns to mask")
         return None
+    from pgtail.changes.redaction import Redaction
+
     configured = options.always_redacted
     columns = options.redact[: len(options.redact) - len(configured)]  # a configuration's come last
     if not options.redact_hash:
@@ -87,7 +104,7 @@ def build_redaction(options: FilterOptions) -> Redaction | None:
 
 def _key(file: str) -> bytes:
     try:
-        return read_small(Path(os.path.expanduser(file)))
+        return read_small(os.path.expanduser(file))
     except OSError as error:
         raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
 
@@ -99,10 +116,14 @@ def no_quotes(redaction: Redaction | None) -> Iterator[None]:
         yield
     except ServerError as error:
         if error.quotes and redaction is not None:
+            from pgtail.changes.redaction import WITHHELD
+
             error.reason = WITHHELD
         raise
     except InputError as error:
         if redaction is not None:
+            from pgtail.changes.redaction import without_quotes
+
             error.reason = without_quotes(error.reason)
         raise
 
@@ -148,9 +169,31 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
 
 
+def tell_nothing_passed(pipeline: Pipeline, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
+    """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
+    if not pipeline.nothing_passed or not pipeline.transactions:
+        return
+    text = f"note: 0 of {counted(pipeline.transactions, 'transaction')} matched"
+    if pipeline.times is not None:
+        text += f"; {'the input' if whole else 'what was read'} covers {_span(*pipeline.times)}"
+    tell(text)
+
+
+def _span(first: int, last: int) -> str:
+    """Two times in local time, without what both have in common: 2026-11-22 13:29 to 13:35+01."""
+    from pgtail.outputs.fields import local_minute  # not loaded for every command
+
+    start, end = local_minute(first), local_minute(last)
+    day, _, clock = end.partition(" ")
+    shown = clock if start.startswith(f"{day} ") else end
+    return f"{end}{zone_text(last)}" if start == end else f"{start} to {shown}{zone_text(last)}"
+
+
 def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:
     """The columns in conditions that no table had, with their tests and `; did you mean ...`; none without tables."""
     if filter_.a_table_came and not filter_.no_table_passed:
+        from pgtail.changes.column_rules import as_written
+
         for column, test in filter_.columns_not_seen:
             yield column, test, did_you_mean(column, [*map(as_written, filter_.columns), *PROPERTIES])
 

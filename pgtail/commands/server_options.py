@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -26,6 +25,7 @@ from pgtail.humanize import parse_seconds
 from pgtail.options import family, option, positive_duration
 from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.scalars import parse_lsn
+from pgtail.records import Record
 from pgtail.replication.request import Request
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def _interval_option(group: str) -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOptions:
+class ConnectionOptions(Record):
     """Where to connect, as in psql; None leaves it to libpq. `dsn` is an argument."""
 
     dsn: str | None = None
@@ -95,8 +94,7 @@ class ConnectionOptions:
     no_password: bool = _connection("-w", "--no-password", default=False, help="Never ask for a password.")
 
 
-@dataclass(frozen=True, slots=True)
-class EndOptions:
+class EndOptions(Record):
     """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
 
     until_lsn: int | None = range_option(
@@ -126,8 +124,7 @@ class EndOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotOptions:
+class SnapshotOptions(Record):
     """Which tables are copied before the stream, and by how many sessions."""
 
     snapshot: bool = _snapshot(
@@ -156,8 +153,7 @@ class SnapshotOptions:
         return self.snapshot or bool(self.snapshot_tables)
 
 
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
+class StreamOptions(Record):
     """Options of `pgtail stream`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -175,8 +171,7 @@ class StreamOptions:
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOptions:
+class RecordOptions(Record):
     """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
 
     `directory` may be a URI: then segments are written to `spool`, and uploaded.
@@ -246,8 +241,7 @@ class RecordOptions:
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class StatsOptions:
+class StatsOptions(Record):
     """Options of `pgtail stats`; `interval` is in seconds."""
 
     request: Request = family(
@@ -284,8 +278,7 @@ class StatsOptions:
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectOptions:
+class ExpectOptions(Record):
     """Options of `pgtail expect`: `count` changes, in `within` seconds."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -306,8 +299,7 @@ class ExpectOptions:
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class DoctorOptions:
+class DoctorOptions(Record):
     """Options of `pgtail doctor`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -316,8 +308,7 @@ class DoctorOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ListOptions:
+class ListOptions(Record):
     """Options of `pgtail slot list`; `interval` is in seconds."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -328,8 +319,7 @@ class ListOptions:
     interval: float = _interval_option("output")
 
 
-@dataclass(frozen=True, slots=True)
-class CreateOptions:
+class CreateOptions(Record):
     """Options of `pgtail slot create`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -340,8 +330,7 @@ class CreateOptions:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeOptions:
+class ChangeOptions(Record):
     """Options of the commands that ask before they change a slot."""
 
     connection: ConnectionOptions = family(ConnectionOptions)

@@ -1,25 +1,19 @@
-"""Where the bytes of an output go: standard output, a file, or a directory with one file per table."""
+"""Where the bytes of an output go: standard output or a file; a directory is in directory_sink.py."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
-import re
 import select
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Final
 
 from pgtail.commands.pager import pager_in_use
 from pgtail.commands.stderr import say
 from pgtail.errors import ClosedPipe, OptionError, OutputError
-from pgtail.files.atomic import sync_directory
-from pgtail.files.deflate import compress
-from pgtail.files.gzip_end import gzip_end
 from pgtail.humanize import counted
 from pgtail.terminal.escape import escape
 
@@ -77,13 +71,15 @@ class FileSink:
     def begin(self) -> None:
         """Write an empty member to an empty gzip file, which is not gzip without. Raises ClosedPipe and OutputError."""
         if self.gzip and os.fstat(self.fd).st_size == 0:
+            from pgtail.files.deflate import compress
+
             self._write_all(compress(b""))
 
     def sync(self) -> None:
         """Flush, and fsync if the descriptor supports it. Raises ClosedPipe and OutputError."""
         self.flush()
         try:
-            _fsync(self.fd)
+            fsync(self.fd)
         except OSError as error:
             raise self._failed(error) from error
 
@@ -108,7 +104,7 @@ class FileSink:
         return OutputError(f"cannot write to {self.name}: {error.strerror}")
 
 
-def _fsync(fd: int) -> None:
+def fsync(fd: int) -> None:
     """Sync a descriptor, if it supports that. Raises OSError."""
     try:
         os.fsync(fd)
@@ -132,6 +128,8 @@ def _joined(parts: list[bytes], large: int) -> Iterator[bytes]:
 
 def _members(data: bytes) -> Iterator[bytes]:
     """Bytes as gzip members; none for no bytes."""
+    from pgtail.files.deflate import compress
+
     view = memoryview(data)
     return (compress(view[at : at + _MOST_IN_MEMBER]) for at in range(0, len(view), _MOST_IN_MEMBER))
 
@@ -143,6 +141,10 @@ def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
     """
     if not stat.S_ISREG(os.fstat(sink.fd).st_mode):
         return
+    from pathlib import Path
+
+    from pgtail.files.atomic import sync_directory
+
     with contextlib.suppress(OSError):
         sync_directory(Path(sink.name).parent)
     if sink.gzip:
@@ -150,20 +152,22 @@ def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
     else:
         last = b""
         with contextlib.suppress(OSError):
-            last = _last_byte(Path(sink.name))
+            last = last_byte(sink.name)
     if last not in (b"", b"\n"):
         sink.write(b"\n")
 
 
-def _last_byte(path: Path) -> bytes:
+def last_byte(path: str | os.PathLike[str]) -> bytes:
     """The last byte of a file; none if it is empty. Raises OSError."""
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
         return file.read()
 
 
 def _cut_member(sink: FileSink, tell: Callable[[str], None]) -> bytes:
     """Cut off an unfinished gzip member; returns the last byte of the content. Raises OutputError."""
+    from pgtail.files.gzip_end import gzip_end
+
     try:
         with open(sink.name, "rb") as file:
             end = gzip_end(file)
@@ -212,147 +216,3 @@ def put(line: str) -> None:
     """Write a line to standard output at once. Raises ClosedPipe and OutputError."""
     with open_sink(None) as sink:
         sink.show(f"{line}\n")
-
-
-_NAME_LIMIT: Final = 255
-"""Bytes of a file name on most file systems."""
-
-_UNSAFE: Final = re.compile(r"[/%.\x00-\x1f\x7f]")
-
-
-class _File:
-    """One file of the directory, with the bytes to append to it."""
-
-    def __init__(self, directory: DirectorySink, path: Path) -> None:
-        self.path = path
-        self.parts: list[bytes] = []
-        self._directory = directory
-
-    def write(self, data: bytes, /) -> None:
-        self.parts.append(data)
-        self._directory.wrote(self, len(data))
-
-
-class DirectorySink:
-    """Buffers bytes for files in a directory, which is created if missing; `flush` writes them.
-
-    With `append` existing files are continued, without it the directory must have no CSV files. No file stays open,
-    so that any number of tables works. `stopped` is set to end a stream, as in StreamSink. Raises OutputError.
-    """
-
-    fd = -1
-
-    def __init__(self, name: str, *, append: bool) -> None:
-        self.name = name
-        self.stopped = False
-        self._folder = Path(name)
-        self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}
-        self._names: set[str] = set()
-        self._dirty: dict[Path, _File] = {}
-        self._unsynced: set[Path] = set()
-        self._size = 0
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            existing = next(self._folder.glob("*.csv"), None)
-        except OSError as error:
-            raise OutputError(f"cannot write to {name}: {error.strerror}") from error
-        if existing is not None and not append:
-            raise OutputError(f"{name} already contains {existing.name}: pgtail decode writes to an empty directory")
-
-    def open(self, name: tuple[str, ...], header: bytes) -> _File:
-        """The file of a table, given as (schema, table), that begins with `header`. Raises OutputError."""
-        file = self._files.get((name, header))
-        if file is None:
-            file = self._files[name, header] = self._find(".".join(map(_safe, name)), header)
-        return file
-
-    def _find(self, name: str, header: bytes) -> _File:
-        """A new file, or an existing one that begins with the same header."""
-        number = 1
-        while True:
-            path = self._folder / _fitting(name, ".csv" if number == 1 else f".{number}.csv")
-            number += 1
-            folded = path.name.casefold()  # some file systems ignore case
-            if folded in self._names:
-                continue
-            found = self._begins(path, len(header))
-            if found not in (b"", header):
-                continue
-            self._names.add(folded)
-            file = _File(self, path)
-            if not found:
-                file.write(header)
-            elif self._last_byte(path) != b"\n":  # an earlier run may have been killed
-                file.write(b"\n")
-            return file
-
-    def _begins(self, path: Path, size: int) -> bytes:
-        """The first bytes of a file, empty if it does not exist."""
-        try:
-            with path.open("rb") as file:
-                return file.read(size)
-        except FileNotFoundError:
-            return b""
-        except OSError as error:
-            raise self._failed(path, error) from error
-
-    def _last_byte(self, path: Path) -> bytes:
-        try:
-            return _last_byte(path)
-        except OSError as error:
-            raise self._failed(path, error) from error
-
-    def write(self, data: bytes, /) -> None:
-        """Raises OutputError: bytes go to the directory's files."""
-        raise OutputError(f"cannot write to {self.name}: it is a directory")
-
-    def wrote(self, file: _File, size: int) -> None:
-        """Note bytes that a file buffered, and write a full buffer. Raises OutputError."""
-        self._dirty[file.path] = file
-        self._size += size
-        if self._size >= BATCH:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write everything. Raises OutputError."""
-        dirty, self._dirty, self._size = self._dirty, {}, 0
-        for path, file in dirty.items():
-            parts, file.parts = file.parts, []
-            try:
-                with path.open("ab") as opened:
-                    opened.writelines(parts)
-            except OSError as error:
-                raise self._failed(path, error) from error
-            self._unsynced.add(path)
-
-    def sync(self) -> None:
-        """Flush, and fsync the files and the directory. Raises OutputError."""
-        self.flush()
-        for path in [*self._unsynced, self._folder]:
-            try:
-                fd = os.open(path, os.O_RDONLY)
-                try:
-                    _fsync(fd)
-                finally:
-                    os.close(fd)
-            except OSError as error:
-                raise self._failed(path, error) from error
-        self._unsynced.clear()
-
-    def _failed(self, path: Path, error: OSError) -> OutputError:
-        return OutputError(f"cannot write to {path}: {error.strerror}")
-
-
-def _safe(name: str) -> str:
-    """A schema or table name in a file name: separators and control characters as %XX."""
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
-
-
-def _fitting(name: str, ending: str) -> str:
-    """A file name; one that is too long is cut, and ends with a part of its SHA-256."""
-    full = name.encode()
-    if len(full) + len(ending) <= _NAME_LIMIT:
-        return name + ending
-    mark = f"~{hashlib.sha256(full).hexdigest()[:20]}{ending}"
-    cut = full[: _NAME_LIMIT - len(mark)].decode(errors="ignore")
-    return re.sub(r"%.?\Z", "", cut) + mark  # not inside of %XX

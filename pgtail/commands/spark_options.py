@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.commands.options import ReportOptions, Verbosity, point, storage_option, utc_option
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.options import family, items, option, positive_duration
+from pgtail.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,8 +43,7 @@ def percent(text: str) -> float:
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class SparkOptions:
+class SparkOptions(Record):
     """Options of the `pgtail spark` commands that write; each has those that it needs. Times are in seconds.
 
     `captures` and `out` are arguments.
@@ -101,8 +100,7 @@ class SparkOptions:
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class VerifyOptions:
+class VerifyOptions(Record):
     """Options of `pgtail spark verify`. `sample` is a percentage; `timeout` is in seconds."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -148,8 +146,7 @@ class VerifyOptions:
     verbosity: Verbosity = family(Verbosity)
 
 
-@dataclass(frozen=True, slots=True)
-class VacuumOptions:
+class VacuumOptions(Record):
     """Options of `pgtail spark vacuum`."""
 
     delete: bool = option("--delete", default=False, help="Remove the files; without this they are only listed.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from pgtail.humanize import seconds_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
+from pgtail.records import replace
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.request import Request

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pgtail.commands.decode import Decode
@@ -18,6 +17,7 @@ from pgtail.commands.sinks import FileSink, check_not_read, continue_file, open_
 from pgtail.commands.stderr import say
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.outputs import OutputOptions
+from pgtail.records import replace
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 
@@ -91,6 +91,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
+        jobs=1,
         verbosity=options.verbosity,
     )
 

@@ -9,11 +9,12 @@ import time
 from collections import deque
 from typing import Any, Final, Protocol
 
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import to_terminal
 from pgtail.commands.screen import HEAD, Screen
 from pgtail.commands.selection import tell_filter
 from pgtail.commands.server_options import StreamOptions
-from pgtail.commands.sinks import DirectorySink, FileSink
+from pgtail.commands.sinks import FileSink
 from pgtail.commands.stderr import StderrThread
 from pgtail.commands.stream import Stream, StreamSink
 from pgtail.errors import PgtailError

@@ -58,6 +58,7 @@ class StderrThread:
         terminal = self._fd >= 0 and os.isatty(self._fd)
         self.wants_status = terminal and not quiet_mode
         self.wants_trace = verbosity >= 2
+        self._wants_more = verbosity >= 1
         self._wants_detail = (terminal and not quiet_mode) or verbosity >= 1
         self._lines: deque[str] = deque()
         self._status: list[str] | None = None
@@ -84,6 +85,11 @@ class StderrThread:
     def detail(self, text: str) -> None:
         """Write a message on a terminal, or with -v."""
         if self._wants_detail:
+            self.tell(text)
+
+    def more(self, text: str) -> None:
+        """Write a message with -v."""
+        if self._wants_more:
             self.tell(text)
 
     def trace(self, text: str) -> None:

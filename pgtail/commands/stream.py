@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from dataclasses import replace
+import time
 from typing import Any
 
 from pgtail.changes.assembler import Assembler
@@ -13,6 +13,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of, with_table_cure
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
 from pgtail.commands.selection import (
     build_redaction,
@@ -20,20 +21,22 @@ from pgtail.commands.selection import (
     no_quotes,
     tell_filter,
     tell_note,
+    tell_nothing_passed,
     tell_unmasked,
 )
 from pgtail.commands.server_options import EndOptions, StreamOptions
-from pgtail.commands.sinks import DirectorySink, FileSink, continue_file
+from pgtail.commands.sinks import FileSink, continue_file
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted, grouped
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
+from pgtail.records import replace
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
@@ -121,6 +124,8 @@ class Stream:
         options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
         types = Types(encoding=encoding, numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
+        if plan.slot is None and plan.fork is None:
+            _check_since(options.filter.since)
         snapshot = self._snapshot(plan, request, interrupt)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
@@ -223,6 +228,7 @@ class Stream:
             self._stderr.tell("the copy of the tables is not complete: the output has only a part of their rows")
         if self._tail.resume is None:
             return
+        tell_nothing_passed(self._pipeline, self._stderr.tell, whole=False)
         tell_filter(self._filter, self._stderr.tell)
         pipeline = self._pipeline
         shown = f"{counted(pipeline.shown, 'transaction')} shown"
@@ -255,6 +261,15 @@ def request_of(request: Request, end: EndOptions) -> Request:
     if request.fork is not None and request.slot is not None:
         raise OptionError("--fork reads a temporary copy, --slot the slot itself: give one of them")
     return replace(request, until=until_of(end), until_time=until_time_of(end))
+
+
+def _check_since(since: Point | None) -> None:
+    """Check that a temporary slot, which begins now, can show what is asked for. Raises OptionError."""
+    if since is not None and since.time is not None and since.time < time.time_ns() // 1000 - UNIX_EPOCH_OFFSET:
+        raise OptionError(
+            "--since names a time before now, but a temporary slot begins now: no earlier change can be read from it;"
+            " read a slot that exists (--slot NAME, --fork NAME), or a capture (pgtail decode)"
+        )
 
 
 def until_of(options: EndOptions) -> LsnOrNow:

@@ -7,7 +7,6 @@ module to FAMILIES.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Final
 
 from pgtail.doctor import access, publications, server, slots, tables
@@ -17,6 +16,7 @@ from pgtail.errors import ServerError
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import ServerFacts
 from pgtail.postgres.connection import Connector, set_if_direct
+from pgtail.records import Record, replace
 
 FAMILIES: Final[dict[str, dict[str, Check]]] = {
     "server": server.CHECKS,
@@ -31,8 +31,7 @@ _TIMEOUTS: Final = {"lock_timeout": "2s", "statement_timeout": "30s"}
 """The doctor must not block a busy server, nor wait long for a lock."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Record):
     """The findings, by family. `provider` is None if the server does not show who runs it."""
 
     server: ServerFacts

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pgtail.postgres import rows
 from pgtail.postgres.catalog import ServerFacts
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.rows import Row
+from pgtail.records import Record
 
 COMMENT: Final = "-- "
 _RELOAD: Final = "SELECT pg_reload_conf();"
@@ -42,8 +42,7 @@ class Severity(enum.IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """The result of a check: a sentence, the objects it is about (names quoted as in SQL), and a cure, line by line.
 
     A cure can be pasted into psql: lines that are not SQL are comments, and so is SQL that destroys something.
@@ -56,8 +55,7 @@ class Finding:
     cure: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(Record):
     """The server to check. `settings` are the visible rows of pg_settings, in their own units."""
 
     connection: Connection

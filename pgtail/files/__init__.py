@@ -1,1 +1,6 @@
 """Temporary files, atomic replacement, decompression, signals, and the Sink protocol."""
+
+from typing import Final
+
+MAGIC: Final = b"\x1f\x8b"
+"""How gzip data begin (RFC 1952)."""

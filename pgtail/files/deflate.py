@@ -12,7 +12,7 @@ except ImportError:  # there are not wheels for every platform
 else:
     igzip_lib = _igzip_lib
 
-_GZIP: Final = 31
+GZIP: Final = 31
 """zlib's code for the gzip format."""
 
 
@@ -40,7 +40,7 @@ class ExactInflater:
 
     def __init__(self) -> None:
         self.needs_input = True
-        self._zlib = zlib.decompressobj(_GZIP)
+        self._zlib = zlib.decompressobj(GZIP)
 
     @property
     def eof(self) -> bool:
@@ -74,4 +74,4 @@ def fast_inflater() -> Inflater | None:
 
 def compress(data: bytes | memoryview) -> bytes:
     """One member. Both ways give the same size within a few percent; higher levels are slower than a server sends."""
-    return zlib.compress(data, 1, _GZIP) if igzip_lib is None else igzip_lib.compress(data, 2, igzip_lib.COMP_GZIP)
+    return zlib.compress(data, 1, GZIP) if igzip_lib is None else igzip_lib.compress(data, 2, igzip_lib.COMP_GZIP)

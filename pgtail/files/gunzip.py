@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from pgtail.errors import InputError
+from pgtail.files import MAGIC
 from pgtail.files.deflate import ExactInflater, InflateErrors, Inflater, fast_inflater
 from pgtail.files.spool import SpoolFile
 
-MAGIC: Final = b"\x1f\x8b"
 MEMBER: Final = MAGIC + b"\x08"
 """How a member begins (RFC 1952): the only method, deflate, is 8."""
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import BinaryIO, Final
 
-from pgtail.files.deflate import ExactInflater
-from pgtail.files.gunzip import MAGIC, MEMBER, Gunzip, members_to_end
+from pgtail.files import MAGIC
+from pgtail.files.deflate import GZIP
+from pgtail.files.gunzip import MEMBER, Gunzip, members_to_end
+from pgtail.records import NamedTuple
 
 _TAIL: Final = 8 << 20
 """Bytes at the end of a file in which a member is expected to begin."""
@@ -65,7 +67,7 @@ def last_members(tail: bytes) -> Iterator[bytes]:
 
 def _whole_member(data: bytes) -> bytes | None:
     """The content of one member; None if this is another thing, or more, or less."""
-    inflater = ExactInflater()
+    inflater = zlib.decompressobj(GZIP)
     try:
         content = inflater.decompress(data, _PIECE)
     except zlib.error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from typing import IO
 
@@ -75,6 +74,8 @@ class SpoolFile:
 
     def _opened(self) -> IO[bytes]:
         """The file, made with what is in memory where there is none yet. Raises OSError."""
+        import tempfile
+
         if self._file is None:
             file = tempfile.TemporaryFile(prefix="pgtail-", buffering=0)  # noqa: SIM115 -- close() does
             try:
@@ -94,6 +95,8 @@ class SpoolFile:
                 written += os.pwrite(file.fileno(), view[written:], offset + written)
 
     def _failed(self, error: OSError) -> Exception:
+        import tempfile
+
         folder = tempfile.tempdir or "any temporary folder"
         reason = f"cannot {self._purpose} in {folder}: {error.strerror}"
         return self._error(f"{reason}; set TMPDIR to a directory with free space")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from pgtail.changes.redaction import MASK
 from pgtail.changes.relations import IDENTITIES, Relation, unnamed
@@ -14,6 +14,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.cursor import Buffer, Span, cell_spans
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.records import NamedTuple
 from pgtail.terminal.layout import Item, breakable
 from pgtail.terminal.values import BARE, Show, ValueStyle, name
 from pgtail.values import UNKNOWN

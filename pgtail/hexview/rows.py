@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
@@ -24,6 +24,7 @@ from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.transaction import Begin, Commit
+from pgtail.records import NamedTuple
 from pgtail.terminal.values import Show
 
 _LONGEST: Final = 64 * 1024

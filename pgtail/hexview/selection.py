@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pgtail.changes.events import Outcome, changes_of, tables_of
@@ -19,6 +18,7 @@ from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.two_phase import CommitPrepared, RollbackPrepared
+from pgtail.records import Record
 
 _KINDS: Final = {
     **{class_.__name__.lower(): class_.__name__ for class_ in [*MESSAGES.values(), *FRAMES.values()]},
@@ -35,8 +35,7 @@ KIND_NAMES: Final = sorted({re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() fo
 _POINTER: Final = "Int64 (XLogRecPtr)"
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Record):
     """A range from `first` to `last`, both included."""
 
     first: int

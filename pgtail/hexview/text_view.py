@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from pgtail.files.sink import Sink
 from pgtail.hexview.fields import ShownField
@@ -13,6 +13,7 @@ from pgtail.humanize import plural
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import TIME, Buffer
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, palette

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from pgtail.changes.relations import Relation
@@ -11,6 +10,7 @@ from pgtail.errors import DecodeError, Malformed
 from pgtail.hexview.fields import ShownField
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import FromClient
+from pgtail.records import Record
 from pgtail.terminal.layout import Item
 from pgtail.terminal.values import Show
 
@@ -18,8 +18,7 @@ _BAD_BYTES: Final = 16
 """Bytes shown of a bad field of unknown length."""
 
 
-@dataclass(slots=True)
-class MessageLocation:
+class MessageLocation(Record, frozen=False):
     """A message in the buffer and in its source.
 
     `number` counts from 1. `base` is the offset in the source of the byte at `start` in the buffer, None if the source
@@ -41,8 +40,7 @@ class MessageLocation:
         return position - self.start + (self.base or 0)
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(Record, frozen=False):
     """The bad bytes of a message, from `start` to `end` as far as the buffer has them.
 
     If `masked`, they are not shown, because they may be a value.

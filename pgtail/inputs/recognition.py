@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs import INPUTS, form_of, forms
 from pgtail.inputs.base import NOTHING_READ, Input, SegmentsRead
-from pgtail.inputs.binary.unframed import Recvlogical
 from pgtail.inputs.source.file import Source
 from pgtail.inputs.source.window import LARGE, Window
-from pgtail.inputs.text.refused import refusal
 from pgtail.pgoutput.decoder import Decoder
 
 _EVERY_BYTE: Final = 64 * 1024
@@ -36,7 +34,7 @@ def open_input(
     window = Window(source)
     if format is None and source.name.endswith((CLOSED, OPEN)):
         format = "pgcap"  # noqa: A001
-    form = recognise(window, decoder, forms()) if format is None else form_of(format)
+    form = recognise(window, decoder, forms) if format is None else form_of(format)
     if form is None:
         raise window.source.damage or InputError(_unrecognised(window.buf), source=source.name)
     input_ = form(window, decoder)
@@ -44,32 +42,37 @@ def open_input(
     return input_
 
 
-def recognise(window: Window, decoder: Decoder, forms: Collection[type[Input]]) -> type[Input] | None:
-    """The form of a source, as soon as enough of it was read; None if it has none of these."""
+def recognise(window: Window, decoder: Decoder, forms: Callable[[bytes], Iterable[type[Input]]]) -> type[Input] | None:
+    """The form of a source, as soon as enough of it was read; None if it has none of these.
+
+    `forms` gives those that may begin with some bytes, all for none.
+    """
     window.more()
     while True:
         head, final = window.buf, window.final
         unsure: type[Input] | None = None
-        for form in forms:
+        for form in forms(head):
             verdict = form.sniff(head, decoder, final=final)
             if verdict and (unsure is None or final or len(head) > _EVERY_BYTE):
                 return form
             if verdict is None and unsure is None:
                 unsure = form
         if final and not head and window.source.damage is None:
-            return Recvlogical
+            return form_of("recvlogical")
         if final or len(head) > LARGE:
             break
         window.more(1 if len(head) < _EVERY_BYTE else len(head) // 8)
     if unsure is not None and not final:
         return unsure
-    for form in forms:
+    for form in forms(b""):
         if form.search(head, decoder, final=final):
             return form
     return None
 
 
 def _unrecognised(head: bytes) -> str:
+    from pgtail.inputs.text.refused import refusal
+
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
     if head.startswith(b"PGDMP"):

@@ -7,9 +7,10 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from pgtail.pgoutput.cursor import Buffer
+from pgtail.records import NamedTuple
 
 _SCANNER: Final = "pgtail.native._scanner"
 
@@ -71,6 +72,10 @@ class Scanner(Protocol):
     """How many messages this run processed, including Begin and Commit."""
     shown: int
     """How many transactions with shown rows ended in this run."""
+    transactions: int
+    """How many transactions ended in this run; `first_ts` and `last_ts` are the least and the greatest time of them."""
+    first_ts: int
+    last_ts: int
     not_sent: int
     """How many rows could not be tested, because the server did not send the value."""
     resume_at: int

@@ -135,10 +135,6 @@ cdef int put_spaced_bytes(Out *out, const uint8_t *data, Py_ssize_t size) except
 
 # ==== the content of a cell: what content() of the views in hexview/ says, for ASCII text ==========================
 
-cdef enum:
-    COLUMN_GAP = 2          # cells; GAP of terminal/layout.py
-
-
 cdef class Content:
     """Shows the contents of a column. `show`: how, if that is a ShownColumn; `python`(offset, cell) shows all others."""
 

@@ -59,7 +59,8 @@ cdef class Scanner:
     cdef int framing
     cdef readonly bint inside, started, began
     cdef bint snapshot      # whether the current transaction is one
-    cdef readonly Py_ssize_t seq, rows, left_out, messages, shown, not_sent
+    cdef readonly Py_ssize_t seq, rows, left_out, messages, shown, not_sent, transactions
+    cdef readonly int64_t first_ts, last_ts
     cdef readonly uint64_t resume_at
     cdef public object most, until
 
@@ -117,6 +118,7 @@ cdef class Scanner:
         """Process messages of buf[pos:end]; returns where the first declined message starts."""
         cdef Py_buffer view
         self.rows = self.left_out = self.messages = self.shown = self.not_sent = self.resume_at = 0
+        self.transactions = 0
         self.began, self.framing = False, framing
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
         try:
@@ -219,6 +221,9 @@ cdef class Scanner:
                 if most >= 0 and self.shows() and self.seq and self.shown + 1 >= most:
                     break
                 self.shown += self.shows() and self.seq > 0
+                self.first_ts = self.commit_ts if not self.transactions else min(self.first_ts, self.commit_ts)
+                self.last_ts = self.commit_ts if not self.transactions else max(self.last_ts, self.commit_ts)
+                self.transactions += 1
                 self.commit()
                 self.resume_at = self.end_lsn
                 self.inside = self.began = self.started = False
@@ -361,3 +366,18 @@ cdef Py_ssize_t skip_row(
             return DECLINED
         pos += 1
     return skip_tuple(buf, pos, end, columns)
+
+
+@cython.final
+cdef class SkippingScanner(Scanner):
+    """Processes rows without an effect: it finds out where their transactions end."""
+
+    cdef public bint stops_outside      # whether a run ends outside of transactions
+
+    cdef Table describe(self, relation):
+        cdef Table table = Table(relation)
+        table.show(False)
+        return table
+
+    cdef bint is_full(self) noexcept:
+        return self.stops_outside and not self.inside

@@ -46,8 +46,8 @@ include "_scan.pxi"
 include "_text.pxi"
 include "_columns.pxi"
 include "_stats.pxi"
-include "_events.pxi"
 include "_shown.pxi"
+include "_table.pxi"
 include "_inspect.pxi"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from pgtail.records import NamedTuple
 
 
 class NotTested(Exception):

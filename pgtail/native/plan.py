@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from pgtail.records import NamedTuple, Record
 from pgtail.values.codec import Codec, Pieces, Undecoded
 
 ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
@@ -72,8 +72,7 @@ TRANSACTION_FIELDS: Final = frozenset(
 """The fields that are the same for all rows of a transaction."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Record):
     """A field between two texts, or `missing` (a text, or another field without them) if it is unknown."""
 
     field: Field
@@ -82,8 +81,7 @@ class Value:
     missing: bytes | Field = b""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Text:
+class Text(Record, eq=False):
     """A text that depends on the transaction only.
 
     `render` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin,
@@ -131,8 +129,7 @@ class Form(NamedTuple):
     parameter: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Encoding:
+class Encoding(Record, eq=False):
     """How a format writes the values of one column.
 
     `text` and `binary` convert a text and a binary cell; they raise Undecoded. `undecoded` is what is written for a
@@ -166,8 +163,7 @@ class Previous(NamedTuple):
     after: bytes
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cell:
+class Cell(Record, eq=False):
     """One column of a tuple: the text before its value, how to encode it, and the text after it.
 
     `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
@@ -192,8 +188,7 @@ class Cell:
     unchanged_undecoded: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class Cells(Record, eq=False):
     """The cells of a tuple, with a separator between those that are written.
 
     `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: a row of
@@ -208,8 +203,7 @@ class Cells:
     complete: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Names:
+class Names(Record, eq=False):
     """The columns that were not sent: unchanged ones and, if `absent`, NULLs outside the replica identity.
 
     Unchanged ones that were filled are listed only if `filled`.
@@ -223,8 +217,7 @@ class Names:
     absent: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Changed:
+class Changed(Record, eq=False):
     """The columns of the new tuple whose value differs from the old one, and those whose value may.
 
     The first are columns at `compared`, which do not have the same bytes in the old tuple; the second those at
@@ -245,22 +238,19 @@ class UndecodedValue(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Undecodable:
+class Undecodable(Record, eq=False):
     """What is written about values that could not be decoded, if there are any. The scanner declines such rows."""
 
     render: Callable[[Sequence[UndecodedValue]], bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Dollars:
+class Dollars(Record, eq=False):
     """Dollar-quoted pieces: between $$ and $$ or, if they contain $$, other tags. The scanner declines the latter."""
 
     pieces: tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IfChanged:
+class IfChanged(Record, eq=False):
     """`then` if one of the columns at `indexes` differs between the old and the new tuple, else `otherwise`.
 
     An unchanged TOAST value does not differ.
@@ -271,8 +261,7 @@ class IfChanged:
     otherwise: tuple[Piece, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fitted:
+class Fitted(Record, eq=False):
     """Pieces whose text is padded with blanks to `least` terminal cells, and cut to `most` cells that end with `more`.
 
     SGR sequences have no width. `fit` does this to any text; the scanner to printable ASCII with arrows and ellipses,
@@ -286,22 +275,19 @@ class Fitted:
     more: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
+class Count(Record):
     """Writes nothing and counts the row under `key`: in Rows.counts or TextScanner.take_counts(). It ends its plan."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ordinal:
+class Ordinal(Record):
     """The element's number in its transaction among those with the same `key`, from 1. Not at its start and end."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ordinals:
+class Ordinals(Record, eq=False):
     """A text about the numbers of the transaction, at its end only.
 
     `render` gets the last number by key, in the order of their first use.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail.options import option, size_or_no_limit
+from pgtail.records import NamedTuple, Record
 
 if TYPE_CHECKING:
     from pgtail.files.sink import Sink
@@ -30,29 +30,63 @@ class Format(NamedTuple):
     """Whether it marks what was not committed, and shows what a client sent."""
     whole_rows: str | None = "its readers expect whole rows"
     """Why it cannot leave out columns; None if it can."""
+    in_order: str | None = None
+    """Why parts of a stream cannot be written independently of each other; None if they can."""
 
 
 _output = partial(option, group="output")
 _JSON: Final = "as they are in JSON"
 OUTPUTS: Final = {
-    "table": Format("pgtail.outputs.table.table", "TableOutput", "spelled out", marks=True, whole_rows=None),
-    "line": Format("pgtail.outputs.line", "Line", "spelled out", marks=True, whole_rows=None),
+    "table": Format(
+        "pgtail.outputs.table.table",
+        "TableOutput",
+        "spelled out",
+        marks=True,
+        whole_rows=None,
+        in_order="tables are separated from what came before",
+    ),
+    "line": Format(
+        "pgtail.outputs.line",
+        "Line",
+        "spelled out",
+        marks=True,
+        whole_rows=None,
+        in_order="it tells once about --changed",
+    ),
     "json": Format("pgtail.outputs.ndjson", "Json", _JSON, marks=True, whole_rows=None),
     "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", _JSON, marks=True, whole_rows=None),
     "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", _JSON, buffers_prepared=True),
     "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", _JSON, buffers_prepared=True),
-    "debezium": Format("pgtail.outputs.debezium.events", "Debezium", _JSON, buffers_prepared=True),
-    "sql": Format(
-        "pgtail.outputs.sql.forward", "open_sql", "spelled out", whole_rows="a statement needs the whole row"
+    "debezium": Format(
+        "pgtail.outputs.debezium.events",
+        "Debezium",
+        _JSON,
+        buffers_prepared=True,
+        in_order="events name the transaction before theirs",
     ),
-    "csv": Format("pgtail.outputs.csv", "Csv", buffers_prepared=True, whole_rows=None),
+    "sql": Format(
+        "pgtail.outputs.sql.forward",
+        "open_sql",
+        "spelled out",
+        whole_rows="a statement needs the whole row",
+        in_order="a script begins with its settings",
+    ),
+    "csv": Format(
+        "pgtail.outputs.csv", "Csv", buffers_prepared=True, whole_rows=None, in_order="a file begins with its header"
+    ),
 }
 """The formats of --output."""
 
 TEMPLATE: Final = "--format-string"
 FORMATS: Final = {
     **OUTPUTS,
-    TEMPLATE: Format("pgtail.outputs.template", "Template", "spelled out", whole_rows="%{NAME} selects a column"),
+    TEMPLATE: Format(
+        "pgtail.outputs.template",
+        "Template",
+        "spelled out",
+        whole_rows="%{NAME} selects a column",
+        in_order="it tells which columns no table had",
+    ),
 }
 
 
@@ -85,8 +119,7 @@ def colors_option() -> Any:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class OutputOptions:
+class OutputOptions(Record):
     """The output of changes, where it goes, and what belongs to a single format.
 
     `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit. The fields after

@@ -10,6 +10,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
+from pgtail.outputs.written import WrittenTables
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
 """Opens the file of a table in the output directory: (schema and table, header) -> a sink after the header.
@@ -37,6 +38,11 @@ class Output(Protocol):
     With a filter every output gets the outcome of a prepared transaction of which it got a change; such an output
     also gets it if the Prepare is not in the input.
     """
+
+    @property
+    def written(self) -> WrittenTables:
+        """The tables that were written, if the output needs to know."""
+        return WrittenTables()
 
     def event(self, event: Event) -> None:
         """Write one event."""

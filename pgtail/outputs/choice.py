@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
-from pgtail.changes.column_rules import column_rules, unmatched
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native.plan import Changed, Side, Skip
 from pgtail.outputs.rows import Shape
+from pgtail.records import NamedTuple
+
+if TYPE_CHECKING:
+    from pgtail.changes.column_rules import ColumnRule
 
 MAYBE: Final = "?"
 """The mark before the name of a column that may have changed, for people."""
@@ -45,10 +48,7 @@ class ColumnChoice:
     def __init__(
         self, rules: Iterable[str] = (), *, changed: bool = False, tell: Callable[[str], None] = lambda _: None
     ) -> None:
-        texts = [*rules]
-        self._rules = [rule for text in texts for rule in column_rules("--columns", text)]
-        if texts and not self._rules:
-            raise OptionError("--columns names no column")
+        self._rules = _rules(tuple(rules))
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
         self._told = False
@@ -93,10 +93,25 @@ class ColumnChoice:
 
     def tell_unused(self) -> None:
         """Tell once which rules matched no column."""
-        tables = self._tables.values()
-        for rule in unmatched(self._rules, tables):
-            self._tell(f"note: no table had a column {rule.text} (--columns){rule.meant(tables)}")
+        if self._rules:
+            from pgtail.changes.column_rules import unmatched
+
+            tables = self._tables.values()
+            for rule in unmatched(self._rules, tables):
+                self._tell(f"note: no table had a column {rule.text} (--columns){rule.meant(tables)}")
         self._tables.clear()
+
+
+def _rules(texts: Sequence[str]) -> list[ColumnRule]:
+    """What --columns names. Raises OptionError."""
+    if not texts:
+        return []
+    from pgtail.changes.column_rules import column_rules
+
+    found = [rule for text in texts for rule in column_rules("--columns", text)]
+    if not found:
+        raise OptionError("--columns names no column")
+    return found
 
 
 def changed_columns(shape: Shape, shown: Shown, of: Callable[[Sequence[int], Sequence[int]], bytes]) -> Changed:

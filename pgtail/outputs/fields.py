@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
@@ -16,24 +15,37 @@ Clock: TypeAlias = Callable[[], int]
 """The current time in nanoseconds since 1970-01-01 UTC."""
 
 
-@dataclass(slots=True)
 class PlanRow:
     """A row change, or another event, as plans see it: what fields are read from, and both tuples.
 
     `clock` gives nanoseconds since 1970-01-01 UTC; `last_end` is the value of Field.LAST_END.
     """
 
-    transaction: Transaction
-    clock: Clock
-    last_end: int | None = None
-    seq: int | None = None
-    lsn: int | None = None
-    aborted: bool = False
-    old: TupleData = ()
-    new: TupleData = ()
-    known: dict[Field | Text, bytes | None] = field(default_factory=dict)
-    """TRANSACTION_FIELDS that were read, and Texts that were rendered: the rows of a transaction share them."""
-    _now: int = 0
+    __slots__ = ("_now", "aborted", "clock", "known", "last_end", "lsn", "new", "old", "seq", "transaction")
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        clock: Clock,
+        last_end: int | None = None,
+        seq: int | None = None,
+        lsn: int | None = None,
+        aborted: bool = False,
+        old: TupleData = (),
+        new: TupleData = (),
+        known: dict[Field | Text, bytes | None] | None = None,
+    ) -> None:
+        self.transaction = transaction
+        self.clock = clock
+        self.last_end = last_end
+        self.seq = seq
+        self.lsn = lsn
+        self.aborted = aborted
+        self.old = old
+        self.new = new
+        self.known = {} if known is None else known
+        """TRANSACTION_FIELDS that were read, and Texts that were rendered: the rows of a transaction share them."""
+        self._now = 0
 
     def now(self) -> int:
         """The time of the clock when it was first asked for."""
@@ -80,6 +92,12 @@ def _blank(time: int) -> str:
 def local_time(time: int) -> str:
     """A time in local time, for people: 2026-11-22 10:00:00.123456+01."""
     return _blank(to_local(time)).replace("Z", zone_text(time))
+
+
+def local_minute(time: int) -> str:
+    """The same to the minute, without the offset: 2026-11-22 10:00."""
+    text = _blank(to_local(time))
+    return text.rpartition(":")[0] + (" BC" if text.endswith(" BC") else "")
 
 
 def local_clock(time: int) -> str:

@@ -6,7 +6,6 @@ On a terminal values are cut at --max-width or a third of its width, and lines a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
@@ -24,6 +23,7 @@ from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
+from pgtail.records import replace
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette

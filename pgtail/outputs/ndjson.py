@@ -44,14 +44,20 @@ from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.values import Codec, Undecoded
-from pgtail.values.render import hex_pieces, string_pieces
+from pgtail.values.render import hex_pieces, string, string_pieces
 
 _BASE64_PIECE: Final = 3 * 256 * 1024
 """A multiple of 3 bytes, which base64 encodes without padding."""
 
 
 def dumps(value: object) -> bytes:
-    """A value as JSON."""
+    """A value as JSON. For numbers, short texts and lists of them, orjson need not be loaded."""
+    if isinstance(value, str):
+        return string(value)
+    if isinstance(value, int):
+        return b"%d" % value if not isinstance(value, bool) else b"true" if value else b"false"
+    if isinstance(value, list):
+        return b"[%b]" % b",".join(map(dumps, value))
     return orjson.dumps(value)
 
 

@@ -20,6 +20,7 @@ from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import LOCAL, Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
+from pgtail.outputs.written import WrittenTables
 from pgtail.pgoutput.scalars import unix_micros
 
 
@@ -58,6 +59,7 @@ class PlannedOutput:
         """The transaction that was started and not ended."""
         self.elements = 0
         """How many elements of it were written."""
+        self.written = WrittenTables()
         self.after: list[bytes] = []
         """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
         self._prepared = PreparedBuffer(self._event, options.tell) if self.buffers_prepared else None

@@ -10,6 +10,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, Written
 from pgtail.outputs.base import Mask, Output
+from pgtail.outputs.written import WrittenTables
 
 
 class RedactedOutput:
@@ -19,6 +20,10 @@ class RedactedOutput:
         self._output = output
         self.needs_outcomes = output.needs_outcomes
         self._redaction = redaction
+
+    @property
+    def written(self) -> WrittenTables:
+        return self._output.written
 
     def event(self, event: Event) -> None:
         self._output.event(self._redaction.event(event))

@@ -10,14 +10,15 @@ class WrittenTables:
     """Tables by their names."""
 
     def __init__(self) -> None:
-        self._names: set[tuple[str, str]] = set()
+        self.names: set[tuple[str, str]] = set()
+        """Schema and table of each."""
 
     def add(self, relation: Relation) -> None:
         """Rows of this table are written."""
         if relation.seen:
-            self._names.add((relation.schema, relation.name))
+            self.names.add((relation.schema, relation.name))
 
     def repeated(self, transaction: Transaction) -> Relation | None:
         """The table of a snapshot, if rows of it were written before."""
         table = transaction.table
-        return table if table is not None and (table.schema, table.name) in self._names else None
+        return table if table is not None and (table.schema, table.name) in self.names else None

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NewType
+
+from pgtail.records import Record
 
 Lsn = NewType("Lsn", int)
 """A position in the write-ahead log: bytes from its start, unsigned 64 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Record, uncompared=("local",)):
     """An LSN, or a time of commit in microseconds since 2000-01-01 UTC. `local`: it was given as local time."""
 
     lsn: int | None = None
     time: int | None = None
-    local: bool = field(default=False, compare=False)
+    local: bool = False
 
 
 UNIX_EPOCH_OFFSET = 946_684_800_000_000
@@ -25,7 +25,7 @@ UNIX_EPOCH_OFFSET = 946_684_800_000_000
 UNIX_EPOCH_DAYS: Final = -10_957
 """1970-01-01 as a day number counted from 2000-01-01."""
 
-_LSN = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+_LSN: Final = r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})"
 _DAY = 86_400
 
 
@@ -36,7 +36,7 @@ def lsn_text(lsn: int) -> str:
 
 def parse_lsn(text: str) -> Lsn:
     """Parse `%X/%X`. Raises ValueError for anything else."""
-    match = _LSN.fullmatch(text.strip())
+    match = re.fullmatch(_LSN, text.strip())
     if match is None:
         raise ValueError(f"{text!r} is not a log position such as 0/1949A30")
     return Lsn(int(match[1], 16) << 32 | int(match[2], 16))

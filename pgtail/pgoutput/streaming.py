@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from typing import Self
 
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.transaction import COMMIT
+from pgtail.records import NamedTuple
 
 
 class StreamStart(NamedTuple):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
+from pgtail.records import NamedTuple
 
 _BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
 _BEGIN_BYTES: Final = struct.Struct(">cQqI")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, TIME, XID, Cursor, Layout
+from pgtail.records import NamedTuple
 
 _BEGIN_PREPARE: Final = Layout(("prepare_lsn", *LSN), ("end_lsn", *LSN), ("prepare_time", *TIME), ("xid", *XID))
 _PREPARE: Final = Layout(("flags", *INT8), *_BEGIN_PREPARE.fields)

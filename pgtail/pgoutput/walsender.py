@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, TIME, Cursor, Layout
+from pgtail.records import NamedTuple
 
 HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
 _STATUS_FIELDS: Final = Layout(
@@ -15,11 +16,11 @@ _STATUS_FIELDS: Final = Layout(
 _STATUS: Final = struct.Struct(">cQQQqB")
 _HEADER: Final = struct.Struct(">cQQq")
 _KEEPALIVE: Final = struct.Struct(">cQqB")
-_START: Final = re.compile(
-    r"\s*START_REPLICATION\s+SLOT\s+(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?",
-    re.IGNORECASE | re.DOTALL,
+_START: Final = (
+    r"(?is)\s*START_REPLICATION\s+SLOT\s+"
+    r"(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?"
 )
-_OPTION: Final = re.compile(r"""(\"(?:[^"]|"")+\"|\w+)\s*(?:'((?:[^']|'')*)')?\s*(?:,|$)""")
+_OPTION: Final = r"""(\"(?:[^"]|"")+\"|\w+)\s*(?:'((?:[^']|'')*)')?\s*(?:,|$)"""
 
 
 class XLogData(NamedTuple):
@@ -93,20 +94,20 @@ class StartReplication(NamedTuple):
     @property
     def slot(self) -> str | None:
         """The name of the slot; None if the command has none or is not understood."""
-        found = _START.match(self.command)
+        found = re.match(_START, self.command)
         return None if found is None else _unquoted(found[1])
 
     @property
     def lsn(self) -> str | None:
         """The position to start from, as it was written."""
-        found = _START.match(self.command)
+        found = re.match(_START, self.command)
         return None if found is None else found[2]
 
     @property
     def options(self) -> dict[str, str]:
         """The options for the output plugin."""
-        found = _START.match(self.command)
-        pairs = () if found is None else _OPTION.findall(found[3] or "")
+        found = re.match(_START, self.command)
+        pairs = () if found is None else re.findall(_OPTION, found[3] or "")
         return {_unquoted(name): value.replace("''", "'") for name, value in pairs}
 
 

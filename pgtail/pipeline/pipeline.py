@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pgtail.capture.contents import SegmentContents
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
     Change,
@@ -28,6 +27,9 @@ from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.stop import Stop
+
+if TYPE_CHECKING:
+    from pgtail.capture.contents import SegmentContents
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
@@ -70,6 +72,11 @@ class Pipeline:
         self.shown = 0
         self.rows = self.left_out = 0
         """How many rows were processed, and how many of them did not pass the filter."""
+        self.transactions = 0
+        """How many transactions ended, shown or not; snapshots are none."""
+        self.times: tuple[int, int] | None = None
+        """The least and the greatest time of their commits, as far as these are known."""
+        self._passed = False
         self.messages = self.kept = 0
         """How many messages scan() processed, and how many runs of streamed rows it buffered."""
         self.damaged = False
@@ -79,6 +86,11 @@ class Pipeline:
         """The transaction in which break_off() came, if changes of it were shown."""
         self.end_lsn: int | None = None
         """Where to resume: the end LSN of the last transaction or outcome that was rendered or filtered."""
+
+    @property
+    def nothing_passed(self) -> bool:
+        """Whether there is a filter, and nothing passed it."""
+        return self._filter is not None and not self._passed and self.rows == self.left_out
 
     @property
     def inside(self) -> bool:
@@ -128,6 +140,8 @@ class Pipeline:
         finally:
             transaction = assembler.resume_after(scanner)
             self.shown += scanner.shown
+            if scanner.transactions:
+                self._count(scanner.transactions, scanner.first_ts, scanner.last_ts)
             self.messages += scanner.messages
             self.end_lsn = scanner.resume_at or self.end_lsn
             self._after_run(scanner, transaction)
@@ -170,6 +184,15 @@ class Pipeline:
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
         self._take(self._assembler.feed(message, lsn, offset))
+
+    def describe(self, message: AnyFrame, lsn: int | None) -> None:
+        """A message from before the messages that are shown: the filter and the output learn the tables in it."""
+        self._take([event for event in self._assembler.feed(message, lsn) if isinstance(event, SchemaChange)])
+
+    @property
+    def settled(self) -> bool:
+        """Whether the stream is outside of transactions, and what follows depends on its tables only."""
+        return self._assembler.outside and self._assembler.settled and not self._prepared
 
     @property
     def may_skip(self) -> bool:
@@ -276,6 +299,7 @@ class Pipeline:
             if filter_.described(event):
                 self._emit(event)
         elif filter_.passes(event):
+            self._passed = True
             if self._waiting is not None and event.transaction is not None:
                 self._emit(self._waiting)
                 self._waiting = None
@@ -283,8 +307,17 @@ class Pipeline:
         elif isinstance(event, RowChange):
             self.left_out += 1
 
+    def _count(self, transactions: int, first: int | None, last: int | None) -> None:
+        """Count transactions that ended, from their first to their last time."""
+        self.transactions += transactions
+        if first is not None and last is not None:
+            low, high = self.times or (first, last)
+            self.times = min(low, first), max(high, last)
+
     def _end(self, event: Ended) -> None:
         transaction = event.transaction
+        if not transaction.snapshot:
+            self._count(1, transaction.time, transaction.time)
         shown = self._waiting is None and bool(transaction.count or transaction.messages)
         if self._waiting is None:
             self._emit(event)
@@ -314,6 +347,7 @@ class Pipeline:
         if filter_ is not None and needed:
             passes = filter_.selects_outcome(outcome) and shown is not False
         if passes:
+            self._passed = True
             self._emit(outcome)
             self.shown += needed and shown is True and outcome.op == "commit_prepared"
         self.end_lsn = outcome.end_lsn

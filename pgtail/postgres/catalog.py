@@ -5,13 +5,13 @@ Views whose columns differ between versions are read as jsonb and by name, so on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from pgtail.humanize import seconds_text
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
+from pgtail.records import Record
 
 _SERVER = """
 SELECT current_setting('server_version_num') AS server_version_num, current_setting('server_version') AS server_version,
@@ -75,8 +75,7 @@ _NAMES: Final[dict[Named, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFacts:
+class ServerFacts(Record):
     """The state of the server. `position` is the end of its flushed WAL, on a standby of the replayed WAL."""
 
     address: str
@@ -96,8 +95,7 @@ class ServerFacts:
         return self.version // 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Record):
     """A row of pg_replication_slots. Columns that the server's version lacks are None or False."""
 
     name: str
@@ -113,6 +111,8 @@ class Slot:
     """Why it is invalidated; None if it is not."""
     failover: bool
     synced: bool
+    safe_wal_size: int | None
+    """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates it; None without a limit."""
 
     @classmethod
     def of(cls, row: Row) -> Slot:
@@ -135,19 +135,18 @@ class Slot:
             invalid=invalid,
             failover=bool(row.optional_boolean("failover")),
             synced=bool(row.optional_boolean("synced")),
+            safe_wal_size=row.optional_integer("safe_wal_size"),
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
+class Publication(Record):
     """A publication and its number of tables."""
 
     name: str
     tables: int
 
 
-@dataclass(frozen=True, slots=True)
-class SessionInfo:
+class SessionInfo(Record):
     """A session of pg_stat_activity. What the role may not see is empty; `age` is in seconds."""
 
     pid: int
@@ -196,12 +195,6 @@ def slot(connection: Connection, name: str) -> Slot | None:
     """The slot of this name, or None."""
     row = rows.first(connection, f"slot {name}", _SLOT, name)
     return None if row is None else Slot.of(row.object("slot"))
-
-
-def safe_wal_size(connection: Connection, slot: str) -> int | None:
-    """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates a slot; None without a limit."""
-    row = rows.first(connection, f"slot {slot}", _SLOT, slot)
-    return None if row is None else row.object("slot").optional_integer("safe_wal_size")
 
 
 def publications(connection: Connection) -> list[Publication]:

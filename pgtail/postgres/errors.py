@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 
 from pgtail.errors import ServerError
+from pgtail.records import NamedTuple
 
 
 class Cure(NamedTuple):

@@ -6,13 +6,13 @@ Versions: src/backend/replication/pgoutput/pgoutput.c, parse_output_parameters, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
 from pgtail.errors import OptionError
 from pgtail.options import option
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.records import Record
 
 Streaming: TypeAlias = Literal["off", "on", "parallel"]
 Origin: TypeAlias = Literal["any", "none"]
@@ -22,8 +22,7 @@ _HIGHEST: Final = ((16, 4), (15, 3), (14, 2), (10, 1))
 """(server version, highest protocol version), newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Record):
     """What the user asked for. None means the best value for the server."""
 
     proto_version: int | None = _protocol(
@@ -49,8 +48,7 @@ class Wanted:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Record):
     """The options of START_REPLICATION. None means that the option is omitted."""
 
     proto_version: int

@@ -5,13 +5,13 @@ Views whose columns differ between versions are read as jsonb and by name, so on
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pgtail.postgres import rows
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
+from pgtail.records import Record
 
 _STATISTICS: Final = "LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name"
 """The view exists since PostgreSQL 14."""
@@ -69,8 +69,7 @@ _ALWAYS: Final = (
 """Keys that are always present, even if NULL."""
 
 
-@dataclass(frozen=True, slots=True)
-class SlotReport:
+class SlotReport(Record):
     """One slot. `facts` has every value by name, as in JSON.
 
     Names are those of pg_replication_slots, pg_stat_replication_slots and pg_stat_activity; sizes are in bytes, times

@@ -11,8 +11,7 @@ import re
 import secrets
 import select
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from pgtail.errors import OptionError, ServerError
 from pgtail.files.signals import Interrupt
@@ -23,6 +22,7 @@ from pgtail.postgres.connection import Connection, Connector, no_timeouts
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier
 from pgtail.postgres.walsender import Session
+from pgtail.records import NamedTuple, Record
 
 PLUGIN: Final = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -238,8 +238,7 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
     return []
 
 
-@dataclass(frozen=True, slots=True)
-class Creation:
+class Creation(Record):
     """Creates a slot on a session of its own; a `temporary` slot ends with that session."""
 
     connector: Connector

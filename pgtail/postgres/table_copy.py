@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import psycopg
 from psycopg import pq
@@ -22,6 +22,7 @@ from pgtail.postgres.errors import STANDBY_CONFLICT, Cure, RecoveryConflict, Unr
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
+from pgtail.records import NamedTuple
 
 BATCH: Final = 256 * 1024
 """Bytes of frames that are returned together; one row more."""
@@ -33,6 +34,13 @@ _ATTEMPTS: Final = 5
 """How often a table is looked for that is renamed at the same time."""
 
 _NOW: Final = "SELECT c.oid::regclass::text AS name, pg_relation_filenode(c.oid) AS relfilenode FROM pg_class c"
+_OTHERS: Final = """
+SELECT EXISTS (
+    SELECT FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation' AND relation >= 16384
+        AND relation <> {oid} AND pg_get_indexdef(relation) IS NULL AND relation::regclass::text NOT LIKE 'pg_toast.%'
+) AS others
+"""
+"""Whether the transaction has locked another table: ALTER SCHEMA ... RENAME gives one a name without its lock."""
 _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
 _CURES: Final[tuple[Cure, ...]] = (
@@ -91,6 +99,8 @@ def copy_part(
         kinds = kinds_of([column.has_send for column in table.columns]) if form.binary else None
         frames = RowFrames(table.oid, len(table.columns), kinds, form.header, form.framing)
         yield from command.copy(_statement(table, part, name, kinds), frames, batch_bytes)
+        if command.row(_OTHERS.format(oid=source.oid)).boolean("others"):
+            raise _changed(command.table, "another table had its name for a moment, and was read")
     finally:
         command.leave()
 
@@ -108,8 +118,11 @@ def _locked(command: _Command, table: PublishedTable, source: CopySource) -> str
         if name.isdecimal():
             break  # it is gone: otherwise such a name would be quoted
         result = command.run(f"SELECT {columns} FROM ONLY {name} LIMIT 0", renamed=True)
-        if result is None or any(result.ftable(at) != source.oid for at in range(result.nfields)):
+        if result is None:
             continue  # it was renamed in between
+        if any(result.ftable(at) != source.oid for at in range(result.nfields)):
+            command.leave(again=True)  # another table has its name
+            continue
         described = [(result.ftablecol(at), result.ftype(at)) for at in range(result.nfields)]
         expected = zip(source.attnums, [column.base_type for column in table.columns], strict=True)
         now = command.row(f"{_NOW} WHERE c.oid = {source.oid}")

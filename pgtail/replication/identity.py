@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pgtail.errors import ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.rows import Row, single
+from pgtail.records import Record
 
 Query: TypeAlias = Callable[[str, str], list[Row]]
 """Runs a command (purpose, command) on a pinned replication connection and returns its rows."""
@@ -19,8 +19,7 @@ _RUNNING: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Record):
     """The system identifier, the timeline, and when the postmaster started (empty if unknown).
 
     `in_recovery`: the server is a standby, so its timeline may change while it runs.

@@ -6,7 +6,6 @@ import enum
 import select
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from pgtail.errors import OutputError
@@ -15,6 +14,7 @@ from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import each
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.walsender import Session
+from pgtail.records import Record
 from pgtail.replication import trace
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.feedback import Feedback
@@ -37,6 +37,7 @@ class Reporter(Protocol):
 
     def tell(self, text: str, /) -> None: ...
     def detail(self, text: str, /) -> None: ...
+    def more(self, text: str, /) -> None: ...
     def trace(self, text: str, /) -> None: ...
     def status(self, parts: Sequence[str], /) -> None: ...
 
@@ -49,8 +50,7 @@ class Ending(enum.Enum):
     FULL = "the queue is full"
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Record):
     """When to end, and how much the queue may hold. Times in seconds, sizes in bytes; None means no limit."""
 
     seconds: float | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import OptionError, ServerError
@@ -12,13 +11,13 @@ from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection, application_name
 from pgtail.postgres.pgoutput_options import Options, check_two_phase, resolve
+from pgtail.records import Record
 from pgtail.replication.request import Ack, Request
 
 _TOKEN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)|(\()')
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """What will be done. `slot` is None if a slot named `slot_name` will be created."""
 
     server: ServerFacts

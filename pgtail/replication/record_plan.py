@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 from pgtail.capture.format import DUMPS, TIMELINE
@@ -12,6 +11,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
+from pgtail.records import Record, replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.request import Request
@@ -21,8 +21,7 @@ SYSTEM: Final = "pgtail.system_identifier"
 STARTED: Final = "pgtail.postmaster_start_time"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedCapture:
+class RecordedCapture(Record):
     """An existing capture to continue: it is complete up to `position`; `head` describes how it was recorded."""
 
     directory: str

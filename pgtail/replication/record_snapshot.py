@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm
+from pgtail.records import Record, replace
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture, head_of
@@ -39,8 +39,7 @@ _ROUNDS: Final = 11
 """How often tables are copied that change while they are copied."""
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureFiles:
+class CaptureFiles(Record):
     """The capture that the tables are copied into, and how its segments are written."""
 
     directory: Path

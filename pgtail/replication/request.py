@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
 from pgtail.options import family, option
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.pgoutput_options import Wanted
+from pgtail.records import Record
 
 _slot = partial(option, group="slot")
 Ack: TypeAlias = Literal["none", "commit", "exit"]
@@ -35,8 +35,7 @@ def encoding_name(text: str) -> str:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Record):
     """What the user asked for. None means the default for the slot."""
 
     slot: str | None = _slot(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import slots
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import PublishedTable
+from pgtail.records import Record, replace
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.replication.record_plan import RecordedCapture
@@ -29,8 +29,7 @@ from pgtail.storage import Location
 _JOBS: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ServerCopy:
+class ServerCopy(Record):
     """The tables at the LSN `lsn`, in this capture."""
 
     lsn: int

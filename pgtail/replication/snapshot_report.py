@@ -24,7 +24,7 @@ _CONNECT_TIMEOUT: Final = 5
 
 
 class SnapshotReport:
-    """Reports one copy. `slot` is the permanent slot whose WAL the server keeps meanwhile; None if there is none."""
+    """Reports one copy. `slot` is the one from which the stream goes on after it; None if there is none."""
 
     def __init__(self, reporter: Reporter, connector: Connector, slot: str | None) -> None:
         self._reporter = reporter
@@ -48,7 +48,10 @@ class SnapshotReport:
         )
 
     def progress(self, now: Progress) -> None:
-        """Show how far the copy is: on a terminal in the status line, elsewhere a line a minute with -v."""
+        """Show how far the copy is: on a terminal in the status line, elsewhere a line a minute with -v.
+
+        Raises ServerError if the slot was invalidated meanwhile.
+        """
         moment = time.monotonic()
         if moment - self._looked >= _LOOK_EVERY:
             self._look(now, moment)
@@ -101,11 +104,22 @@ class SnapshotReport:
             )
 
     def _safe_wal(self) -> int | None:
-        """How many bytes of WAL can still be written before the slot is invalidated; None without a limit."""
+        """How many bytes of WAL can still be written before the slot is invalidated; None without a limit.
+
+        Raises ServerError if it is invalidated.
+        """
         if self._slot is None:
             return None
         try:
             with self._connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
-                return catalog.safe_wal_size(connection, self._slot)
+                slot = catalog.slot(connection, self._slot)
         except ServerError:
             return None  # not essential
+        if slot is not None and slot.invalid is not None:
+            raise ServerError(
+                f"slot {slot.name} was invalidated ({slot.invalid}) while the tables were copied: the stream cannot go"
+                " on after them.",
+                cure="Raise max_slot_wal_keep_size, or give the server less to write meanwhile; then drop the slot"
+                f" (pgtail slot drop {slot.name}), and begin again.",
+            )
+        return None if slot is None else slot.safe_wal_size

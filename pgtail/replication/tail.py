@@ -444,21 +444,30 @@ class Tail:
         )
 
     def _report_start(self, start: int) -> None:
-        plan, server, say = self._plan, self._server, self._reporter.detail
+        plan, server, say = self._plan, self._server, self._reporter.more
         kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
+        tables = publications.in_words(plan.publications)
+        self._reporter.detail(f"{kind} {self._slot}, publication {tables}, from {lsn_text(start)} on")
+        self._reporter.detail(f"acknowledging: {plan.ack}; {self._kept()}")
         say(f"PostgreSQL {server.version_text} at {server.address}, database {server.database}")
-        say(f"{kind} {self._slot}, acknowledging: {plan.ack}")
-        if plan.fork is not None:
-            say(f"it is a copy of {slot_copy.described(plan.fork)} and ends with pgtail; the original does not change")
         say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
         read = plan.slot or plan.fork
         if read is not None and read.restart_lsn is not None and read.restart_lsn < start:
             size = size_text(start - read.restart_lsn)
             say(f"the server reads {size} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
-        say(f"publication {publications.in_words(plan.publications)}")
         say(f"options: {plan.options.words()}")
         if plan.slot is not None:
             say("while pgtail runs, no other client can read the slot")
+
+    def _kept(self) -> str:
+        """What the session leaves of its slot."""
+        plan = self._plan
+        if plan.fork is not None:
+            return f"a copy of {slot_copy.described(plan.fork)}, which itself is untouched"
+        if plan.temporary:
+            return "the slot ends with pgtail"
+        moves = {"none": "does not move", "commit": "follows what is written", "exit": "moves when pgtail ends"}
+        return f"the slot {moves[plan.ack]}"
 
 
 def _when_free(connection: Connection, name: str) -> Slot | None:

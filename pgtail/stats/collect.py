@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pgtail.changes.events import (
@@ -28,6 +27,7 @@ from pgtail.native.plan import INSERT_OPS
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
+from pgtail.records import Record, made_by
 from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.rate import Rate
@@ -38,8 +38,7 @@ _ROW_HEAD: Final = 5
 """Bytes of a row message before its first tuple: the kind and the table."""
 
 
-@dataclass(slots=True)
-class TableCount:
+class TableCount(Record, frozen=False):
     """The counts of one table.
 
     `bytes` is the size of its row messages (manual: logical replication message formats) without frames and without
@@ -60,7 +59,7 @@ class TableCount:
     same: int = 0
     moved: int = 0
     unsent: int = 0
-    unsent_columns: Counter[str] = field(default_factory=Counter)
+    unsent_columns: Counter[str] = made_by(Counter)
 
     @property
     def rows(self) -> int:
@@ -73,8 +72,7 @@ class TableCount:
         return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
 
 
-@dataclass(frozen=True, slots=True)
-class HotKey:
+class HotKey(Record):
     """A key whose row was updated or deleted `count` to `count` + HotKeys.error times.
 
     `cells` has the key's columns at `places`, and NULL in all others.

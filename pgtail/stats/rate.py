@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from pgtail.records import NamedTuple
 
 _SECOND: Final = 1_000_000
 WIDTHS: Final = (

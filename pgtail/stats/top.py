@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
-
+from pgtail.records import NamedTuple, Record
 from pgtail.stats.collect import Statistics, TableCount
 
 
@@ -28,8 +26,7 @@ class Counts(NamedTuple):
 _NOTHING = Counts(0, 0, 0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Record):
     """Where the stream is. LSNs are None while they are unknown.
 
     `unfinished` is the xid of the open transaction with the most changes so far, and how many.
@@ -47,8 +44,7 @@ class Position:
         return max(0, self.server_lsn - self.lsn)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Record):
     """What came in `seconds`: `transactions`, and the tables with changes or any before, most bytes first."""
 
     seconds: float

@@ -5,10 +5,10 @@ from __future__ import annotations
 import bisect
 import heapq
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from pgtail.changes.events import Transaction
+from pgtail.records import Record
 
 LARGEST_KEPT: Final = 10
 """How many of the largest transactions are kept."""
@@ -42,8 +42,7 @@ class Histogram:
         return 0
 
 
-@dataclass(slots=True)
-class TransactionSize:
+class TransactionSize(Record, frozen=False):
     """One transaction: its rows and bytes that passed the filter.
 
     `at_least` and `at_most` bound the time from its first change to its commit, in microseconds, as derived from other

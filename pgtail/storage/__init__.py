@@ -1,14 +1,26 @@
 """Files and folders by path or URI: local, S3, Google Cloud Storage and Azure (obstore), HDFS (pyarrow.fs).
 
-locate(text, options) returns a Location. It can be pickled, so that another process opens it.
+locate(text, options) returns a Location. It can be pickled, so that another process opens it. The modules of this
+package are imported when one of their names is used: a command that reads a local file needs none.
 """
 
 from __future__ import annotations
 
-from pgtail.storage.base import Entry, Location, Reader, Writer
-from pgtail.storage.errors import UNAVAILABLE, Conflict, reading_failed, writing_failed
-from pgtail.storage.locate import is_uri, locate, locate_target
-from pgtail.storage.options import NO_OPTIONS, StorageOptions, parse_options
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from pgtail.storage.base import Entry, Location, Reader, Writer
+    from pgtail.storage.errors import UNAVAILABLE, Conflict, reading_failed, writing_failed
+    from pgtail.storage.locate import locate, locate_target
+    from pgtail.storage.options import NO_OPTIONS, StorageOptions, is_uri, parse_options
+
+_MODULES: Final = {
+    "base": ("Entry", "Location", "Reader", "Writer"),
+    "errors": ("UNAVAILABLE", "Conflict", "reading_failed", "writing_failed"),
+    "locate": ("locate", "locate_target"),
+    "options": ("NO_OPTIONS", "StorageOptions", "is_uri", "parse_options"),
+}
 
 __all__ = [
     "NO_OPTIONS",
@@ -26,3 +38,11 @@ __all__ = [
     "reading_failed",
     "writing_failed",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"{__name__}.{module}"), name)
+            return found
+    raise AttributeError(f"module {__name__} has no attribute {name}")

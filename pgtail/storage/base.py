@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 from pgtail.errors import InputError, OutputError
 from pgtail.files.small import MOST
+from pgtail.records import NamedTuple
 from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 

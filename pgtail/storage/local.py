@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -116,6 +115,8 @@ class LocalLocation(Location):
                 return None
 
     def create(self, data: bytes) -> str:
+        import secrets
+
         draft = self.local.with_name(f".{self.local.name}.{secrets.token_hex(4)}")
         with _writing(self.local):
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)

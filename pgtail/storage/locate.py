@@ -10,18 +10,12 @@ from urllib.parse import unquote
 from pgtail.errors import OptionError
 from pgtail.storage.base import Location
 from pgtail.storage.local import LocalLocation
-from pgtail.storage.options import NO_OPTIONS, StorageOptions
+from pgtail.storage.options import NO_OPTIONS, URI, StorageOptions
 
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _PLAIN: Final = re.compile(r"\w+://[\w./~+=&@-]*", re.ASCII)
 """URIs that every reader of Delta tables takes for the same folder."""
 _OBJECTS: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _KNOWN: Final = "s3://, gs://, az://, abfs://, hdfs:// or a local path"
-
-
-def is_uri(text: str) -> bool:
-    """Whether this is a URI and not a local path."""
-    return _URI.match(text) is not None
 
 
 def locate_target(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
@@ -37,7 +31,7 @@ def locate_target(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
 
 def locate(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
     """The location that a path or URI names; opens nothing. Raises OptionError for an unknown scheme."""
-    match = _URI.match(text)
+    match = URI.match(text)
     if match is None:
         return LocalLocation(Path(text))
     scheme, rest = match[1].lower(), text[match.end() :]

@@ -1,11 +1,23 @@
-"""Options of a storage: credentials, endpoints and limits, under the names that deltalake gives them."""
+"""What is known of a storage before it is opened: whether a name is a URI, and options.
+
+These are credentials, endpoints and limits, under the names that deltalake gives them.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final
 
 from pgtail.errors import OptionError
+from pgtail.records import NamedTuple
+
+URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def is_uri(text: str) -> bool:
+    """Whether this is a URI and not a local path."""
+    return URI.match(text) is not None
 
 
 class StorageOptions(NamedTuple):

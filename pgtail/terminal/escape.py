@@ -6,6 +6,7 @@ Control characters, characters that reorder a line and invisible characters are 
 from __future__ import annotations
 
 import codecs
+import functools
 import re
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +16,7 @@ from pgtail.files.sink import Sink
 # Unicode's general categories Cc, Cf, Cs, Zl and Zp, and the other characters with Default_Ignorable_Code_Point
 # (DerivedCoreProperties.txt). Joiners and variation selectors are included: terminals disagree about the width of such
 # an emoji, and two values that differ only in one of them must not look the same.
-_HIDDEN: Final = re.compile(
+_HIDDEN: Final = (
     "["
     "\x00-\x1f\x7f-\x9f\xad"  # C0, DEL, C1, soft hyphen
     "\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2"
@@ -30,6 +31,12 @@ _HIDDEN: Final = re.compile(
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
+@functools.cache
+def _hidden() -> re.Pattern[str]:
+    """_HIDDEN, compiled when the first text needs it."""
+    return re.compile(_HIDDEN)
+
+
 def escape(text: str) -> str:
     r"""The text with hidden characters as \n, \r, \t, \xNN (ASCII), \uNNNN or \UNNNNNNNN.
 
@@ -37,7 +44,7 @@ def escape(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return _HIDDEN.sub(_spelled, text)
+    return _hidden().sub(_spelled, text)
 
 
 def escape_json(text: str) -> str:
@@ -45,12 +52,12 @@ def escape_json(text: str) -> str:
 
     Tabs are kept, as they only stand between values.
     """
-    return _HIDDEN.sub(_in_units, text)
+    return _hidden().sub(_in_units, text)
 
 
 def hides(text: str) -> bool:
     """Whether escape() would change the text."""
-    return not (text.isascii() and text.isprintable()) and _HIDDEN.search(text) is not None
+    return not (text.isascii() and text.isprintable()) and _hidden().search(text) is not None
 
 
 def quoted(text: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -21,6 +20,7 @@ from rich.errors import StyleSyntaxError
 from rich.style import Style
 
 from pgtail.errors import OptionError
+from pgtail.records import Record, fields_of, replace
 
 Fragment: TypeAlias = tuple[str, str]
 """(escaped text, the name of its style: a field of Palette)."""
@@ -30,8 +30,7 @@ _TEXT: Final = itemgetter(0)
 _NEWLINE: Final[Fragment] = ("\n", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Palette:
+class Palette(Record):
     """The style of each kind of text."""
 
     plain: Style = _NONE
@@ -64,7 +63,7 @@ class Palette:
     match: Style = _NONE
 
 
-THINGS: Final = [field.name for field in fields(Palette)]
+THINGS: Final = [*fields_of(Palette)]
 PLAIN: Final = Palette()
 _GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
 _MAGENTA, _GREY, _BLUE = "color(231) on color(90)", "color(16) on color(250)", "color(231) on color(25)"
@@ -137,10 +136,10 @@ class Painter:
             raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
         self.codes: dict[str, tuple[str, str]] = {}
         """What precedes and follows text of each style."""
-        for field in fields(palette):
-            style: Style = getattr(palette, field.name)
+        for thing in THINGS:
+            style: Style = getattr(palette, thing)
             before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
-            self.codes[field.name] = (before, after)
+            self.codes[thing] = (before, after)
         self._colors = {style: codes if any(codes) else None for style, codes in self.codes.items()} | {"": None}
         plain = not any(self._colors.values())
         self._painted: Callable[[Sequence[Fragment]], Iterable[str]] = partial(map, _TEXT) if plain else self._colored

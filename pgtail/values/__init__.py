@@ -8,24 +8,11 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Collection, Iterable
+from importlib import import_module
 from typing import Final, Literal, TypeVar
 
 from pgtail.errors import OptionError
-from pgtail.values import (
-    bits,
-    datetime,
-    extensions,
-    floats,
-    geometric,
-    json,
-    network,
-    numbers,
-    numeric,
-    pg_lsn,
-    text,
-    textsearch,
-)
-from pgtail.values.arrays import array_named, array_of, vector_of
+from pgtail.values import text
 from pgtail.values.codec import (
     DAMAGED,
     BinaryText,
@@ -39,23 +26,32 @@ from pgtail.values.codec import (
     ValueKind,
     opaque,
 )
-from pgtail.values.composites import COMPOSITE
-from pgtail.values.extensions import DELIMITERS
 from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
 from pgtail.values.oids import BUILTIN, OIDS
-from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import hex_pieces, string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Types", "Undecoded", "ValueKind"]
 
-_MODULES: Final = (bits, datetime, floats, geometric, json, network, numbers, numeric, pg_lsn, text, textsearch)
-LOADERS: Final[dict[str, Loader]] = {
-    **{name: loader for module in _MODULES for name, loader in module.TYPES.items()},
-    "int2vector": vector_of(21),
-    "oidvector": vector_of(26),
+MODULES: Final = {
+    "arrays": ("int2vector", "oidvector"),
+    "bits": ("bool", "bit", "varbit", "bytea", "uuid"),
+    "datetime": ("date", "time", "timetz", "timestamp", "timestamptz", "interval"),
+    "floats": ("float4", "float8"),
+    "geometric": ("point", "lseg", "box", "line", "circle", "path", "polygon"),
+    "json": ("json", "jsonb"),
+    "network": ("inet", "cidr", "macaddr", "macaddr8"),
+    "numbers": ("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "money"),
+    "numeric": ("numeric",),
+    "pg_lsn": ("pg_lsn", "tid", "pg_snapshot", "txid_snapshot"),
+    "text": ("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar", "char", "xml", "jsonpath"),
+    "textsearch": ("tsvector", "tsquery"),
 }
-"""The built-in types by name; arrays, ranges and composites are derived from oids.BUILTIN. Decoding the binary form of
-the others (reg*, aclitem) needs the server's catalog."""
+"""The built-in types by the module of this package that has them in its TYPES; it is imported when one is used.
+
+Arrays, ranges and composites are derived from oids.BUILTIN. Decoding the binary form of the others (reg*, aclitem)
+needs the server's catalog.
+"""
+_MODULE_OF: Final = {name: module for module, names in MODULES.items() for name in names}
 
 T = TypeVar("T")
 
@@ -65,15 +61,25 @@ _OPAQUE: Final = Loader(ValueKind.TEXT, strings, opaque)
 def _builtin(oid: int) -> Loader:
     """The loader of a built-in type."""
     builtin = BUILTIN[oid]
-    if builtin.name in LOADERS:
-        return LOADERS[builtin.name]
+    if builtin.name in _MODULE_OF:
+        loader: Loader = import_module(f"{__name__}.{_MODULE_OF[builtin.name]}").TYPES[builtin.name]
+        return loader
     if builtin.element:
+        from pgtail.values.arrays import array_of
+
         return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
-    if builtin.typtype == "r":
-        return range_of(builtin.subtype)
-    if builtin.typtype == "m":
-        return multirange_of(builtin.subtype)
-    return COMPOSITE if builtin.typtype == "c" else _OPAQUE
+    if builtin.typtype in ("r", "m"):
+        from pgtail.values.ranges import multirange_of, range_of
+
+        return (range_of if builtin.typtype == "r" else multirange_of)(builtin.subtype)
+    return _composite() if builtin.typtype == "c" else _OPAQUE
+
+
+def _composite() -> Loader:
+    """The loader of composite types, and of others that are only known by their OID."""
+    from pgtail.values.composites import COMPOSITE
+
+    return COMPOSITE
 
 
 class Types:
@@ -156,16 +162,21 @@ class Types:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
+            from pgtail.values.arrays import array_named
+            from pgtail.values.extensions import DELIMITERS
+
             element = element_name(name)
             delimiter = DELIMITERS.get(element, ",")
-            return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
-        return own or COMPOSITE
+            return array_named(self._named(namespace, element) or _composite(), _composite(), delimiter)
+        return own or _composite()
 
     def _named(self, namespace: str, name: str) -> Loader | None:
         """The loader of a user's type that is recognized by its name."""
         if name in self._enum_names or f"{namespace}.{name}" in self._enum_names:
             return text.ENUM
-        return extensions.TYPES.get(name)
+        from pgtail.values.extensions import TYPES
+
+        return TYPES.get(name)
 
     def _binary(self, oid: int) -> BinaryText:
         reader = self._readers.get(oid)

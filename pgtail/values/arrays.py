@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from pgtail.values import arraytext
 from pgtail.values.arraytext import MAXDIM, SPACES
@@ -140,3 +141,7 @@ def _braced(elements: Iterator[str], sizes: tuple[int, ...], delimiter: str, siz
         return "{" + joined(itertools.islice(elements, sizes[0]), delimiter, size) + "}"
     rows = (_braced(elements, sizes[1:], delimiter, size) for _ in range(sizes[0]))
     return "{" + joined(rows, delimiter, size) + "}"
+
+
+TYPES: Final = {"int2vector": vector_of(21), "oidvector": vector_of(26)}
+"""The types by name."""

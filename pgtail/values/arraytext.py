@@ -6,9 +6,9 @@ import functools
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from pgtail.records import Record
 from pgtail.values.codec import Context, Json, NativeForm, Undecoded, ValueKind
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
@@ -39,8 +39,7 @@ class NotAnArray(Exception):
     """The text is not what array_out writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Syntax:
+class _Syntax(Record):
     """The regular expressions for one delimiter."""
 
     delimiter: str

@@ -6,10 +6,10 @@ import enum
 import io
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from pgtail.pgoutput.cells import Binary
+from pgtail.records import NamedTuple, Record
 
 BinaryText: TypeAlias = Callable[[bytes], str]
 """A binary cell -> the exact text of the type's output function. Raises one of DAMAGED."""
@@ -73,8 +73,7 @@ class Native(NamedTuple):
     """The text of every value, for masks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Codec:
+class Codec(Record):
     """Converts the values of one column type. The functions raise only Undecoded.
 
     A text cell is PostgreSQL's text in the stream's encoding, a binary cell the output of the type's send function.
@@ -119,8 +118,7 @@ class Json(NamedTuple):
     """Whether numbers are strings: the parameter of that encoder."""
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Record, frozen=False):
     """The properties of a stream that loaders use."""
 
     decode: Callable[[bytes], str]
@@ -138,8 +136,7 @@ class Context:
     """How many arrays and composites enclose the value that is being read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loader:
+class Loader(Record):
     """One type: its JSON form, and factories for the functions that read it in one stream."""
 
     kind: ValueKind

@@ -37,7 +37,7 @@ _INTERVAL_FIELDS = {
     1 << 11 | 1 << 12: " minute to second",
 }
 _NO_PRECISION = 0xFFFF
-_is_plain = re.compile(r"[a-z_][a-z0-9_$]*").fullmatch
+_PLAIN: Final = r"[a-z_][a-z0-9_$]*"
 
 
 def builtin_type_name(oid: int, typmod: int = -1) -> str:
@@ -77,7 +77,7 @@ def element_name(array_name: str) -> str:
 
 
 def _identifier(name: str) -> str:
-    return name if _is_plain(name) else '"{}"'.format(name.replace('"', '""'))
+    return name if re.fullmatch(_PLAIN, name) else '"{}"'.format(name.replace('"', '""'))
 
 
 def _sized(name: str, without: str, extra: int) -> Callable[[int], str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from pgtail.pgoutput.scalars import UNIX_EPOCH_DAYS, civil_from_days, days_from_civil
+from pgtail.records import NamedTuple
 
 DAY: Final = 86_400_000_000
 """Microseconds."""
 
-_is_moment = re.compile(
-    r"""([0-9]{4,7}) (?: -([0-9]{1,2}) (?: -([0-9]{1,2})
+_MOMENT: Final = r"""([0-9]{4,7}) (?: -([0-9]{1,2}) (?: -([0-9]{1,2})
         (?: [ T] ([0-9]{1,2}) (?: :([0-9]{2}) (?: :([0-9]{2}) (?:\.([0-9]{1,6}))? )? )? )?
-        \ ? (Z | [-+][0-9]{2} (?: :?[0-9]{2} (?: :[0-9]{2})? )? )? )? )? (\ BC)?""",
-    re.VERBOSE | re.IGNORECASE,
-).fullmatch
+        \ ? (Z | [-+][0-9]{2} (?: :?[0-9]{2} (?: :[0-9]{2})? )? )? )? )? (\ BC)?"""
 
 
 class Moment(NamedTuple):
@@ -36,7 +34,7 @@ def moment(text: str) -> Moment:
     """
     if text in ("infinity", "-infinity"):
         return Moment(float(text))
-    found = _is_moment(text)
+    found = re.fullmatch(_MOMENT, text, re.VERBOSE | re.IGNORECASE)
     if found is None:
         raise ValueError("not a date and time")
     year, month, day = int(found[1]), int(found[2] or 1), int(found[3] or 1)

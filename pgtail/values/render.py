@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import binascii
 import codecs
+import functools
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NoReturn
+from typing import NoReturn
 
 from pgtail._orjson import orjson
 from pgtail.values.codec import LONG, Context, Json, Undecoded, hex_text
-from pgtail.values.jsonsyntax import NUMBER
 
-_short_string: Final[Callable[[str], bytes]] = orjson.dumps
-
-strings_or_null: Final[Callable[[list[str] | list[str | None]], bytes]] = orjson.dumps
-"""Texts -> JSON array of strings, with None as null."""
-
-_is_number = re.compile(NUMBER.encode()).fullmatch
+_NAME = 64
+"""Bytes that the longest name of a table or a column has."""
 _ZERO = ord("0")
 _NO_NUMBERS = {b"NaN": b'"NaN"', b"Infinity": b'"Infinity"', b"-Infinity": b'"-Infinity"'}
 _BOOLEANS = {b"t": b"true", b"f": b"false"}
+
+
+def _short_string(text: str) -> bytes:
+    """For what most names and short values are, orjson need not be loaded."""
+    if len(text) < _NAME and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text):
+        return b'"%b"' % text.encode()
+    return orjson.dumps(text)
+
+
+def strings_or_null(texts: list[str] | list[str | None]) -> bytes:
+    """Texts -> JSON array of strings, with None as null."""
+    return orjson.dumps(texts)
+
+
+@functools.cache
+def _number_matcher() -> Callable[[bytes], object]:
+    from pgtail.values.jsonsyntax import NUMBER
+
+    return re.compile(NUMBER.encode()).fullmatch
 
 
 def undecoded(cell: bytes, decode: Callable[[bytes], str]) -> NoReturn:
@@ -130,7 +145,7 @@ def _number(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
     def of_cell(cell: bytes) -> bytes:
         if cell.isdigit() and (cell[0] != _ZERO or len(cell) == 1):
             return cell
-        if (cell[:1] == b"-" and cell[1:].isdigit() and cell[1] != _ZERO) or _is_number(cell):
+        if (cell[:1] == b"-" and cell[1:].isdigit() and cell[1] != _ZERO) or _number_matcher()(cell):
             return cell
         token = _NO_NUMBERS.get(cell)
         if token is None:

@@ -12,9 +12,8 @@ from typing import Final
 from pgtail.values.codec import BinaryText, Context, Loader, ValueKind, plain
 from pgtail.values.render import strings
 
-_XML_DECLARATION = re.compile(
-    r"""<\?xml\ version="(?P<version>[^"]*)"\ encoding="[^"]*"(?P<standalone>\ standalone="(?:yes|no)")?\?>""",
-    re.VERBOSE,
+_XML_DECLARATION: Final = (
+    r"""(?x)<\?xml\ version="(?P<version>[^"]*)"\ encoding="[^"]*"(?P<standalone>\ standalone="(?:yes|no)")?\?>"""
 )
 
 
@@ -73,7 +72,7 @@ def xml_binary(context: Context) -> BinaryText:
 
     def text(cell: bytes) -> str:
         document = read(cell)
-        declaration = _XML_DECLARATION.match(document)
+        declaration = re.match(_XML_DECLARATION, document)
         if declaration is None:
             return document
         rest = document[declaration.end() :]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
+from pgtail.records import Record
 from pgtail.values.codec import BinaryText, Context, Loader, ValueKind
 from pgtail.values.nested import joined
 from pgtail.values.render import strings
@@ -65,8 +65,7 @@ def _quoted(lexeme: str) -> str:
     return "'{}'".format(lexeme.replace("\\", "\\\\").replace("'", "''"))
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Record, frozen=False):
     """An operand (with its text) or an operator (with its sign) of a tsquery."""
 
     text: str

@@ -147,7 +147,10 @@ class _Trial:
             return [], []
         found = command("decode", "-o", "json", self._target.place, timeout=120, environment=self._target.environment)
         assert found.status == 0, found.stderr
-        assert all(".pgcap.part" in line for line in found.stderr.splitlines()), found.stderr
+        # The last segment, which the recorder may have closed since the folder was listed, can end in a transaction.
+        notes = found.stderr.splitlines()
+        assert all(".pgcap.part" in note or "the input ends inside transaction" in note for note in notes), notes
+        assert len(notes) <= 1, notes
         changes = [parse(line) for line in found.lines]
         listed: list[dict[str, Any]] = json.loads(self._state() or b"").get("snapshots", [])
         expected = {(one["lsn"], one["table"]): one["rows"] for one in listed}

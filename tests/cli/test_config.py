@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 
 from pgtail.changes.redaction import MASK
-from pgtail.cli import COMMANDS, main
+from pgtail.cli import COMMANDS, main, settings
 from pgtail.cli.settings import SETTINGS, Configured, ConfiguredArgument, key_of, unset, variable
 from pgtail.outputs import OUTPUTS
 from tests.support.corpus import capture
@@ -210,10 +212,11 @@ def test_unreadable_file_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_unsearchable_folder_is_an_error(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lstat(path: Path) -> None:
+    def lstat(path: str) -> None:
+        assert path == str(file)
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "lstat", lstat)  # root may search every folder
+    monkeypatch.setattr(settings, "os", SimpleNamespace(**vars(os) | {"lstat": lstat}))  # root may search every folder
     result = here("config")
     assert (result.status, f"{file}: Permission denied" in result.stderr) == (2, True)
 

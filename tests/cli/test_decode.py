@@ -103,8 +103,29 @@ def test_filtered_transaction_without_a_begin_does_not_count(output: str) -> Non
         shown = decode("-o", output, "--op", "delete", "-n", str(limit), input=data).stdout.decode().lower()
         assert len(re.findall(r"\bdelete\b", shown)) == limit
     if output == "json":
-        [counts] = decode("--op", "delete", input=data, name="stats").objects
+        [counts] = decode("--op", "delete", "-o", "json", input=data, name="stats").objects
         assert (counts["transactions"]["count"], counts["transactions"]["incomplete"]) == (2, 0)
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_what_nothing_passed_of_is_told(pure: str) -> None:
+    rows = [
+        part
+        for time in range(0, 180_000_000, 60_000_000)
+        for part in (begin(time=time), insert("2", "x"), commit(time=time))
+    ]
+    data = recvlogical(relation(), *rows, begin(time=540_000_000), commit(time=540_000_000))
+
+    def said(*options: str) -> str:
+        env = {**os.environ, "PGTAIL_PURE": pure, "TZ": "Asia/Tokyo"}
+        ran = subprocess.run([*PROGRAM, "decode", *options], input=data, env=env, capture_output=True, check=True)
+        return ran.stderr.decode()
+
+    found = "pgtail: note: 0 of 4 transactions matched; the input covers 2000-01-01 09:00 to 09:09+09\n"
+    assert said("--where", "id > 7") == said("--xid", "8", "-o", "table") == found
+    assert found in said("-t", "other")
+    assert said("--where", "id = 2") == said() == ""
+    assert "what was read covers" in said("--since", "2001-01-01")
 
 
 def test_where_and_values_not_sent(dump: Path) -> None:
@@ -125,6 +146,7 @@ def test_where_and_values_not_sent(dump: Path) -> None:
     assert nothing.status == 0
     assert re.sub(r"note: .*: it", "note: it", nothing.stderr) == (
         "pgtail: note: it holds 2 messages, but no change, read as recvlogical\n"
+        "pgtail: note: 0 of 1 transaction matched; the input covers 2000-01-01 00:00Z\n"
     )
 
 
@@ -133,9 +155,10 @@ def test_filter_that_leaves_nothing_names_the_tables_found(dump: Path, more: lis
     result = decode("-t", "nosuch", *more, dump)
     assert (result.status, result.stdout) == (0, b"")
     note = "note: --table and --exclude leave nothing: the changes are of public.t, public.other"
-    assert result.stderr == f"pgtail: {note}\n"
+    count = "note: 0 of 3 transactions matched; the input covers 2000-01-01 00:00Z"
+    assert result.stderr == f"pgtail: {count}\npgtail: {note}\n"
     assert decode("-t", "nosuch", "-t", "other", *more, dump).stderr.count("leave nothing") == 0
-    assert decode("--exclude", "*", *more, dump).stderr == f"pgtail: {note}\n"
+    assert decode("--exclude", "*", *more, dump).stderr.endswith(f"pgtail: {note}\n"), "a message has no table"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_the_exit_status_is_the_severity(shop: Database) -> None:
     shop.execute("CREATE PUBLICATION empty")
     pgtail("doctor", shop.conninfo(), status=1)
     shop.execute("CREATE TABLE bare (id int)", "ALTER PUBLICATION p ADD TABLE bare")
-    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "json", status=2)
     assert {line["severity"] for line in lines(out)} == {"ok", "warning", "problem"}
     _, words = pgtail("doctor", "host=127.0.0.1 port=1 dbname=x", status=3)
     assert "Check that the server runs" in words
@@ -28,7 +28,7 @@ def test_the_exit_status_is_the_severity(shop: Database) -> None:
 
 def test_the_json_has_a_line_for_each_finding(shop: Database) -> None:
     shop.execute("DROP PUBLICATION p")
-    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "json", status=2)
     found = {line["check"]: line for line in lines(out)}
     assert found["publications"] == {
         "family": "publications",
@@ -77,6 +77,6 @@ def test_names_never_drive_the_terminal(shop: Database) -> None:
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
     assert r"\x1b[31mred\u202e" in out
     assert "\x1b" not in out
-    out, _ = pgtail("doctor", shop.conninfo(), status=2)
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "json", status=2)
     assert "\u202e" not in out
     assert ['public."\x1b[31mred\u202e"'] in [line["subjects"] for line in lines(out)]

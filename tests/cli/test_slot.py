@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from pgtail.commands.slot_table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.records import replace
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
 from tests.support.limits import within
@@ -54,7 +54,7 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
         running.wait_for_slot(database, "read")
         running.wait_for_lines(10000)
         pid = database.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 'read'")
-        out, _ = pgtail("slot", "list", database.conninfo())
+        out, _ = pgtail("slot", "list", database.conninfo(), "-o", "json")
         running.stop()
     found = own(database, out)
     held, read = found["held"], found["read"]
@@ -103,6 +103,21 @@ def test_table_stays_within_the_width_with_the_same_contents(newest_database: Da
         assert "\x1b[35maudit" in color
 
 
+def test_reports_in_a_pipe_are_plain_text(newest_database: Database) -> None:
+    publish(newest_database)
+    newest_database.query("SELECT pg_create_logical_replication_slot('audit', 'pgoutput')")
+    for command in (["slot", "list"], ["doctor"], ["stats", "--slot", "audit"]):
+        given = [*PROGRAM, *command, newest_database.conninfo()]
+        text, json = [
+            subprocess.run([*given, *output], capture_output=True, check=False, text=True).stdout
+            for output in ([], ["-o", "json"])
+        ]
+        assert text
+        assert not text.startswith("{")
+        assert "\x1b" not in text
+        assert lines(json)
+
+
 def test_long_names_are_shown_whole_at_any_width(newest_database: Database) -> None:
     connector = Connector(parameters(newest_database.conninfo()))
     newest_database.query("SELECT pg_create_logical_replication_slot('a_rather_long_name', 'pgoutput')")
@@ -130,7 +145,7 @@ def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -
         database.execute("SELECT pg_switch_wal()", "INSERT INTO big SELECT generate_series(1, 100000)", "CHECKPOINT")
     out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table")
     assert "INVALID: wal_removed" in out
-    [slot] = lines(pgtail("slot", "list", database.conninfo())[0])
+    [slot] = lines(pgtail("slot", "list", database.conninfo(), "-o", "json")[0])
     assert slot["wal_status"] == "lost"
     _, words = pgtail("stream", database.conninfo(), "--fork", "lost", status=3)
     assert "slot lost is invalidated" in words
@@ -160,7 +175,7 @@ def test_a_bad_interval_is_refused(newest_database: Database, interval: str) -> 
 
 def test_watch_repeats_until_ctrl_c(newest_database: Database) -> None:
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    command = [*PROGRAM, "slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1"]
+    command = [*PROGRAM, "slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1", "-o", "json"]
     with started(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -189,7 +204,7 @@ def test_watch_waits_for_a_server_that_is_away(start_server: StartServer) -> Non
     server = start_server()
     database = Database(server, "postgres")
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    with tailing("list", database.conninfo(), "--watch", "--interval", "0.1", command="slot") as running:
+    with tailing("list", database.conninfo(), "--watch", "--interval", "0.1", "-o", "json", command="slot") as running:
         running.wait_for_lines(1)
         for _ in range(2):
             running.err.clear()
@@ -225,7 +240,7 @@ def test_watch_reports_a_server_that_does_not_answer(start_server: StartServer) 
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     postmaster = server.pid
     assert postmaster is not None
-    with tailing("list", database.conninfo(), "--watch", "--interval", "0.1", command="slot") as running:
+    with tailing("list", database.conninfo(), "--watch", "--interval", "0.1", "-o", "json", command="slot") as running:
         running.wait_for_lines(1)
         os.kill(postmaster, signal.SIGSTOP)
         try:

@@ -56,7 +56,7 @@ def test_ctrl_c_at_a_password_prompt_while_connecting_again(shop: Database, tmp_
         environment = {"PGPASSFILE": str(passfile)}
         status, shown = on_terminal(
             [*command, "-v"],
-            before=[("starting at", lambda: wait_for("rows", lambda: (tmp_path / "out").stat().st_size)), ("", lose)],
+            before=[("acknowledging", lambda: wait_for("rows", lambda: (tmp_path / "out").stat().st_size)), ("", lose)],
             until="Password for user asked:",
             answer="\x03",
             env=environment,

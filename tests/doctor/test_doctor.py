@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import psycopg
 import pytest
@@ -14,6 +13,7 @@ from pgtail.doctor import bugs, provider, server
 from pgtail.doctor.base import Context, Finding, Severity
 from pgtail.postgres.catalog import server_facts
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.records import replace
 from tests.conftest import StartServer
 from tests.support.servers import Database, since
 from tests.support.tail import stream, wait_for

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pgtail.commands.inspect import Inspect
 from pgtail.commands.options import FilterOptions, InspectOptions, ReportOptions
 from pgtail.hexview import rows
 from pgtail.native import compiled
+from pgtail.records import replace
 from tests.support.captures import record, segments
 from tests.support.corpus import captures
 from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation, snapshot

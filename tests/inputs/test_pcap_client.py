@@ -178,7 +178,7 @@ def test_inspect_shows_bytes_peers_and_times() -> None:
 
 def stats_of(packets: list[Packet]) -> Any:
     """What `pgtail stats` reports about the one client."""
-    (client,) = orjson.loads(decode(input=pcap(packets), name="stats").lines[0])["clients"]
+    (client,) = orjson.loads(decode("-o", "json", input=pcap(packets), name="stats").lines[0])["clients"]
     return client
 
 

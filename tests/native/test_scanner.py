@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.scalars import Point
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.records import replace
 from pgtail.values import Types
 from tests.support.corpus import captures
 from tests.support.encode import (

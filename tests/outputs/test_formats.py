@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgtail.changes.assembler import Assembler
-from pgtail.commands.sinks import DirectorySink
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.errors import InputError
 from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder

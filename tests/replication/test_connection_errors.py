@@ -38,7 +38,7 @@ def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Pa
     environment = {"PGPASSFILE": str(tmp_path / "none")}
     with role(newest_database, "asked", "REPLICATION"):
         missing = without_password(newest_database.conninfo(tcp=True, user="asked"))
-        command = [*COMMAND, missing, "--for", "0.5"]
+        command = [*COMMAND, missing, "--for", "0.5", "-v"]
         status, shown = on_terminal(command, until="Password", answer=f"{SECRET}\n", env=environment)
         assert status == 0, shown
         assert "Password for user asked:" in shown

@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from pgtail.demo.server import EmbeddedServer
 from pgtail.files.signals import Interrupt
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
+from pgtail.records import replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.timelines import TimelineProbe
 from tests.conftest import StartServer

@@ -29,7 +29,7 @@ def test_a_missing_slot_lists_the_existing_ones(database: Database) -> None:
     )
     assert cure in words
     assert cure in fails(database, "-S", "nosuch", command="stats")
-    stream(database, "--for", "0.1", command="stats")
+    stream(database, "--for", "0.1", "-o", "json", command="stats")
     words = fails(database, "-S", "NOSUCH")
     assert "The name of a slot has at most 63 characters: lower case letters" in words
     assert "slot create" not in words  # it would be refused

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pgtail.demo.server import EmbeddedServer
@@ -12,6 +10,7 @@ from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
+from pgtail.records import replace
 from pgtail.replication.identity import Identity, check_same
 from tests.conftest import StartServer
 from tests.support.servers import Database, installations

@@ -130,7 +130,7 @@ def verify(spark: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> V
     def run(*options: str, status: int = 0, out: Path | str = recorded.out) -> Result:
         monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(spark))
         places = [str(recorded.capture), str(out), recorded.database.conninfo()]
-        ran = here("spark", "verify", "-q", *options, *places)
+        ran = here("spark", "verify", "-q", "-o", "json", *options, *places)
         assert ran.status == status, (ran.stdout, ran.stderr)
         assert not list(Path(out).glob("_verify-*")), "nothing is left of it"
         return ran

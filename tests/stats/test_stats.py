@@ -27,7 +27,7 @@ FULL: dict[str, Any] = {"identity": "f", "key": (0, 1)}
 
 
 def stats(*arguments: str | Path, data: bytes | None = None, status: int = 0) -> Any:
-    result = decode(*arguments, input=data, name="stats")
+    result = decode(*arguments, "-o", "json", input=data, name="stats")
     assert result.status == status, result.stderr
     [report] = result.objects
     return report
@@ -101,7 +101,7 @@ def test_damaged_rows_are_counted_the_same(seed: int) -> None:
     reports = []
     for way in WAYS:
         with rows_by(way):
-            result = decode("--input-format", "lengths", "--resync", input=bytes(data), name="stats")
+            result = decode("--input-format", "lengths", "--resync", "-o", "json", input=bytes(data), name="stats")
             reports.append((result.status, result.stdout))
     assert reports[0] == reports[1]
 

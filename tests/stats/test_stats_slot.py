@@ -91,7 +91,7 @@ def test_a_temporary_slot_is_watched_for_a_while(shop: Database) -> None:
 
 def test_ctrl_c_prints_the_report(shop: Database) -> None:
     shop.execute("INSERT INTO orders VALUES (10, 'new')")
-    with tailing(shop, "-S", "s", "--for", "1h", "-v", command="stats") as running:
+    with tailing(shop, "-S", "s", "--for", "1h", "-v", "-o", "json", command="stats") as running:
         running.wait_for_words("starting at")
         time.sleep(within(0.5))
         running.stop()

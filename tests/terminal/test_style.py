@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from rich.color import Color
 from rich.style import Style
 
 from pgtail.errors import OptionError
+from pgtail.records import fields_of
 from pgtail.terminal.style import COLORED, PLAIN, Fragment, Painter, Palette, palette
 from tests.support.corpus import capture
 from tests.support.run import command, decode
@@ -63,8 +63,8 @@ def test_invalid_colours_are_rejected(colors: str, words: str) -> None:
 
 
 def test_every_style_can_be_changed() -> None:
-    for field in fields(Palette):
-        palette(color=True, colors=f"{field.name}=red")
+    for thing in fields_of(Palette):
+        palette(color=True, colors=f"{thing}=red")
 
 
 def test_matches_are_marked_even_across_fragments() -> None:
@@ -181,12 +181,12 @@ def _contrast(style: Style, terminal: str) -> float:
 def test_every_style_can_be_read_on_every_background(terminal: str) -> None:
     own = _contrast(Style.null(), terminal)
     assert own > 4.1, "that is the theme's choice: Solarized's own text has 4.1 on light"
-    for field in fields(COLORED):
-        style = getattr(COLORED, field.name)
-        assert not style.dim, f"{field.name}: the Linux console shows faint as grey, with 2.8"
+    for thing in fields_of(Palette):
+        style = getattr(COLORED, thing)
+        assert not style.dim, f"{thing}: the Linux console shows faint as grey, with 2.8"
         if style.color is None and style.bgcolor is None:
             continue  # the terminal's own colours, perhaps reversed
-        assert _contrast(style, terminal) > ENOUGH, field.name
+        assert _contrast(style, terminal) > ENOUGH, thing
 
 
 @pytest.mark.parametrize(

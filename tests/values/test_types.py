@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 import pytest
 
+import pgtail.values
 from pgtail.errors import OptionError
-from pgtail.values import LOADERS, UNKNOWN, Types, Undecoded, ValueKind
+from pgtail.values import MODULES, UNKNOWN, Types, Undecoded, ValueKind
 from pgtail.values.codec import LONG
 from pgtail.values.oids import BUILTIN
 from pgtail.values.render import string
@@ -22,8 +26,19 @@ def undecoded(cell: bytes) -> str:
     return "\\x" + cell.hex()
 
 
-def test_every_loader_belongs_to_a_builtin_type() -> None:
-    assert set(LOADERS) <= {row.name for row in BUILTIN.values()}
+@pytest.mark.parametrize("module", MODULES)
+def test_every_loader_is_found_by_the_name_of_a_builtin_type(module: str) -> None:
+    types = import_module(f"pgtail.values.{module}").TYPES
+    assert {*MODULES[module]} == {*types}
+    assert {*types} <= {row.name for row in BUILTIN.values()}
+
+
+def test_every_module_with_types_is_in_the_table() -> None:
+    names = [found.name for found in iter_modules(pgtail.values.__path__)]
+    assert {name for name in names if hasattr(import_module(f"pgtail.values.{name}"), "TYPES")} == {
+        *MODULES,
+        "extensions",  # whose types have no OID of their own
+    }
 
 
 def test_domain_has_the_kind_of_its_base_type() -> None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
+
+from pgtail.records import NamedTuple
 
 MOST_WAITING: Final = 16 << 20
 """Bytes that may wait for missing ones: more than a sender has in flight, so the missing ones were not captured."""

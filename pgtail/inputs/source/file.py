@@ -10,14 +10,17 @@ import os
 import select
 import stat
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
-from pgtail.capture.segment import SegmentCheck
 from pgtail.errors import InputError
-from pgtail.files.gunzip import MAGIC, Gunzip
+from pgtail.files import MAGIC
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
-from pgtail.storage import Location, Reader
+
+if TYPE_CHECKING:
+    from pgtail.capture.segment import SegmentCheck
+    from pgtail.files.gunzip import Gunzip
+    from pgtail.storage import Location, Reader
 
 _STDIN: Final = 0
 
@@ -52,7 +55,7 @@ class Source(ByteStream):
         self._gunzip: Gunzip | None = None
         self.size: int | None
         """Bytes of the file, before decompression; None for a pipe."""
-        if isinstance(path, Location) and path.path is None:
+        if not isinstance(path, str) and path.path is None:
             self._reader = path.open()
             self.size = self._reader.size
         else:
@@ -64,6 +67,7 @@ class Source(ByteStream):
         if self._reader is None:
             self._poll.register(self._fd, select.POLLIN)
         self._seekable = not self.live
+        self._stop: int | None = None
         self._first: bytes | None = None
         self._ended = False
         """Whether a pipe or terminal has ended. A terminal can be read on after Ctrl-D."""
@@ -83,6 +87,11 @@ class Source(ByteStream):
             return None
         self._start = os.lseek(self._fd, 0, os.SEEK_CUR)
         return status.st_size - self._start
+
+    def restrict(self, start: int, stop: int | None) -> None:
+        """Read only these bytes, `stop` None: to the end. Call it before the first read of a plain file."""
+        assert self._seekable
+        self.position, self._stop = start, stop
 
     def close(self) -> None:
         """Close the file."""
@@ -126,14 +135,25 @@ class Source(ByteStream):
         else:
             super().give_back(data)
 
+    @property
+    def plain(self) -> bool:
+        """Whether any byte can be read at once: a file that is not compressed."""
+        return self._seekable
+
     def left(self) -> int | None:
         if not self._seekable:
             return None
         size = os.fstat(self._fd).st_size - self._start if self._reader is None else self._reader.size
-        return max(size - self.position, 0)
+        return max((size if self._stop is None else min(size, self._stop)) - self.position, 0)
 
     def peek(self, distance: int, size: int) -> bytes:
-        return self._pread(size, self.position + distance) if self._seekable else super().peek(distance, size)
+        if not self._seekable:
+            return super().peek(distance, size)
+        return self._pread(self._within(size, self.position + distance), self.position + distance)
+
+    def _within(self, size: int, position: int) -> int:
+        """How many of these bytes may be read."""
+        return size if self._stop is None else max(min(size, self._stop - position), 0)
 
     def _detect(self) -> None:
         """Check a regular file for gzip, or a segment by its checksum. A pipe's first read does it: that may wait."""
@@ -149,12 +169,16 @@ class Source(ByteStream):
             self.verified = self._segment_problem() is None
 
     def _unzip(self, rewind: Callable[[int], None] | None) -> None:
+        from pgtail.files.gunzip import Gunzip
+
         named = self.name.endswith((CLOSED, OPEN))
         self._gunzip = Gunzip(self._raw, rewind, checked=b"" if named else BEGINNING)
         self._seekable = False
 
     def _segment_problem(self) -> str | None:
         """What is wrong with a segment that is not compressed; reads all of it."""
+        from pgtail.capture.segment import SegmentCheck
+
         check = self._check or SegmentCheck()
         problem = check.feed_all(iter(lambda: self._raw(CHUNK), b""))
         self._rewind(0)
@@ -163,7 +187,7 @@ class Source(ByteStream):
     def _fetch(self, limit: int) -> bytes:
         if self._seekable:
             at = self.position
-            data = self._pread(limit, at)
+            data = self._pread(self._within(limit, at), at)
             self.consumed = at + len(data)
         else:
             at = self._fetched

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from pgtail.errors import InputError
 from pgtail.humanize import counted
@@ -21,6 +21,7 @@ from pgtail.inputs.text.forms import HexLines
 from pgtail.inputs.text.restored import BadLine, Restored, RestoringInput
 from pgtail.pgoutput.cursor import MAX_LENGTH
 from pgtail.pgoutput.decoder import Decoder
+from pgtail.records import NamedTuple
 
 _XXD: Final = re.compile(rb"([0-9A-Fa-f]{7,16}): ((?:[0-9A-Fa-f]{2} ?)++)( .*)?", re.DOTALL)
 _HEXDUMP: Final = re.compile(rb"([0-9A-Fa-f]{7,16})  ((?:[0-9A-Fa-f]{2} {1,2})++) *(\|.*\|) *", re.DOTALL)
@@ -229,7 +230,7 @@ class Hexdump(RestoringInput):
         return _WithOffsets(window) if found else _Alone(window)
 
     def _form(self, window: Window) -> type[Input]:
-        found = recognise(window, self._decoder, self._shown())
+        found = recognise(window, self._decoder, lambda head: self._shown())
         if found is None:
             names = ", ".join(form.name for form in self._shown())
             raise self._restored.damage or InputError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from pgtail.errors import DecodeError, Truncated
@@ -13,6 +12,7 @@ from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.text.bytea import BadText, Base64, Codec, codec_of
 from pgtail.pgoutput.decoder import Decoder, Unknown
 from pgtail.pgoutput.streaming import StreamStop
+from pgtail.records import Record
 
 RowPattern: TypeAlias = re.Pattern[bytes]
 
@@ -49,8 +49,7 @@ _MAX_BEFORE: Final = 3
 _MAX_AFTER: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TextForm:
+class TextForm(Record):
     """The layouts that a text form may have.
 
     `separators`: possible column separators (one byte each), None for any. `quoted`: cells may be in double quotes.
@@ -64,8 +63,7 @@ class TextForm:
     fields: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RowLayout:
+class RowLayout(Record):
     """`row` matches a whole line, with groups lsn (if there is one) and data; `start` matches what precedes the data.
 
     `lone`: the data is the only column. `padded`: spaces after the data belong to it or fill the column. `quoted`: a
@@ -165,8 +163,7 @@ def unmarked(text: bytes) -> tuple[bytes, bool]:
 # need memory for each repetition.)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrangement:
+class _Arrangement(Record):
     """Columns side by side: `before` and `after` are how many surround the data."""
 
     form: TextForm
@@ -203,8 +200,7 @@ class _Arrangement:
         return rb'"?' + cell + rb'"?' if self.form.quoted else cell
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(Record):
     """A line for each column: its name and its value."""
 
     separator: bytes

@@ -12,7 +12,6 @@ import re
 import struct
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, Literal
 
@@ -20,6 +19,7 @@ from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
 from pgtail.native.plan import EncoderName, Form
 from pgtail.outputs.debezium import times
+from pgtail.records import Record
 from pgtail.values.arraytext import NotAnArray, reader
 from pgtail.values.codec import Undecoded, ValueKind
 from pgtail.values.format_type import builtin_oids, numeric_modifier
@@ -41,8 +41,7 @@ _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _SPECIAL: Final = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 
 
-@dataclass(frozen=True, slots=True)
-class Converter:
+class Converter(Record):
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.

@@ -25,7 +25,6 @@ from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, message_text, schema_change_text
 from pgtail.outputs.sql.statements import RowCondition, comment
-from pgtail.outputs.written import WrittenTables
 from pgtail.terminal.escape import quoted
 
 
@@ -56,16 +55,15 @@ class Sql(PlannedOutput):
         self._begun = False
         self._truncated: list[TableTruncate] = []
         self._omitted = 0
-        self._written = WrittenTables()
 
     def started(self, transaction: Transaction) -> None:
         super().started(transaction)
-        repeated = self._written.repeated(transaction)
+        repeated = self.written.repeated(transaction)
         if repeated is not None:
             self.write(statements.delete_all(repeated))
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
-        self._written.add(shape.relation)
+        self.written.add(shape.relation)
         if shape.op in INSERT_OPS:
             return statements.insert(shape, "new"), self.write
         where = _where(shape)

@@ -16,7 +16,7 @@ from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
-from pgtail.terminal.values import BARE, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN, Codec
 
 _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
@@ -117,7 +117,12 @@ class _TableParts:
 class RowFormatter:
     """Makes the rows of changes with the columns of `choice`; `values` shows their values."""
 
+    operations: Final = [*_OF_ROWS.values()]
+    """How rows start, by operation; this and the next are for the scanner."""
+    fixed_items: Final = [_ARROW, (NULL,), (MORE,), _ONLY_THE_KEY[1], _NO_COLUMNS[1]]
+
     def __init__(self, values: ValueStyle, choice: ColumnChoice, *, fill_unchanged: bool) -> None:
+        self.only_changed = choice.changed
         self._values = values
         self._choice = choice
         self._fill = fill_unchanged
@@ -126,7 +131,7 @@ class RowFormatter:
     def change(self, change: RowChange) -> TableRow:
         """A row inserted, updated, deleted or read for a snapshot."""
         old, new = change.old, change.new
-        parts = self._table(change.relation, len(new or ()) if old is None else max(len(old), len(new or ())))
+        parts = self.parts(change.relation, len(new or ()) if old is None else max(len(old), len(new or ())))
         if new is None:
             values = self._deleted(parts, change.old_kind, old or ())
         else:
@@ -143,7 +148,7 @@ class RowFormatter:
     def truncate(self, change: TableTruncate) -> TableRow:
         """One table of a Truncate."""
         text = change.options
-        return TableRow(_TRUNCATE, self._table(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
+        return TableRow(_TRUNCATE, self.parts(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
 
     def message(self, message: LogicalMessage) -> TableRow:
         """A logical decoding message."""
@@ -187,7 +192,8 @@ class RowFormatter:
             values = [_sized(name(text), "dim") for text in differences(event.before, now)]
         return TableRow(_SCHEMA, _sized(table_name(now), "dim"), _NO_KEY, values)
 
-    def _table(self, relation: Relation, count: int = 0) -> _TableParts:
+    def parts(self, relation: Relation, count: int = 0) -> _TableParts:
+        """The parts of the rows of a table with up to `count` cells."""
         parts = self._tables.get(relation.version)
         if parts is None or parts.relation is not relation or parts.count < count:
             parts = self._tables[relation.version] = _TableParts(relation, count, self._values, self._choice)
@@ -206,12 +212,13 @@ class RowFormatter:
             if now is UNCHANGED or before == now:
                 size, item = column.show(before)
             else:
-                size, item = self._changed(column, before, now)
+                size, item = self.changed(column, before, now)
             width += size
             found += item
         return width, found
 
-    def _changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
+    def changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
+        """A value that changed: old → new, after its label."""
         before = self._values.cell(column.codec, old, "old", bare=column.bare)
         now = self._values.cell(column.codec, new, "new", bare=column.bare)
         return sized((*column.label, *before, *_ARROW, *now))
@@ -245,7 +252,7 @@ class RowFormatter:
                 item = (*column.show(old[index])[1], SPACE) if filled else column.label
                 values.append(sized((*item, UNCHANGED_MARK)))
             else:
-                values.append(self._changed(column, old[index], cell))
+                values.append(self.changed(column, old[index], cell))
         return values
 
     def _deleted(self, parts: _TableParts, kind: str, old: TupleData) -> list[SizedItem]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final
 
 from pgtail.changes import events
@@ -34,27 +34,18 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import local_time
-from pgtail.outputs.table.rows import LEFT, MARGIN, RowFormatter, TableRow, rolled_back
+from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage
+from pgtail.outputs.table.rows import MARGIN, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
+from pgtail.terminal import layout
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import GAP, Item, padding, sentence, sized, wrap_sized
+from pgtail.terminal.layout import Item, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
 from pgtail.terminal.values import ValueStyle, name, table_name
 
-PAGE: Final = 100
-"""The maximum number of rows in a page."""
-
-PAGE_TEXT: Final = 256 * 1024
-"""The approximate maximum number of characters in a page."""
-
-MIN_WIDTH: Final = 40
-"""The minimum width in cells: lines are not made narrower than this."""
-
 _DOT: Final[Fragment] = ("● ", "dot")
 _INDENT: Final = (padding(MARGIN),)
-_TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
-_VALUES_SHARE, _MIN_VALUES = 0.35, 28
 
 
 def clock() -> int:
@@ -73,17 +64,17 @@ class TableOutput(Output):
         self._measure = options.measure or (lambda: options.width)
         self._width = max(self._measure(), MIN_WIDTH)
         self._most = sys.maxsize if options.max_rows is None else options.max_rows
-        self._long_values = options.max_width is None
         self._schema_changes = options.schema_changes
         self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
-        self._page: list[TableRow] = []
-        self._page_text = 0
-        self._columns: _Columns | None = None
-        self._headed = self._placed = False
+        self._page, self._scanned = self._pages(options)
+        self._columns: Columns | None = None
+        self.headed = False
+        """Whether the header of the transaction is written."""
+        self._placed = False
         self._any = self._outside = False
         self._seen = self._messages = self._rolled_back = 0
         self.left = self._most
@@ -106,7 +97,7 @@ class TableOutput(Output):
 
     def finish(self) -> None:
         """Write the page."""
-        self._lay_out()
+        self.lay_out()
         self._choice.tell_unused()
 
     # -- the scanner -------------------------------------------------------------------------------------------
@@ -117,19 +108,28 @@ class TableOutput(Output):
         fast = compiled()
         if fast is None:
             return None
-        scanner: Scanner = fast.EventScanner(find, filter_, self, mask, events)
+        scanner: Scanner = fast.TableScanner(find, filter_, self, self._scanned, mask, events)
         return scanner
 
-    def skipped(self, count: int) -> None:
-        """Count rows that are not shown."""
+    def _pages(self, options: OutputOptions) -> tuple[Page, Page | None]:
+        """The page for all rows, and the same if the scanner adds rows to it."""
+        most_text = PAGE_TEXT if options.max_width is None else sys.maxsize
+        fast = compiled()
+        if fast is None or options.highlight:  # a match may span several fragments
+            return RowPage(most_text), None
+        page: Page = fast.TablePage(self._rows, self._painter.codes, layout, PAGE, most_text)
+        return page, page
+
+    def counted(self, count: int) -> None:
+        """Count rows that the scanner added to the page, or that are not shown."""
         self._seen += count
         self.left -= count
 
     # -- events ------------------------------------------------------------------------------------------------
 
     def _started(self, event: Started) -> None:
-        self._lay_out()
-        self._headed = False
+        self.lay_out()
+        self.headed = False
         self._columns = None
         self._seen = self._messages = self._rolled_back = 0
         self.left = self._most
@@ -173,15 +173,15 @@ class TableOutput(Output):
         transaction = event.transaction
         nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
         if not (nothing and event.complete and transaction.gid is None):
-            if not self._headed:
-                self._head(transaction)
-            self._lay_out()
+            if not self.headed:
+                self.head(transaction)
+            self.lay_out()
             footer = self._footer(transaction, complete=event.complete)
             self._lines(wrap_sized(map(sized, footer), self._width - MARGIN, _INDENT, _INDENT))
-        self._headed = False
+        self.headed = False
 
     def _outcome(self, outcome: Outcome) -> None:
-        self._lay_out()
+        self.lay_out()
         prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
         if outcome.op == "commit_prepared":
             items = self._opening(_xid(outcome.xid), outcome.lsn, outcome.time)
@@ -194,42 +194,40 @@ class TableOutput(Output):
     # -- pages -------------------------------------------------------------------------------------------------
 
     def _add(self, change: Change, row: TableRow) -> None:
-        if not self._headed and change.transaction is not None:
-            self._head(change.transaction)
+        if not self.headed and change.transaction is not None:
+            self.head(change.transaction)
         self._push(rolled_back(row) if change.aborted else row)
         if not self.left:
-            self._lay_out()
+            self.lay_out()
 
     def _push(self, row: TableRow) -> None:
-        self._page.append(row)
-        if self._long_values:
-            self._page_text += row.weight()
-        if len(self._page) >= PAGE or self._page_text >= PAGE_TEXT:
-            self._lay_out()
+        self._page.add(row)
+        if self._page.full:
+            self.lay_out()
 
     def _by_itself(self, row: TableRow) -> None:
         """Show a row of no transaction, between transactions or between the rows of one."""
-        if self._headed:
+        if self.headed:
             self._push(row)
             return
         if not self._outside:
             self._blank()
         self._outside = True
-        self._lines(_Columns([row], self._width).lines(row))
+        self._lines(Columns([row.table[0]], [row.key[0]], self._width).lines(row))
 
-    def _lay_out(self) -> None:
+    def lay_out(self) -> None:
         """Lay out and write the page."""
         if not self._page:
             return
-        page, self._page, self._page_text = self._page, [], 0
         if self._columns is None:
-            self._columns = _Columns(page, self._width)
-        self._lines(chain.from_iterable(map(self._columns.lines, page)))
+            self._columns = Columns(*self._page.widths(), self._width)
+        self._page.lay_out(self._columns, self._sink.write, self._lines)
 
     # -- headers and footers -----------------------------------------------------------------------------------
 
-    def _head(self, transaction: Transaction) -> None:
-        self._headed = True
+    def head(self, transaction: Transaction) -> None:
+        """Write the header of a transaction."""
+        self.headed = True
         self._placed = transaction.lsn is not None
         title = _snapshot_of(transaction) if transaction.snapshot else _xid(transaction.xid)
         items = self._opening(title, transaction.lsn, transaction.time)
@@ -295,43 +293,6 @@ class TableOutput(Output):
             self._sink.write(self._painter.lines(some).encode())
 
 
-class _Columns:
-    """The column positions and widths of one transaction, from its first page."""
-
-    def __init__(self, page: list[TableRow], width: int) -> None:
-        self._width = width
-        self._table = _common([row.table[0] for row in page], int(width * _TABLE_SHARE))
-        self._key = _common([row.key[0] for row in page], int(width * _KEY_SHARE))
-        self._values = LEFT + self._table + GAP + (self._key + GAP if self._key else 0)
-        self._min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
-        self._below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
-
-    def lines(self, row: TableRow) -> Iterable[list[Fragment]]:
-        """The lines of a row: values beside the key, or below it if there is no room."""
-        left, used = self._left(row)
-        start = max(self._values, used + GAP)
-        room = self._width - start
-        if row.values and room >= self._min_values:
-            left.append(padding(start - used))
-            return wrap_sized(row.values, room, left, (padding(start),))
-        first: Iterable[list[Fragment]] = [left]
-        if used > self._width:
-            items = [row.table, row.key] if row.key[1] else [row.table]
-            first = wrap_sized(items, self._width - LEFT, row.op, (padding(LEFT),))
-        below = (padding(self._below),) if row.values else ()
-        return chain(first, wrap_sized(row.values, self._width - self._below, below, below))
-
-    def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
-        """Operation, table and key on one line, and their width in cells."""
-        (size, table), (key_size, key) = row.table, row.key
-        left, used = [*row.op, *table], LEFT + size
-        if key:
-            gap = max(self._table - size, 0) + GAP
-            left += (padding(gap), *key)
-            used += gap + key_size
-        return left, used
-
-
 def _xid(xid: int | None) -> str:
     return f"xid {'unknown' if xid is None else xid}"
 
@@ -339,11 +300,6 @@ def _xid(xid: int | None) -> str:
 def _snapshot_of(transaction: Transaction) -> str:
     table = transaction.table
     return f"snapshot of {'an unknown table' if table is None else table_name(table)}"
-
-
-def _common(widths: list[int], limit: int) -> int:
-    """The width of a column: that of the widest cell within the limit."""
-    return max([width for width in widths if width <= limit], default=0)
 
 
 def age(micros: int) -> str:

@@ -18,7 +18,6 @@ from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.v2 import message_keys, next_lsn, table_keys, tell_repeated
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
-from pgtail.outputs.written import WrittenTables
 
 
 class Wal2JsonV1(PlannedOutput):
@@ -42,16 +41,15 @@ class Wal2JsonV1(PlannedOutput):
             begin.append(member(b"timestamp", Field.TIMESTAMP, after=b","))
         self.begin = joined([*begin, b'"change":['])
         self.end = joined([b"]", *next_lsn(on), b"}\n"])
-        self._written = WrittenTables()
 
     def started(self, transaction: Transaction) -> None:
-        tell_repeated(self._written.repeated(transaction), transaction, self.options.tell)
+        tell_repeated(self.written.repeated(transaction), transaction, self.options.tell)
         super().started(transaction)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         relation, columns = shape.relation, shape.columns
         name = relation.name if relation.seen else relation.qualified
-        self._written.add(relation)
+        self.written.add(relation)
         kind = "insert" if shape.op in INSERT_OPS else shape.op
         pieces: list[Piece] = [b'{"kind":"%b"' % kind.encode(), table_keys(self._on, relation.schema, name)]
         if shape.new_width is not None:

@@ -17,7 +17,6 @@ from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
-from pgtail.outputs.written import WrittenTables
 from pgtail.pgoutput.scalars import lsn_text
 
 _ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D", "snapshot": b"I"}
@@ -33,15 +32,14 @@ class Wal2Json(PlannedOutput):
         self._on = enabled(options.wal2json)
         if "include-transaction" in self._on:
             self.begin, self.end = self._boundary(b"B"), self._boundary(b"C")
-        self._written = WrittenTables()
 
     def started(self, transaction: Transaction) -> None:
-        tell_repeated(self._written.repeated(transaction), transaction, self.options.tell)
+        tell_repeated(self.written.repeated(transaction), transaction, self.options.tell)
         super().started(transaction)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         relation = shape.relation
-        self._written.add(relation)
+        self.written.add(relation)
         name = relation.name if relation.seen else relation.qualified
         pieces = [*self._head(_ACTIONS[shape.op], Field.LSN), table_keys(self._on, relation.schema, name)]
         if shape.new_width is not None:

@@ -1,0 +1,112 @@
+"""Pages of rows: their columns and lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Final, Protocol, TypeAlias
+
+from pgtail.outputs.table.rows import LEFT, MARGIN, TableRow
+from pgtail.terminal.layout import GAP, padding, wrap_sized
+from pgtail.terminal.style import Fragment
+
+PAGE: Final = 100
+"""The maximum number of rows in a page."""
+
+PAGE_TEXT: Final = 256 * 1024
+"""The approximate maximum number of characters in a page."""
+
+MIN_WIDTH: Final = 40
+"""The minimum width in cells: lines are not made narrower than this."""
+
+_TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
+_VALUES_SHARE, _MIN_VALUES = 0.35, 28
+
+WriteLines: TypeAlias = Callable[[Iterable[list[Fragment]]], None]
+
+
+class Columns:
+    """The positions and widths of columns, for rows with tables and keys of these widths."""
+
+    def __init__(self, tables: Sequence[int], keys: Sequence[int], width: int) -> None:
+        self.width = width
+        self.left = LEFT
+        self.table = _common(tables, int(width * _TABLE_SHARE))
+        key = _common(keys, int(width * _KEY_SHARE))
+        self.values = LEFT + self.table + GAP + (key + GAP if key else 0)
+        self.min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
+        self.below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
+
+    def lines(self, row: TableRow) -> Iterable[list[Fragment]]:
+        """The lines of a row: values beside the key, or below it if there is no room."""
+        left, used = self._left(row)
+        start = max(self.values, used + GAP)
+        room = self.width - start
+        if row.values and room >= self.min_values:
+            left.append(padding(start - used))
+            return wrap_sized(row.values, room, left, (padding(start),))
+        first: Iterable[list[Fragment]] = [left]
+        if used > self.width:
+            items = [row.table, row.key] if row.key[1] else [row.table]
+            first = wrap_sized(items, self.width - LEFT, row.op, (padding(LEFT),))
+        below = (padding(self.below),) if row.values else ()
+        return chain(first, wrap_sized(row.values, self.width - self.below, below, below))
+
+    def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
+        """Operation, table and key on one line, and their width in cells."""
+        (size, table), (key_size, key) = row.table, row.key
+        left, used = [*row.op, *table], LEFT + size
+        if key:
+            gap = max(self.table - size, 0) + GAP
+            left += (padding(gap), *key)
+            used += gap + key_size
+        return left, used
+
+
+class Page(Protocol):
+    """Rows that are not yet laid out."""
+
+    full: bool
+
+    def __len__(self) -> int: ...
+
+    def add(self, row: TableRow) -> None:
+        """Add a row."""
+
+    def widths(self) -> tuple[list[int], list[int]]:
+        """The widths of the tables and of the keys of all rows."""
+
+    def lay_out(self, columns: Columns, write: Callable[[bytes], object], write_lines: WriteLines) -> None:
+        """Write the lines of all rows, either as text or as fragments, and remove the rows."""
+
+
+class RowPage(Page):
+    """A page for which nothing is compiled. Its text is limited to `most_text` characters."""
+
+    def __init__(self, most_text: int) -> None:
+        self._rows: list[TableRow] = []
+        self._most_text = self._left = most_text
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def full(self) -> bool:  # type: ignore[override]
+        """Whether it must be laid out."""
+        return len(self._rows) >= PAGE or self._left <= 0
+
+    def add(self, row: TableRow) -> None:
+        self._rows.append(row)
+        self._left -= row.weight()
+
+    def widths(self) -> tuple[list[int], list[int]]:
+        return [row.table[0] for row in self._rows], [row.key[0] for row in self._rows]
+
+    def lay_out(self, columns: Columns, write: Callable[[bytes], object], write_lines: WriteLines) -> None:
+        rows, self._rows, self._left = self._rows, [], self._most_text
+        write_lines(chain.from_iterable(map(columns.lines, rows)))
+
+
+def _common(widths: Sequence[int], limit: int) -> int:
+    """The width of a column: that of the widest cell within the limit."""
+    return max([width for width in widths if width <= limit], default=0)

@@ -1,0 +1,195 @@
+"""decode --jobs N does what --jobs 1 does: output, standard error and exit status, in parts of any size."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from pgtail.commands.jobs import Jobs
+from pgtail.native import compiled
+from pgtail.pipeline import parts
+from tests.native.torture import case_of
+from tests.support import encode
+from tests.support.every import ALL, new_seed
+from tests.support.limits import within
+from tests.support.render import need_compiled
+from tests.support.run import Result, command, here
+from tests.support.signals import reset_ignored_signals
+
+SECONDS = 300 if ALL else 15
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+_NOW = 1_763_900_000_123_456_789
+
+
+_DIVIDED = {"json", "json-tx", "wal2json", "wal2json-v1"}
+"""The formats that several processes write."""
+
+
+@pytest.fixture(autouse=True)
+def _compiled() -> None:
+    if compiled() is None:
+        need_compiled()
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The parts that were given to processes; their output is a few hundred bytes, so that some of it is spooled."""
+    given: list[object] = []
+    give = Jobs._give
+
+    def counted(self: Jobs[object], process: object, part: object) -> None:
+        given.append(part)
+        give(self, process, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Jobs, "_give", counted)
+    monkeypatch.setattr("pgtail.commands.jobs.IN_MEMORY", 1000)
+    monkeypatch.setattr(time, "time_ns", lambda: _NOW)
+    return given
+
+
+def _with_jobs(jobs: int, command: Sequence[str], file: Path) -> Result:
+    return here(*command, "--jobs", str(jobs), file)
+
+
+def test_random_streams(divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
+    given = tmp_path / "input"
+    while time.monotonic() < end or several < 10:
+        number += 1
+        name = f"{seed}-{number}"
+        case, choose = case_of(name), random.Random(name)
+        if not _DIVIDED.intersection(case.command):
+            continue
+        size = choose.choice((1, 100, 1000))
+        monkeypatch.setattr(parts, "FIRST_SIZE", size)
+        monkeypatch.setattr(parts, "SIZE", size)
+        given.write_bytes(case.data)
+        divided.clear()
+        found = [_with_jobs(jobs, case.command, given) for jobs in (1, choose.choice((2, 3)))]
+        several += len(divided) > 1
+        assert found[0] == found[1], f"{name}, parts of {size} bytes: {' '.join(case.command)}"
+
+
+# -- with the real program, whose output nobody reads ------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Several parts of the real sizes."""
+    text = "x" * 1000
+    table = encode.relation(100, "t", [("id", 23), ("text", 25)])
+    transactions = [
+        encode.recvlogical(encode.begin(xid, xid), encode.insert(str(xid), text), encode.commit(xid, xid + 1))
+        for xid in range(1, 6000)
+    ]
+    path = tmp_path_factory.mktemp("jobs") / "dump.bin"
+    path.write_bytes(encode.recvlogical(table) + b"".join(transactions))
+    return path
+
+
+@pytest.fixture
+def blocked(dump: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """decode in three processes, whose output is not read after its first bytes."""
+    command = [sys.executable, "-m", "pgtail", "decode", "--jobs", "3", "-o", "json-tx", str(dump)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+        preexec_fn=_reset,  # noqa: PLW1509 -- nothing here has threads
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(10) == b'{"xid":1,"'
+        yield process
+        process.kill()
+
+
+def _reset() -> None:
+    reset_ignored_signals()
+
+
+def _children(process: subprocess.Popen[bytes]) -> list[int]:
+    found = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return list(map(int, found))
+
+
+def _ended(pids: Sequence[int]) -> bool:
+    """Whether none of these runs any more, after a while."""
+    for _ in range(1000):
+        if not any(Path(f"/proc/{pid}/stat").exists() and _state(pid) != "Z" for pid in pids):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"
+
+
+@linux
+def test_processes_end_with_the_parent(blocked: subprocess.Popen[bytes]) -> None:
+    children = _children(blocked)
+    assert len(children) == 3
+    blocked.kill()
+    assert _ended(children)
+
+
+@linux
+def test_a_process_that_is_killed_is_an_error(blocked: subprocess.Popen[bytes]) -> None:
+    children = _children(blocked)
+    os.kill(children[-1], signal.SIGKILL)
+    os.kill(children[0], signal.SIGKILL)
+    os.kill(children[1], signal.SIGKILL)
+    _, errors = blocked.communicate(timeout=within(20))
+    assert blocked.returncode == 1
+    assert b"a process that decodes (--jobs) was ended by SIGKILL: its part of the input is not shown" in errors
+    assert _ended(children)
+
+
+@linux
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_request_to_stop(blocked: subprocess.Popen[bytes], number: int, status: int) -> None:
+    children = _children(blocked)
+    os.killpg(blocked.pid, number)
+    time.sleep(0.2)
+    _, errors = blocked.communicate(timeout=within(20))
+    assert blocked.returncode == status
+    assert b"interrupted after about" in errors
+    assert _ended(children)
+
+
+@linux
+def test_a_closed_pipe(blocked: subprocess.Popen[bytes]) -> None:
+    children = _children(blocked)
+    assert blocked.stdout is not None
+    blocked.stdout.close()
+    blocked.stdout = None
+    assert blocked.wait(within(20)) == 0
+    assert blocked.stderr is not None
+    assert blocked.stderr.read() == b""
+    assert _ended(children)
+
+
+def test_a_full_disk(dump: Path) -> None:
+    done = [command("decode", "--jobs", str(jobs), "-o", "json", dump, "-f", "/dev/full") for jobs in (1, 3)]
+    assert done[0].status == 4
+    assert (done[1].status, done[1].stderr) == (4, done[0].stderr)
+
+
+def test_what_is_read_is_the_same(dump: Path) -> None:
+    options = ("--where", "id = 4000", "--redact", "text", "-v")
+    one, three = [command("decode", "--jobs", jobs, "-o", "json", *options, dump) for jobs in ("1", "3")]
+    assert one == three
+    assert len(one.objects) == 1
