@@ -33,6 +33,8 @@ class CaptureVerifier:
         self._skips = skips
         self._encoding = encoding
         self.damaged = False
+        self.skipped = False
+        """Whether a segment was left out because of what it contains."""
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
         self._part: SegmentFile | None = None
@@ -101,6 +103,7 @@ class CaptureVerifier:
         if (contents.segment, contents.predecessor) != (str(found.name), before) or not self._skips(contents):
             return False
         self._gap(found.location, contents.parameters)
+        self.skipped = True
         return True
 
     def _next(self, segment: Location, checked: Location | None) -> Location:

@@ -93,6 +93,8 @@ class Decode:
         self._told = True
         """Whether that was told."""
         self._fed, self._changed = 0, False
+        self._skipped = False
+        """Whether a segment was left out, as nothing in it is selected."""
         self._noted = False
         """Whether there was a note about the input."""
 
@@ -136,7 +138,7 @@ class Decode:
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
         if not divided:  # else other processes counted
-            tell_nothing_passed(pipeline, whole=whole and options.filter.since is None)
+            tell_nothing_passed(pipeline, whole=whole and options.filter.since is None and not self._skipped)
         tell_filter(filter_)
         return self._damaged or pipeline.damaged or unmasked
 
@@ -196,6 +198,7 @@ class Decode:
             for segment in verifier.capture(place, since) if folder else verifier.segment(place):
                 yield segment, verifier
             self._damaged = self._damaged or verifier.damaged
+            self._skipped = self._skipped or verifier.skipped
 
     def _file(
         self,

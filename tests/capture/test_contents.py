@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -177,7 +179,9 @@ def same(folder: Path, command: str, options: Sequence[str]) -> int:
     results, skipped = list[Result](), 0
     for skipping in (False, True):
         with counted(skipping=skipping) as found:
-            results.append(here(command, *options, folder))
+            result = here(command, *options, folder)
+            # Which says how much was read.
+            results.append(replace(result, stderr=re.sub(r"pgtail: note: 0 of .* matched.*\n", "", result.stderr)))
         skipped = found[True]
     assert results[0] == results[1], (command, options)
     return skipped
@@ -197,7 +201,7 @@ def test_skipping_changes_nothing(seed: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("found", whole_streams()[:: every(6)], ids=str)
 def test_recorded_streams(found: Capture, tmp_path: Path) -> None:
     record(tmp_path, [*data_frames(found)])
-    everything = read(tmp_path, options=("--encoding", found.encoding))
+    everything = read(tmp_path, options=("--encoding", found.encoding, "--numbers", "string"))
     tables = {f"{one['schema']}.{one['table']}" for one in everything.objects if "table" in one}
     for name in random.Random(str(found)).sample(sorted(tables), min(len(tables), 4)):
         same(tmp_path, "decode", ["-o", "json", "--encoding", found.encoding, f"--table={name}"])
