@@ -41,7 +41,7 @@ from pgtail.inputs.source.window import Window
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pipeline.pipeline import Pipeline
+from pgtail.pipeline.pipeline import Pipeline, Seen
 from pgtail.records import NamedTuple, replace
 from pgtail.terminal.escape import escape
 
@@ -137,10 +137,14 @@ class Decode:
                     assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
-        if not divided:  # else other processes counted
-            tell_nothing_passed(pipeline, whole=whole and options.filter.since is None and not self._skipped)
+        if not divided:  # else other processes have told it
+            self._tell_nothing_passed(pipeline.seen, whole=whole)
         tell_filter(filter_)
         return self._damaged or pipeline.damaged or unmasked
+
+    def _tell_nothing_passed(self, seen: Seen, *, whole: bool) -> None:
+        skipped = self._skipped or self._options.filter.since is not None
+        tell_nothing_passed(seen, whole=whole and not skipped)
 
     def _every(self, files: tuple[str, ...], run: _Run) -> bool:
         """Read the files; returns whether to their end."""
@@ -352,6 +356,7 @@ class Decode:
                 run.assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
+        self._tell_nothing_passed(counts.seen, whole=whole)
         tell_filter(run.filter_)
         link.done(replace(counts, damaged=self._damaged or run.pipeline.damaged or unmasked))
 
@@ -363,6 +368,7 @@ class Decode:
 
         pipeline, filter_, part, goes_on = run.pipeline, run.filter_, task.part, False
         rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
+        transactions = pipeline.transactions
         self._fed, self._changed = -pipeline.messages, False
         written = run.output.written.names
         try:
@@ -385,6 +391,7 @@ class Decode:
             rows=before.rows + pipeline.rows - rows,
             changed=before.changed or self._changed or (rows, kept) != (pipeline.rows, pipeline.kept),
             not_sent=before.not_sent + filter_.not_sent - not_sent,
+            seen=before.seen.joined(pipeline.seen._replace(transactions=pipeline.transactions - transactions)),
             written=before.written | written,
         )
         if counts.ended:

@@ -27,6 +27,7 @@ from pgtail.commands.sinks import FileSink
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
 from pgtail.files.spool import SpoolFile
 from pgtail.files.stopping import SIGNALS, status_after
+from pgtail.pipeline.pipeline import Seen
 from pgtail.records import Record
 
 IN_MEMORY: Final = 32 << 20
@@ -61,6 +62,7 @@ class Counts(Record):
     rows: int = 0
     changed: bool = False
     not_sent: int = 0
+    seen: Seen = Seen()
     written: frozenset[tuple[str, str]] = frozenset()
     """Schema and name of tables whose rows were written, if the output needs to know."""
 

@@ -26,7 +26,7 @@ from pgtail.values import Types
 
 if TYPE_CHECKING:
     from pgtail.changes.redaction import Redaction
-    from pgtail.pipeline.pipeline import Pipeline
+    from pgtail.pipeline.pipeline import Seen
     from pgtail.storage import Location
 
 
@@ -169,13 +169,13 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
 
 
-def tell_nothing_passed(pipeline: Pipeline, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
+def tell_nothing_passed(seen: Seen, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
     """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
-    if not pipeline.nothing_passed or not pipeline.transactions:
+    if not seen.nothing_passed or not seen.transactions:
         return
-    text = f"note: 0 of {counted(pipeline.transactions, 'transaction')} matched"
-    if pipeline.times is not None:
-        text += f"; {'the input' if whole else 'what was read'} covers {_span(*pipeline.times)}"
+    text = f"note: 0 of {counted(seen.transactions, 'transaction')} matched"
+    if seen.times is not None:
+        text += f"; {'the input' if whole else 'what was read'} covers {_span(*seen.times)}"
     tell(text)
 
 

@@ -228,7 +228,7 @@ class Stream:
             self._stderr.tell("the copy of the tables is not complete: the output has only a part of their rows")
         if self._tail.resume is None:
             return
-        tell_nothing_passed(self._pipeline, self._stderr.tell, whole=False)
+        tell_nothing_passed(self._pipeline.seen, self._stderr.tell, whole=False)
         tell_filter(self._filter, self._stderr.tell)
         pipeline = self._pipeline
         shown = f"{counted(pipeline.shown, 'transaction')} shown"

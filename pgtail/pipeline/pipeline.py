@@ -27,12 +27,33 @@ from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.stop import Stop
+from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.capture.contents import SegmentContents
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
+
+
+class Seen(NamedTuple):
+    """How many transactions ended, the least and the greatest time of their commits, and whether no filter passed any.
+
+    Times are in microseconds since 2000-01-01 UTC; None if none is known.
+    """
+
+    transactions: int = 0
+    times: tuple[int, int] | None = None
+    nothing_passed: bool = True
+
+    def joined(self, other: Seen) -> Seen:
+        """What both have seen."""
+        times = [*(self.times or ()), *(other.times or ())]
+        return Seen(
+            self.transactions + other.transactions,
+            (min(times), max(times)) if times else None,
+            self.nothing_passed and other.nothing_passed,
+        )
 
 
 class Pipeline:
@@ -88,9 +109,10 @@ class Pipeline:
         """Where to resume: the end LSN of the last transaction or outcome that was rendered or filtered."""
 
     @property
-    def nothing_passed(self) -> bool:
-        """Whether there is a filter, and nothing passed it."""
-        return self._filter is not None and not self._passed and self.rows == self.left_out
+    def seen(self) -> Seen:
+        """What was read so far."""
+        nothing = self._filter is not None and not self._passed and self.rows == self.left_out
+        return Seen(self.transactions, self.times, nothing)
 
     @property
     def inside(self) -> bool:
