@@ -175,7 +175,7 @@ def counted_messages(bytes messages not None):
         while end - pos >= 5 + HEADER + 1:
             message = buf + pos + 5 + HEADER
             pos += 1 + <Py_ssize_t>u32(buf + pos + 1)
-            if pos > end or message + 9 > buf + pos:
+            if pos > end or message + 5 > buf + pos:
                 break
             if message[0] == c"B" and message + 21 <= buf + pos:
                 xid, time = u32(message + 17), <int64_t>u64(message + 9)
