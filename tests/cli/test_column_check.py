@@ -90,7 +90,9 @@ def test_what_is_right_or_a_pattern_passes(orders: Database) -> None:
     for options in (("--redact", "orders.custome?,customer"), ("--where", "customer is null and total > 5")):
         lines, said = stream(orders, *UNTIL, *options)
         assert len(lines) == (options[0] == "--redact")
-        assert said.splitlines() == [said.rstrip()], "resume at ..."
+        *notes, last = said.splitlines()
+        assert "resume at" in last
+        assert ["matched" in note for note in notes] == ([] if lines else [True]), "no column is unknown"
     for op in ("message", "truncate", "commit_prepared"):
         assert stream(orders, *UNTIL, "--op", op, "--where", "customer = x")[0] == []
     # A table that does not exist yet has no columns to check.

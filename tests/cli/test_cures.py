@@ -27,8 +27,10 @@ _PRINTED_WITH: Final = {
     "pgtail.changes.redaction": "--redact",
     "pgtail.commands.checksums": "--verify",
     "pgtail.commands.column_check": "--redact",
+    "pgtail.commands.decode": "--jobs",
     "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
     "pgtail.commands.expect": "--within",
+    "pgtail.commands.jobs": "--jobs",
     "pgtail.commands.output": "--format-string",
     "pgtail.commands.selection": "--where",
     "pgtail.commands.spark --delete": "--delete",
