@@ -36,6 +36,9 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.spark --delete": "--delete",
     "pgtail.commands.spark_verify": "--sample",
     "pgtail.commands.verify_report": "--snapshot-table",  # of pgtail record, which it names
+    "pgtail.replication.tail --create-slot": "--create-slot",
+    "pgtail.replication.tail --slot": "--create-slot",
+    "pgtail.replication.tail --until": "--create-slot",
     "pgtail.inputs": "--input-format",
     "pgtail.outputs": "--format-string",
     "pgtail.postgres": "--publication",
