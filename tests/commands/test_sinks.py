@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.commands import sinks
 from pgtail.commands.sinks import continue_file, open_sink
 from pgtail.errors import OutputError
 from pgtail.files import deflate
@@ -73,12 +72,14 @@ def test_a_large_row_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Before it is compressed; small ones beside it are joined."""
     row, file, objects = random.Random(1).randbytes(3 << 20), tmp_path / "x.gz", []
 
+    compress = deflate.compress
+
     def compressing(data: memoryview) -> bytes:
         objects.append(data.obj)
-        return deflate.compress(data)
+        return compress(data)
 
     with open_sink(str(file)) as sink:
-        monkeypatch.setattr(sinks, "compress", compressing)
+        monkeypatch.setattr(deflate, "compress", compressing)
         for part in (b"a\n", b"b\n", row):
             sink.write(part)
         sink.flush()

@@ -69,5 +69,6 @@ def check_others(database: Database) -> None:
     [slot] = [json.loads(line) for line in out.splitlines() if '"cdc"' in line]
     assert (slot["synced"], slot["failover"], slot["invalidation_reason"]) == (True, True, None)
     assert "cdc" in pgtail("slot", "list", "-o", "table", "-d", database.conninfo())[0]
-    findings = [one for one in command("doctor", "-d", database.conninfo()).objects if "cdc" in one["subjects"]]
+    checked = command("doctor", "-o", "json", "-d", database.conninfo()).objects
+    findings = [one for one in checked if "cdc" in one["subjects"]]
     assert [(one["check"], one["severity"]) for one in findings] == [("slots", "ok")], findings

@@ -35,10 +35,11 @@ def plain(newest_server: EmbeddedServer) -> Iterator[Database]:
 
 def test_stray_names_are_shown_with_their_bytes(plain: Database, newest_database: Database) -> None:
     for database in (plain, newest_database):
-        found = {line["slot_name"]: line for line in lines(pgtail("slot", "list", database.conninfo())[0])}
+        listed, _ = pgtail("slot", "list", "-o", "json", database.conninfo())
+        found = {line["slot_name"]: line for line in lines(listed)}
         assert found["theirs"]["database"] == r"caf\xe9"
         assert r"caf\xe9" in pgtail("slot", "list", database.conninfo(), "-o", "table")[0]
         pgtail("doctor", database.conninfo(), "-o", "table", status=2)
-    found = {line["check"]: line for line in lines(pgtail("doctor", plain.conninfo(), status=2)[0])}
+    found = {line["check"]: line for line in lines(pgtail("doctor", "-o", "json", plain.conninfo(), status=2)[0])}
     assert found["replica_identity"]["subjects"] == [r'public."caf\xe9"']
     pgtail("slot", "drop", "theirs", newest_database.conninfo(), "--yes")

@@ -87,6 +87,7 @@ def test_the_screen(shop: Database) -> None:
     shop.execute("INSERT INTO orders SELECT g, 'x' FROM generate_series(1, 5) g", "UPDATE orders SET note = 'y'")
     shop.execute("UPDATE orders SET note = 'z' WHERE id = 3")
     command = [sys.executable, "-m", "pgtail", "stats", shop.conninfo(), "--fork", "s", *WATCH]
+    command += ["-o", "table"]
     status, shown = on_terminal(
         command, until="id=3", answer="\x03", env={"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"}
     )
