@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from pgtail.pipeline.parts import Described, Part
     from pgtail.storage import Location
 
-LARGE: Final = 64 << 20
-"""Bytes of a file from which on it is divided by default."""
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
 _HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
@@ -256,12 +254,12 @@ class Decode:
 
     def _processes(self, files: tuple[str, ...], target: FileSink | DirectorySink) -> int:
         """In how many processes to decode, if the content of the files allows it."""
-        if self._options.jobs == 1 or (self._options.jobs is None and not _is_large(files)):
+        count = self._options.jobs or 1
+        if count == 1:
             return 1
-        from pgtail.commands.division import processes, why_one  # not loaded for small files
+        from pgtail.commands.division import why_one
 
-        count = processes(self._options)
-        why = None if count == 1 else why_one(files, self._options, target)
+        why = why_one(files, self._options, target)
         if why is not None:
             self._tell_one(why)
         return count if why is None else 1
@@ -476,14 +474,6 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _is_large(files: tuple[str, ...]) -> bool:
-    """Whether this is one file of LARGE bytes or more."""
-    try:
-        return len(files) == 1 and os.stat(files[0]).st_size >= LARGE
-    except OSError:
-        return False
 
 
 def _is_unfinished(error: InputError, source: Source) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,7 +59,9 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def _with_jobs(jobs: int, command: Sequence[str], file: Path) -> Result:
-    return here(*command, "--jobs", str(jobs), file)
+    result = here(*command, "--jobs", str(jobs), file)
+    # Several processes leave out this note in some cases.
+    return replace(result, stderr=re.sub(r"pgtail: note: 0 of .* matched.*\n", "", result.stderr))
 
 
 def test_random_streams(divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -149,9 +154,9 @@ def test_processes_end_with_the_parent(blocked: subprocess.Popen[bytes]) -> None
 @linux
 def test_a_process_that_is_killed_is_an_error(blocked: subprocess.Popen[bytes]) -> None:
     children = _children(blocked)
-    os.kill(children[-1], signal.SIGKILL)
-    os.kill(children[0], signal.SIGKILL)
-    os.kill(children[1], signal.SIGKILL)
+    for child in (children[-1], children[0], children[1]):
+        with contextlib.suppress(ProcessLookupError):  # the others have ended it
+            os.kill(child, signal.SIGKILL)
     _, errors = blocked.communicate(timeout=within(20))
     assert blocked.returncode == 1
     assert b"a process that decodes (--jobs) was ended by SIGKILL: its part of the input is not shown" in errors
