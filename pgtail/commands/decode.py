@@ -332,8 +332,15 @@ class Decode:
         from pgtail.commands.jobs import Counts
 
         sink.has_turn = link.has_turn
-        counts = Counts()
+        counts, pipeline, reported = Counts(), run.pipeline, 0
         whole = unmasked = False
+
+        def seen() -> Seen:
+            """What all parts up to here have seen, the end of the output included."""
+            nonlocal reported
+            own = pipeline.seen._replace(transactions=pipeline.transactions - reported)
+            reported = pipeline.transactions
+            return counts.seen.joined(own)
 
         def read() -> bool:
             nonlocal counts
@@ -341,6 +348,7 @@ class Decode:
             while not counts.ended:
                 task = link.task()
                 goes_on, counts = self._part(name, task, link, form, run, sink)
+                counts = replace(counts, seen=seen())
                 if not counts.ended:
                     sink.flush()
                     link.done(counts)
@@ -348,15 +356,15 @@ class Decode:
 
         try:
             try:
-                whole = self._files(read, run.pipeline)
+                whole = self._files(read, pipeline)
             finally:
                 sink.flush()
                 run.assembler.close()
         finally:
             unmasked = tell_unmasked(self._redaction, whole=whole)
-        self._tell_nothing_passed(counts.seen, whole=whole)
+        self._tell_nothing_passed(seen(), whole=whole)
         tell_filter(run.filter_)
-        link.done(replace(counts, damaged=self._damaged or run.pipeline.damaged or unmasked))
+        link.done(replace(counts, damaged=self._damaged or pipeline.damaged or unmasked))
 
     def _part(
         self, name: str, task: Task[Part], link: Link[Part], form: type[Input], run: _Run, sink: TurnSink
@@ -366,7 +374,6 @@ class Decode:
 
         pipeline, filter_, part, goes_on = run.pipeline, run.filter_, task.part, False
         rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
-        transactions = pipeline.transactions
         self._fed, self._changed = -pipeline.messages, False
         written = run.output.written.names
         try:
@@ -389,7 +396,7 @@ class Decode:
             rows=before.rows + pipeline.rows - rows,
             changed=before.changed or self._changed or (rows, kept) != (pipeline.rows, pipeline.kept),
             not_sent=before.not_sent + filter_.not_sent - not_sent,
-            seen=before.seen.joined(pipeline.seen._replace(transactions=pipeline.transactions - transactions)),
+            seen=before.seen,
             written=before.written | written,
         )
         if counts.ended:
