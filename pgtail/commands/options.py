@@ -120,7 +120,7 @@ class FilterOptions(Record):
         metavar="GLOB,...",
         completion="tables",
         setting="list",
-        help="Only these tables: a glob on schema.table, or, without a dot, on the table name. Repeatable.",
+        help="Only tables that match: schema.table, or, without a dot, the name. Repeatable.",
     )
     exclude: tuple[str, ...] = _filter(
         "--exclude",
@@ -147,8 +147,8 @@ class FilterOptions(Record):
         default=(),
         metavar="CONDITION",
         setting="one by one",
-        help="Only changes for which it is true: \"total > 100 and status in ('new', 'paid')\", \"changed(status)\";"
-        " see pgtail-filter(7). Repeatable: all must be true.",
+        help='Only changes for which it is true: "total > 100", "changed(status)"; see pgtail-filter(7). Repeatable:'
+        " all must be true.",
     )
     since: Point | None = range_option(
         "--since",

@@ -137,7 +137,7 @@ class VerifyOptions(Record):
     )
     report: ReportOptions = family(
         ReportOptions,
-        output={"help": "Format; the default is table on a terminal, and json elsewhere: a line per table."},
+        output={"help": "A table for people, or JSON for programs: a line per table."},
         file=None,
     )
     storage: StorageOptions = storage_option()

@@ -131,7 +131,7 @@ class OutputOptions(Record):
         "--output",
         kind=tuple(OUTPUTS),
         setting="text",
-        help="Format; the default is table on a terminal, and json elsewhere.",
+        help="Default: table on a terminal, else json.",
     )
     format_string: str | None = _output(
         TEMPLATE,
@@ -151,14 +151,12 @@ class OutputOptions(Record):
         "--columns",
         default=(),
         metavar="GLOB,...",
-        help="Show only the key and these columns: [[SCHEMA.]TABLE.]COLUMN, also globs; all of other tables. Table,"
-        " line, JSON, CSV.",
+        help="Only the key and [[SCHEMA.]TABLE.]COLUMN, also globs. Table, line, JSON, CSV.",
     )
     changed: bool = _output(
         "--changed",
         default=False,
-        help="Of updates show the key and what changed, or may have (marked ?, in maybe_changed). Table, line, JSON,"
-        " CSV.",
+        help="Of updates only the key and what changed, or may have (marked ?). Table, line, JSON, CSV.",
     )
     wal2json: tuple[str, ...] = _output(
         "--wal2json",

@@ -44,7 +44,7 @@ class Request(Record):
         metavar="NAME",
         completion="slots",
         setting="text",
-        help="The slot to read; the default is a temporary one.",
+        help="The slot to read; default: a temporary one.",
     )
     fork: str | None = _slot(
         "--fork",
