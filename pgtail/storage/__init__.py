@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pgtail.storage.base import Entry, Location, Reader, Writer
     from pgtail.storage.errors import UNAVAILABLE, Conflict, reading_failed, writing_failed
-    from pgtail.storage.locate import locate, locate_target
     from pgtail.storage.options import NO_OPTIONS, StorageOptions, is_uri, parse_options
+    from pgtail.storage.places import locate, locate_target
 
 _MODULES: Final = {
     "base": ("Entry", "Location", "Reader", "Writer"),
     "errors": ("UNAVAILABLE", "Conflict", "reading_failed", "writing_failed"),
-    "locate": ("locate", "locate_target"),
     "options": ("NO_OPTIONS", "StorageOptions", "is_uri", "parse_options"),
+    "places": ("locate", "locate_target"),
 }
+"""Module -> its names. No module has the name of a function here: once imported, it would hide it."""
 
 __all__ = [
     "NO_OPTIONS",

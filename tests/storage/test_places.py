@@ -6,10 +6,14 @@ import pickle
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import pgtail.spark
+import pgtail.storage
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.storage import Conflict, is_uri, locate, parse_options
 from pgtail.storage.local import LocalLocation
@@ -33,6 +37,11 @@ def test_locations(text: str, shown: str) -> None:
     assert pickle.loads(pickle.dumps(place)) == place
     assert (place / "x").name == "x"
     assert str(place / "x") == f"{shown.rstrip('/')}/x"
+
+
+@pytest.mark.parametrize("package", [pgtail.storage, pgtail.spark])
+def test_no_module_hides_a_function_that_is_imported_when_it_is_used(package: ModuleType) -> None:
+    assert [name for name in package.__all__ if find_spec(f"{package.__name__}.{name}")] == []
 
 
 @pytest.mark.parametrize("text", ["ftp://host/file", "s4://bucket/a", "s3:///a", "file://host/a"])
