@@ -14,6 +14,11 @@ PgtailError
 
 from __future__ import annotations
 
+from typing import Final
+
+COMMAND: Final = "\n    "
+"""Precedes a command or an SQL statement in a message, which ends with its line."""
+
 
 class PgtailError(Exception):
     """Base of all errors; `exit_status` is the exit status of the process."""

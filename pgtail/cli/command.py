@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from pgtail.errors import COMMAND
 from pgtail.files.stopping import status_after
 
 GROUPS: Final = {
@@ -64,7 +65,7 @@ class CommandLineError(click.ClickException):
         from pgtail.commands.stderr import say
         from pgtail.terminal.escape import escape
 
-        cure = "" if self._path is None else f"\n        for help: {self._path} --help"
+        cure = "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
         say(f"error: {escape(self.message)}{cure}")
 
 

@@ -225,6 +225,10 @@ class Link(Generic[P]):
     def isatty(self) -> bool:
         return False
 
+    def fileno(self) -> int:
+        """The parent's: its terminal is as wide."""
+        return 2
+
 
 class _Process(Generic[P]):
     """One process, as the parent knows it."""

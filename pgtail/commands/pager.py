@@ -25,11 +25,18 @@ _FOR_SHELL: Final = frozenset("|&;<>()$`*?#~=%")
 
 class _Pager:
     in_use = False
+    has_errors = False
+    """Whether standard error goes to it, too."""
 
 
 def pager_in_use() -> bool:
     """Whether standard output goes to a pager, and through it to a terminal."""
     return _Pager.in_use
+
+
+def errors_paged() -> bool:
+    """Whether standard error goes to a pager on a terminal, of COLUMNS cells."""
+    return _Pager.has_errors
 
 
 def terminal_output() -> bool:
@@ -59,7 +66,7 @@ def paged(wanted: bool, sources: Iterable[str] = ()) -> Iterator[None]:
         try:
             yield
         finally:
-            _Pager.in_use = False
+            _Pager.in_use = _Pager.has_errors = False
             if before is None:
                 del os.environ["COLUMNS"]
             else:
@@ -100,6 +107,7 @@ def _redirected(command: list[str], environment: dict[str, str]) -> Iterator[Non
         kept = {1: os.dup(1)}
         if sys.stderr is not None and sys.stderr.isatty():
             kept[2] = os.dup(2)
+            _Pager.has_errors = True
         for fd in kept:
             os.dup2(process.stdin.fileno(), fd)
         process.stdin.close()

@@ -14,12 +14,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pgtail.errors import ClosedPipe, PgtailError
-from pgtail.terminal.escape import escape
+from pgtail.commands.pager import errors_paged
+from pgtail.errors import COMMAND, ClosedPipe, PgtailError
+from pgtail.terminal.escape import escape, escape_lines
 
 _QUEUE_LIMIT: Final = 10_000
 """Lines that wait at most; then the oldest are dropped."""
 _ERASE: Final = "\r\x1b[K"
+_NAME: Final = "pgtail: "
+"""How a message starts; its other lines are indented by as much."""
+_NARROW: Final = 40
+"""Cells of a terminal below which they are indented less."""
 
 quiet_mode = False
 """Whether notes, details and progress are left out (-q), in the whole process."""
@@ -29,8 +34,63 @@ def say(text: str) -> None:
     """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere."""
     if sys.stderr is not None and not _left_out(text):
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"pgtail: {text}\n")
+            sys.stderr.write(f"{laid_out(text, columns_of(_descriptor()))}\n")
             sys.stderr.flush()
+
+
+def laid_out(text: str, columns: int | None) -> str:
+    """The lines of a message, the text of which has newlines and commands (errors.COMMAND).
+
+    On a terminal of so many columns they are broken between words, and a command has its own line, which is not broken.
+    Elsewhere (None) a command follows the line before it.
+    """
+    if columns is None:
+        return f"\n{' ' * len(_NAME)}".join(f"{_NAME}{text.replace(COMMAND, ' ')}".split("\n"))
+    indent = " " * (len(_NAME) if columns >= _NARROW else 2)
+    command = COMMAND.removeprefix("\n")
+    lines: list[str] = []
+    for line in f"{_NAME}{text}".split("\n"):
+        before = indent if lines else ""
+        lines += [before + line] if line.startswith(command) else _wrapped(line, columns, before, indent)
+    return "\n".join(lines)
+
+
+def _wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:
+    """A line broken between words; these stay whole. `first` and `rest` precede its first line and the others."""
+    words = text.split(" ")
+    lines = [first + words[0]]
+    for word in words[1:]:
+        if _width(f"{lines[-1]} {word}") <= columns:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(rest + word)
+    return lines
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from pgtail.terminal.layout import width_of  # loads rich
+
+    return width_of(text)
+
+
+def _descriptor() -> int:
+    """That of standard error; -1 if it has none."""
+    with contextlib.suppress(OSError):
+        return -1 if sys.stderr is None else sys.stderr.fileno()
+    return -1
+
+
+def columns_of(fd: int) -> int | None:
+    """The width of the terminal that shows what is written to a descriptor, by itself or a pager; None without one."""
+    if errors_paged():
+        return int(os.environ["COLUMNS"])
+    if fd < 0 or not os.isatty(fd):
+        return None
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(fd).columns or 80
+    return 80
 
 
 def _left_out(text: str) -> bool:
@@ -45,7 +105,7 @@ def exit_statuses() -> Iterator[None]:
     except ClosedPipe:
         raise SystemExit(0) from None
     except PgtailError as error:
-        say("error: " + "\n        ".join(escape(line.rstrip().lstrip("\t")) for line in str(error).split("\n")))
+        say(f"error: {escape_lines(str(error))}")
         raise SystemExit(error.exit_status) from None
 
 
@@ -54,7 +114,7 @@ class StderrThread:
 
     def __init__(self, verbosity: int) -> None:
         # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
-        self._fd = -1 if sys.stderr is None else sys.stderr.fileno()
+        self._fd = _descriptor()
         terminal = self._fd >= 0 and os.isatty(self._fd)
         self.wants_status = terminal and not quiet_mode
         self.wants_trace = verbosity >= 2
@@ -71,11 +131,10 @@ class StderrThread:
         self._thread.start()
 
     def tell(self, text: str) -> None:
-        """Write a message, with -q no note; further lines of it are indented."""
+        """Write a message, with -q no note."""
         if _left_out(text):
             return
-        first, *rest = [escape(line.strip()) for line in text.split("\n")]
-        self._put("\n".join([f"pgtail: {first}", *[f"        {line}" for line in rest]]))
+        self._put(laid_out(escape_lines(text), columns_of(self._fd)))
 
     def inform(self, text: str) -> None:
         """Write a message that nobody needs to act on; not with -q."""
@@ -151,15 +210,9 @@ class StderrThread:
         self._drawn = False
         text += "".join([f"{line}\n" for line in lines])
         if status is not None:
-            text += _joined(status, self._columns() - 1)
+            text += _joined(status, (columns_of(self._fd) or 80) - 1)
             self._drawn = True
         self._write(text)
-
-    def _columns(self) -> int:
-        """The width of the terminal now."""
-        with contextlib.suppress(OSError):
-            return os.get_terminal_size(self._fd).columns or 80
-        return 80
 
     def _write(self, text: str) -> None:
         view = memoryview(text.encode("utf-8", "backslashreplace"))

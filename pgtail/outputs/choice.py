@@ -87,8 +87,8 @@ class ColumnChoice:
 
             self._told = True
             self._tell(
-                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; ALTER TABLE"
-                f" {table(relation)} REPLICA IDENTITY FULL sends it (see --changed in pgtail(1))"
+                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged (see --changed"
+                f" in pgtail(1)). To have it sent:\n    ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
             )
 
     def tell_unused(self) -> None:

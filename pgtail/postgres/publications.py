@@ -99,7 +99,7 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
     if not found:
         raise ServerError(
             f"database {server.database} has no publication: pgoutput sends nothing without one.",
-            cure="Create one there: CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
+            cure="Create one there:\n    CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
         )
     names = [one.name for one in found if one.tables] or [one.name for one in found]
     raise ServerError(
@@ -135,8 +135,8 @@ def check_operations(connection: Connection, names: Sequence[str]) -> None:
             name = identifier(row.text("pubname"))
             raise ServerError(
                 f"publication {name} leaves out {', '.join(left_out)}: what its tables have does not follow from it.",
-                cure=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate'); then copy its"
-                " tables again: pgtail record --snapshot-table",
+                cure=f"Publish them:\n    ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
+                "\nThen copy its tables again (pgtail record --snapshot-table).",
             )
 
 
@@ -154,7 +154,9 @@ def flags(names: Sequence[str]) -> str:
 def _missing(missing: list[str], found: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:
     names = " and ".join([identifier(name) for name in missing])
     there = f"It has: {_names(found)}." if found else "It has none."
-    cure = "\n".join([f"Create it: CREATE PUBLICATION {identifier(name)} FOR TABLE some_table;" for name in missing])
+    cure = "\n".join(
+        [f"Create it:\n    CREATE PUBLICATION {identifier(name)} FOR TABLE some_table;" for name in missing]
+    )
     if allow_missing:
         cure += (
             "\npgtail stream --allow-missing-publication needs PostgreSQL 18: older servers stop at the first change."

@@ -71,15 +71,16 @@ def exists(connector: Connector, name: str) -> bool:
 
 def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name. Raises ServerError if it does not exist or cannot be read."""
-    create = f"pgtail slot create {name} creates it" if _NAME.fullmatch(name) else _NAMES.capitalize()
-    cure = f"{create}. Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
+    create = f"To create it:\n    pgtail slot create {name}\n" if _NAME.fullmatch(name) else f"{_NAMES.capitalize()}. "
+    cure = f"{create}Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
     slot = existing(connection, name, cure=cure)
     check_readable(slot, server)
     check_free(
         connection,
         slot,
-        cure=f"Only one client can read a slot. Read a copy of it (pgtail stream --fork {name}), or stop the other"
-        f" client (SELECT pg_terminate_backend({slot.active_pid}); it may reconnect at once), or {_TEMPORARY}",
+        cure=f"Only one client can read a slot. To read a copy of it:\n    pgtail stream --fork {name}\nOr stop"
+        f" the other client; it may reconnect at once:\n    SELECT pg_terminate_backend({slot.active_pid});"
+        f"\nOr {_TEMPORARY}",
     )
     return slot
 
@@ -103,13 +104,13 @@ def check_readable(slot: Slot, server: ServerFacts) -> None:
     if slot.plugin != PLUGIN:
         raise ServerError(
             f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
-            cure=f"Read a copy of it that uses {PLUGIN} (pgtail stream --fork {slot.name}), or {_TEMPORARY}",
+            cure=f"To read a copy of it that uses {PLUGIN}:\n    pgtail stream --fork {slot.name}\nOr {_TEMPORARY}",
         )
     check_not_synced(
         slot,
         server,
-        cure="Read it on the primary, or here after this server is promoted, or read a copy of it (pgtail stream"
-        f" --fork {slot.name}).",
+        cure="Read it on the primary, or here after this server is promoted, or read a copy of it:\n    pgtail stream"
+        f" --fork {slot.name}",
     )
 
 
@@ -124,8 +125,8 @@ def check_server(server: ServerFacts) -> None:
     if server.wal_level != "logical" and not (server.major >= 19 and server.wal_level == "replica"):
         raise ServerError(
             f"the server's wal_level is {server.wal_level}: its WAL lacks what logical decoding needs.",
-            cure="As a superuser: ALTER SYSTEM SET wal_level = logical; and restart the server. On Amazon RDS set"
-            " rds.logical_replication = 1.",
+            cure="As a superuser, and then restart the server:\n    ALTER SYSTEM SET wal_level = logical;\nOn Amazon"
+            " RDS set rds.logical_replication = 1.",
         )
 
 
@@ -175,7 +176,7 @@ def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
 def _check_new(connection: Connection, name: str) -> None:
     if catalog.slot(connection, name) is not None:
         raise ServerError(
-            f"slot {name} exists already.", cure=f"Choose another name, or drop it: pgtail slot drop {name}"
+            f"slot {name} exists already.", cure=f"Choose another name, or drop it:\n    pgtail slot drop {name}"
         )
 
 
@@ -313,8 +314,8 @@ def changeable(connection: Connection, name: str) -> Slot:
     check_free(
         connection,
         slot,
-        cure=f"Stop that client first (SELECT pg_terminate_backend({slot.active_pid}); it may reconnect at once): it"
-        " would lose what it has not read.",
+        cure="Stop that client first, which would lose what it has not read, and may reconnect at once:\n"
+        f"    SELECT pg_terminate_backend({slot.active_pid});",
     )
     return slot
 

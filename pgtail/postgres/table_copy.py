@@ -45,7 +45,7 @@ _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
 _CURES: Final[tuple[Cure, ...]] = (
     Cure("42501", "row-level security", "The copy would lack the rows that row-level security hides, which the stream"
-         " has. Let the role see them all: ALTER ROLE {role} BYPASSRLS;"),
+         " has. Let the role see them all:\n    ALTER ROLE {role} BYPASSRLS;"),
 )  # fmt: skip
 
 
@@ -307,7 +307,7 @@ class _Command:
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":
-            cures += (Cure("42501", "", f"Let the role read it: GRANT SELECT ON {self._quoted} TO {{role}};"),)
+            cures += (Cure("42501", "", f"Let the role read it:\n    GRANT SELECT ON {self._quoted} TO {{role}};"),)
         return server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
 
     def _broken(self, why: psycopg.Error) -> ServerError:

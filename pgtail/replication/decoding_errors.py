@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.errors import Internal, Unreachable
 from pgtail.postgres.pgoutput_options import literal
@@ -78,8 +78,9 @@ def _cures(delivered: int, commits_at: int | None, option: str, slot: str | None
     if commits_at is None:
         next_lsn = "END_LSN"
         before = [
-            "Find where that transaction ends (extension pg_walinspect, since PostgreSQL 15; otherwise pg_waldump):",
-            _NEXT_COMMIT.replace("{lsn}", lsn_text(delivered)),
+            "Find where that transaction ends (extension pg_walinspect, since PostgreSQL 15; otherwise pg_waldump):"
+            + COMMAND
+            + _NEXT_COMMIT.replace("{lsn}", lsn_text(delivered)),
         ]
         after = ["If it fails again after that position, repeat this for the next transaction."]
     lost = (
@@ -89,8 +90,8 @@ def _cures(delivered: int, commits_at: int | None, option: str, slot: str | None
     return [
         _REPORT,
         *before,
-        f"To read what follows without moving the slot: {option} --from {next_lsn}",
-        f"To skip it for good: SELECT pg_replication_slot_advance({literal(slot)}, '{next_lsn}');",
+        f"To read what follows without moving the slot:{COMMAND}{option} --from {next_lsn}",
+        f"To skip it for good:{COMMAND}SELECT pg_replication_slot_advance({literal(slot)}, '{next_lsn}');",
         lost,
         *after,
     ]

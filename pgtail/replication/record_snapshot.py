@@ -149,7 +149,9 @@ class SnapshotRecording:
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
         name = self._plan.slot_name
-        self._reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
+        self._reporter.tell(
+            f"slot {name} was created. It retains WAL until it is dropped:\n    pgtail slot drop {name}"
+        )
         with self._interrupt.raising(), self._connector.ordinary() as connection:
             self._plan = replace(self._plan, slot=catalog.slot(connection, name))
 

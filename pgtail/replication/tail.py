@@ -333,7 +333,7 @@ class Tail:
         except ServerError as error:  # what has ended the copy is raised
             self._reporter.tell(
                 f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
-                f" pgtail slot drop {self._slot}"
+                f"\n    pgtail slot drop {self._slot}"
             )
 
     def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
@@ -352,7 +352,7 @@ class Tail:
         )
         if not plan.temporary:
             self._reporter.tell(
-                f"slot {self._slot} was created. It retains WAL until it is dropped: pgtail slot drop {self._slot}"
+                f"slot {self._slot} was created. It retains WAL until it is dropped:\n    pgtail slot drop {self._slot}"
             )
         return created
 

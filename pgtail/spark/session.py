@@ -64,7 +64,7 @@ def check_installed() -> None:
     if wrong:
         raise OptionError(
             f"pgtail spark needs what is not installed here: {', '.join(wrong)}.\n"
-            "From pgtail's checkout: pip install '.[spark]' (it downloads about 600 MB)"
+            "From pgtail's checkout (it downloads about 600 MB):\n    pip install '.[spark]'"
         )
 
 

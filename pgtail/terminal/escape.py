@@ -47,6 +47,11 @@ def escape(text: str) -> str:
     return _hidden().sub(_spelled, text)
 
 
+def escape_lines(text: str) -> str:
+    """A message of several lines, each escaped. Tabs before a line and blanks after it are left out: libpq has them."""
+    return "\n".join([escape(line.rstrip().lstrip("\t")) for line in text.split("\n")])
+
+
 def escape_json(text: str) -> str:
     r"""A line of JSON with hidden characters as \uNNNN: the same value, safe on a terminal.
 

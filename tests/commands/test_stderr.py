@@ -1,0 +1,54 @@
+"""Messages on a terminal: wrapped between words, with commands that are not; elsewhere one line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pgtail.commands.stderr import laid_out
+from pgtail.errors import COMMAND
+from tests.support.run import command
+from tests.support.terminals import on_terminal
+
+ALTER = 'ALTER TABLE "public"."a table with a long name" REPLICA IDENTITY FULL;'
+MESSAGE = f"note: without the old row, columns may be unchanged. To send it:{COMMAND}{ALTER}\nThat is slower."
+
+
+def test_a_command_stands_alone() -> None:
+    assert laid_out(MESSAGE, 40).split("\n") == [
+        "pgtail: note: without the old row,",
+        "        columns may be unchanged. To",
+        "        send it:",
+        f"            {ALTER}",
+        "        That is slower.",
+    ]
+    assert laid_out(MESSAGE, 30).split("\n")[:2] == ["pgtail: note: without the old", "  row, columns may be"]
+    assert laid_out(MESSAGE, None).split("\n") == [
+        f"pgtail: note: without the old row, columns may be unchanged. To send it: {ALTER}",
+        "        That is slower.",
+    ]
+
+
+@given(st.lists(st.text(st.sampled_from("ab語"), min_size=1, max_size=12), min_size=1), st.integers(20, 200))
+def test_words_stay_whole_at_any_width(words: list[str], columns: int) -> None:
+    lines = laid_out(" ".join(words), columns).split("\n")
+    assert " ".join(lines).split() == ["pgtail:", *words]
+    assert all(sum(1 + (char == "語") for char in line) <= max(columns, 8 + 24) for line in lines)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_errors_wrap_on_a_terminal_only(columns: int) -> None:
+    one_line, help_line = command("decode", "--since", "not a time at all", "/no/file").stderr.splitlines()
+    assert help_line == "        for help: pgtail decode --help"
+    program = str(Path(sys.executable).with_name("pgtail"))
+    resized = f"stty cols {columns}; exec {program} decode --since 'not a time at all' /no/file"
+    status, shown = on_terminal(["/bin/sh", "-c", resized])
+    lines = shown.replace("\r\n", "\n").splitlines()
+    assert status == 2
+    assert max(map(len, lines)) <= columns
+    assert lines[-2:] == ["        for help:", "            pgtail decode --help"]
+    assert " ".join(" ".join(lines[:-2]).split()) == one_line
