@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.streaming import Show
 from pgtail.commands.options import ReportOptions
-from pgtail.commands.pager import terminal_output
+from pgtail.commands.pager import pager_in_use, terminal_output
 from pgtail.commands.sinks import GZIP, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
@@ -18,7 +18,7 @@ from pgtail.options import options_of
 from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
 from pgtail.outputs.base import Output
 from pgtail.records import replace
-from pgtail.terminal.escape import EscapingSink, escape
+from pgtail.terminal.escape import EscapingSink, escape, escape_lines
 
 if TYPE_CHECKING:
     from pgtail.changes.redaction import Redaction
@@ -89,12 +89,13 @@ def build_output(
         client=name in ("table", "line") if options.client is None else options.client,
         colored=wants_color(options.color, terminal=terminal),
         width=terminal_width(),
+        paged=pager_in_use(),
         measure=terminal_width if terminal else None,
         database=database,
-        tell=lambda text: tell(escape(text)),
+        tell=lambda text: tell(escape_lines(text)),
         open_file=_opener(sink),
     )
-    output = open_output(name, _escaping(sink, format_, tell), resolved)
+    output = open_output(name, _shown(sink, format_, tell, colored=resolved.colored), resolved)
     if redaction is None:
         return output
     if name == "sql":
@@ -164,11 +165,16 @@ def _format(options: OutputOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
 
-def _escaping(sink: Sink, format_: Format, tell: Callable[[str], None]) -> Sink:
-    """The sink of a format; on a terminal, values cannot control it."""
+def _shown(sink: Sink, format_: Format, tell: Callable[[str], None], *, colored: bool) -> Sink:
+    """The sink of a format; on a terminal, values cannot control it, and JSON is coloured."""
     if format_.hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
         return sink
-    return EscapingSink(sink, tell, json=format_.hidden == "as they are in JSON")
+    json = format_.hidden == "as they are in JSON"
+    if json and colored:
+        from pgtail.terminal.json_colors import ColoringSink
+
+        return EscapingSink(ColoringSink(sink), tell, json=True)
+    return EscapingSink(sink, tell, json=json)
 
 
 def _check_shows(options: OutputOptions, name: str, format_: Format) -> None:
