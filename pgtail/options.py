@@ -119,11 +119,16 @@ def items(values: tuple[str, ...]) -> tuple[str, ...]:
     return tuple([item.strip() for value in values for item in value.split(",") if item.strip()])
 
 
-def size_or_no_limit(text: str) -> int | None:
-    """A number; None, for no limit, if it is 0. Raises ValueError."""
+def size(text: str) -> int:
+    """A number; 0 stands for no limit. Raises ValueError."""
     if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise ValueError(f"{text!r} is not a number; 0 means no limit")
-    return int(text) or None
+    return int(text)
+
+
+def size_or_no_limit(text: str) -> int | None:
+    """A number; None, for no limit, if it is 0. Raises ValueError."""
+    return size(text) or None
 
 
 def positive_duration(text: str) -> float:

@@ -39,6 +39,7 @@ cpdef enum Skip:
     SKIP_NOTHING
     SKIP_UNCHANGED
     SKIP_SAME
+    SKIP_DIFFERENT
 
 cdef struct CellPlan:
     int index
@@ -71,6 +72,7 @@ cdef struct Step:
     bint sides[2]           # of Names: new, old
     bint filled, absent
     Py_ssize_t least, most  # of Fitted, in terminal cells
+    bint wraps
 
 
 cdef inline Bytes view_of(object text):
@@ -261,6 +263,8 @@ cdef class RowPlan:
         elif isinstance(piece, _Fitted):
             step.kind, step.object = STEP_FITTED, self.keep(self.nested(piece.pieces))
             step.least, step.most, step.text = piece.least, piece.most, self.text(piece.more)
+            step.wraps = piece.wraps
+            self.room += FIELD_SIZE     # for the number of columns
         elif isinstance(piece, _Count):
             step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
         elif isinstance(piece, _Ordinal):

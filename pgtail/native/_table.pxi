@@ -13,6 +13,7 @@ cdef struct Fragment:
 cdef struct ShownItem:
     Py_ssize_t first, end   # fragments
     Py_ssize_t cells
+    int null                # the place in TablePage.seen of a column that is NULL; -1 for other items
 
 cdef struct PageRow:
     int op              # one of OPERATIONS, or OPS for a TableRow
@@ -67,6 +68,10 @@ cdef class TableColumn:
     cdef ShownColumn shown      # None: all values are shown by `show`
     cdef ItemText label, null, unchanged
     cdef object show, changed
+    cdef TableColumn maybe      # shows what may have changed; None if that is the same
+    cdef bint optional          # --changed leaves it out of updates that did not change it
+    cdef bint is_null, not_null # whether it is, and whether it is not or may not be, in rows of the page
+    cdef int place              # in TablePage.seen
 
     cdef Py_ssize_t part(self, const Cell *cell) noexcept:
         """How many characters of a value are shown, as ShownColumn.shown() says."""
@@ -81,6 +86,7 @@ cdef class ShownTable(Table):
     cdef ItemText title
     cdef list keys, others
     cdef bint only_changed      # of an update: --changed
+    cdef bint told              # that columns of an update without the old row may be unchanged
 
 
 @cython.final
@@ -91,13 +97,17 @@ cdef class TablePage:
     cdef Out text, fragments, items, rows, out, pending
     cdef object formatter, width_of, fit_end
     cdef list others, codes
+    cdef list seen              # (ShownTable, TableColumn) of the page that are NULL in a row, or are not
+    cdef bytearray hidden       # of each of these whether its NULLs are
+    cdef object find_nulls_of   # find_nulls() of page.py
     cdef dict styles
     cdef ItemText arrow, null, more, only_the_key, no_columns
     cdef list operations
     cdef Py_ssize_t most, most_text, weight, cells, chars
     cdef int plain, old_style, new_style
 
-    def __cinit__(self, formatter, dict codes, layout, Py_ssize_t most, Py_ssize_t most_text):
+    def __cinit__(self, formatter, dict codes, layout, find_nulls_of, Py_ssize_t most, Py_ssize_t most_text):
+        self.seen, self.hidden, self.find_nulls_of = [], bytearray(), find_nulls_of
         self.width_of, self.fit_end = layout.width_of, layout.fit_end
         self.formatter, self.most, self.most_text, self.others = formatter, most, most_text, []
         self.codes = [(before.encode(), after.encode()) for before, after in codes.values()]
@@ -163,17 +173,30 @@ cdef class TablePage:
         parts = self.formatter.parts(table.masked)
         table.title = self.item(parts.table[1])
         table.keys = [self.column(column, "key") for column in parts.keys]
-        table.others = [self.column(column, "value") for column in parts.others]
+        table.others = [self.other(column, parts.optional) for column in parts.others]
         table.only_changed = self.formatter.only_changed
         return table
 
+    cdef TableColumn other(self, of, optional):
+        """A column outside the key."""
+        cdef TableColumn column = self.column(of, "value")
+        column.optional = of.index in optional
+        if of.maybe is not of.show:
+            column.maybe = self.showing(of, of.maybe, of.maybe_label, "value")
+        return column
+
     cdef TableColumn column(self, of, str style):
-        cdef TableColumn column = TableColumn()
-        column.index, column.style, column.show = of.index, self.styles[style], of.show
-        column.shown = of.show if isinstance(of.show, ShownColumn) else None
+        cdef TableColumn column = self.showing(of, of.show, of.label, style)
         column.changed = lambda old, new: self.formatter.changed(of, old, new)
-        column.label = self.item(of.label)
-        column.null, column.unchanged = [self.item(of.show(cell)[1]) for cell in (None, UNCHANGED)]
+        return column
+
+    cdef TableColumn showing(self, of, show, label, str style):
+        """A column as `show` shows it."""
+        cdef TableColumn column = TableColumn()
+        column.index, column.style, column.show = of.index, self.styles[style], show
+        column.shown = show if isinstance(show, ShownColumn) else None
+        column.label = self.item(label)
+        column.null, column.unchanged = [self.item(show(cell)[1]) for cell in (None, UNCHANGED)]
         return column
 
     cdef int change(
@@ -185,10 +208,12 @@ cdef class TablePage:
         cdef const Cell *cells = old if op == OP_DELETE else new
         cdef bint both = op == OP_UPDATE and kind != c"N"
         cdef bint whole = kind == c"O"
+        cdef bint only_changed = op == OP_UPDATE and table.only_changed
+        cdef bint changed
         cdef TableColumn column
         cdef const Cell *now
         cdef ShownItem *key
-        if op == OP_UPDATE and (table.only_changed or (whole and unchanged)):
+        if op == OP_UPDATE and whole and unchanged:
             return DECLINED
         self.copy_item(table.title)
         self.begin()
@@ -204,11 +229,19 @@ cdef class TablePage:
             now = cells + column.index
             if op == OP_DELETE and not whole and now.data == NULL:
                 continue
+            changed = both and whole and not same_cell(old + column.index, now)
+            if changed or now.kind != c"n":
+                self.see(table, column, &column.not_null)
+            if only_changed and column.optional and (not changed if whole else now.kind == c"u"):
+                continue
             self.begin()
-            if both and whole and not same_cell(old + column.index, now):
+            if changed:
                 self.put_changed(column, old + column.index, now)
             else:
-                self.put_column(column, now)
+                if now.kind == c"n":
+                    self.see(table, column, &column.is_null)
+                    (<ShownItem *>(self.items.data + self.items.size - sizeof(ShownItem))).null = column.place
+                self.put_column(column.maybe if only_changed and not whole and column.maybe is not None else column, now)
             self.end()
         values = self.items.size // <Py_ssize_t>sizeof(ShownItem) - first - 2
         if op == OP_DELETE and not whole and values < PyList_GET_SIZE(table.others):
@@ -217,8 +250,19 @@ cdef class TablePage:
         key = <ShownItem *>self.items.data + first + 1
         if not values and key.first == key.end:
             self.copy_item(self.no_columns)
+        if only_changed and not whole and values and not table.told:
+            table.told = True
+            self.formatter.tell_unknown(table.masked)
         self.weight += self.chars
         return self.add_row(op, first)
+
+    cdef inline int see(self, ShownTable table, TableColumn column, bint *what) except -2:
+        """Note once what a column is in a row of the page."""
+        if not (column.is_null or column.not_null):
+            column.place = <int>PyList_GET_SIZE(self.seen)
+            self.seen.append((table, column))
+        what[0] = True
+        return 0
 
     # -- items and fragments -----------------------------------------------------------------------------------
 
@@ -230,7 +274,7 @@ cdef class TablePage:
         cdef ShownItem item
         self.cells = 0
         item.first = item.end = count_of(&self.fragments)
-        item.cells = 0
+        item.cells, item.null = 0, -1
         reserve(&self.items, sizeof(ShownItem))
         put(&self.items, &item, sizeof(ShownItem))
         return 0
@@ -298,11 +342,24 @@ cdef class TablePage:
 
     # -- lines -------------------------------------------------------------------------------------------------
 
-    def lay_out(self, columns, write, write_lines):
-        """Write the lines of all rows and remove them. `columns` is a Columns; `write_lines` gets those of a TableRow."""
+    def find_nulls(self, nulls):
+        """Add the columns of all rows that are NULL, or not, to a NullColumns."""
+        cdef ShownTable table
+        cdef TableColumn column
+        for table, column in self.seen:
+            index = (column.index,)
+            nulls.add(table.masked, index if column.is_null else (), index if column.not_null else ())
+        self.find_nulls_of(self.others, nulls)
+
+    def lay_out(self, columns, hidden, write, write_lines):
+        """Write the lines of all rows, without `hidden` NULLs, and remove them. `columns` is a Columns; `write_lines` gets
+        the lines of a TableRow."""
         cdef Py_ssize_t i
         cdef PageRow row
         cdef PageColumns at
+        cdef ShownTable table
+        cdef TableColumn column
+        self.hidden = bytearray([column.index in hidden.get(table.masked.version, ()) for table, column in self.seen])
         at.width, at.table, at.values = columns.width, columns.table, columns.values
         at.left, at.below, at.min_values = columns.left, columns.below, columns.min_values
         others = iter(self.others)
@@ -313,10 +370,13 @@ cdef class TablePage:
             if self.out.size and (row.op == OPS or self.out.size >= FULL):
                 self.write_out(write)
             if row.op == OPS:
-                write_lines(columns.lines(next(others)))
+                write_lines(columns.lines(next(others), hidden))
         if self.out.size:
             self.write_out(write)
         self.others = []
+        for table, column in self.seen:
+            column.is_null = column.not_null = False
+        self.seen = []
         self.weight = self.rows.size = self.items.size = self.fragments.size = self.text.size = 0
 
     cdef int write_out(self, write) except -2:
@@ -331,7 +391,7 @@ cdef class TablePage:
         cdef ShownItem *table = items + row.first
         cdef ShownItem *key = table + 1
         cdef ItemText operation = <ItemText>self.operations[row.op]
-        cdef bint has_key = key.first < key.end, has_values = row.end > row.first + 2
+        cdef bint has_key = key.first < key.end, has_values = self.any_shown(row.first + 2, row.end)
         cdef Py_ssize_t gap = max(at.table - table.cells, 0) + COLUMN_GAP
         cdef Py_ssize_t used = at.left + table.cells + (gap + key.cells if has_key else 0)
         cdef Py_ssize_t start = max(at.values, used + COLUMN_GAP)
@@ -353,12 +413,25 @@ cdef class TablePage:
             self.wrap(row.first + 2, row.end, at.width - at.below, at.below)
         return self.newline()
 
+    cdef inline bint is_hidden(self, const ShownItem *item) noexcept:
+        return item.null >= 0 and PyByteArray_AS_STRING(self.hidden)[item.null]
+
+    cdef bint any_shown(self, Py_ssize_t first, Py_ssize_t end) noexcept:
+        """Whether an item is not hidden."""
+        cdef Py_ssize_t i
+        for i in range(first, end):
+            if not self.is_hidden(<ShownItem *>self.items.data + i):
+                return True
+        return False
+
     cdef int wrap(self, Py_ssize_t first, Py_ssize_t end, Py_ssize_t width, Py_ssize_t indent) except -2:
         """Lay items side by side, as wrap_sized()."""
         cdef Py_ssize_t i, used = -1
         cdef ShownItem item
         for i in range(first, end):
             item = (<ShownItem *>self.items.data)[i]
+            if self.is_hidden(&item):
+                continue
             if used >= 0:
                 if used + COLUMN_GAP + item.cells <= width:
                     self.emit_padding(COLUMN_GAP)

@@ -9,24 +9,31 @@ cdef inline bint differ(const Cell *now, const Cell *before) noexcept:
 
 cdef inline bint skipped(Skip skip, const Cell *cell, const Cell *other, bint old, bint has_other) noexcept:
     """Whether `skip` applies to a cell, which is of the old tuple or the new one."""
+    if skip == SKIP_DIFFERENT:
+        return not has_other or differ(cell, other)
     if (has_other and other.kind == c"u") if old else cell.kind == c"u":
         return True
     return skip == SKIP_SAME and has_other and same_cell(cell, other)
 
 
+cdef enum:
+    COLUMN_MARK = 0x1F      # plan.COLUMN
+
+
 cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
-    """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here."""
-    cdef Py_ssize_t i = start, width = 0, cut = -1
+    """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here, or it would
+    have to be broken."""
+    cdef Py_ssize_t i = start, width = 0, columns = 0
     cdef uint8_t value
     while i < out.size:
         value = <uint8_t>out.data[i]
         if value == 0x1B:               # an SGR sequence
-            while i < out.size and out.data[i] != c"m":
-                i += 1
+            i = after_sgr(out, i)
+            continue
+        if value == COLUMN_MARK:
+            columns += 1
             i += 1
             continue
-        if width == step.most - 1:
-            cut = i
         if 0x20 <= value < 0x7F:
             i += 1
         elif value == 0xE2 and is_mark(<const uint8_t *>out.data + i, out.size - i):
@@ -35,11 +42,65 @@ cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
             return DECLINED
         width += 1
     if step.most and width > step.most:
-        out.size = cut
-        put_padded(out, step.text)
-    else:
-        put_blanks(out, step.least - width)
+        return DECLINED if step.wraps else cut(out, start, step, columns)
+    if columns:
+        out.size = without_columns(out, start, out.size)
+    put_blanks(out, step.least - width)
     return 0
+
+
+cdef int cut(Out *out, Py_ssize_t start, const Step *step, Py_ssize_t columns) except -2:
+    """Cut a text that is too wide, and has so many columns."""
+    cdef Py_ssize_t digits = 1, rest = columns, left_out = 0, end
+    while rest >= 10:
+        rest //= 10
+        digits += 1
+    end = end_of_cells(out, start, step.most - 3 - digits, &left_out)
+    if left_out == 0:
+        end = end_of_cells(out, start, step.most - 1, &left_out)
+    out.size = without_columns(out, start, end)
+    put_padded(out, step.text)
+    if left_out:
+        put(out, <const char *>b" +", 2)
+        put_unsigned(out, left_out)
+    return 0
+
+
+cdef Py_ssize_t end_of_cells(Out *out, Py_ssize_t start, Py_ssize_t room, Py_ssize_t *left_out) noexcept:
+    """Where the first `room` cells of a text end, which is wider; `left_out` gets the number of columns after them."""
+    cdef Py_ssize_t i = start, width = 0, end = -1
+    cdef uint8_t value
+    left_out[0] = 0
+    while i < out.size:
+        value = <uint8_t>out.data[i]
+        if value == 0x1B:
+            i = after_sgr(out, i)
+        elif value == COLUMN_MARK:
+            left_out[0] += width >= room - 1
+            i += 1
+        else:
+            if width == room:
+                end = i
+            width += 1
+            i += 3 if value == 0xE2 else 1
+    return end
+
+
+cdef Py_ssize_t without_columns(Out *out, Py_ssize_t start, Py_ssize_t end) noexcept:
+    """Remove the marks of columns from a text; returns its end."""
+    cdef Py_ssize_t i, to = start
+    for i in range(start, end):
+        if out.data[i] != COLUMN_MARK:
+            out.data[to] = out.data[i]
+            to += 1
+    return to
+
+
+cdef inline Py_ssize_t after_sgr(Out *out, Py_ssize_t i) noexcept:
+    """Where the SGR sequence ends that starts here."""
+    while i < out.size and out.data[i] != c"m":
+        i += 1
+    return i + 1
 
 
 cdef inline bint is_mark(const uint8_t *p, Py_ssize_t size) noexcept:

@@ -154,6 +154,8 @@ class Skip(enum.IntEnum):
     """What is unchanged TOAST in the new tuple."""
     SAME = 2
     """The same, and what has the same bytes in the other tuple."""
+    DIFFERENT = 3
+    """What SAME writes: of the new tuple, all but what is unchanged or has the same bytes in the old one."""
 
 
 class Previous(NamedTuple):
@@ -261,11 +263,16 @@ class IfChanged(Record, eq=False):
     otherwise: tuple[Piece, ...]
 
 
-class Fitted(Record, eq=False):
-    """Pieces whose text is padded with blanks to `least` terminal cells, and cut to `most` cells that end with `more`.
+COLUMN: Final = b"\x1f"
+"""Precedes a column, and the blank before it, in the text of Fitted pieces, which leave it out; no value has it."""
 
-    SGR sequences have no width. `fit` does this to any text; the scanner to printable ASCII with arrows and ellipses,
-    and declines others. `most` 0: no limit.
+
+class Fitted(Record, eq=False):
+    """Pieces whose text is padded with blanks to `least` terminal cells, and cut to `most` cells.
+
+    A text that is cut ends with `more`, one cell wide, and with how many columns (COLUMN) begin after that: ` +3`. With
+    `wraps` it is broken instead. SGR sequences have no width. `fit` does this to any text; the scanner to printable
+    ASCII with arrows and ellipses, and declines others and what would have to be broken. `most` 0: no limit.
     """
 
     pieces: tuple[Piece, ...]
@@ -273,6 +280,7 @@ class Fitted(Record, eq=False):
     least: int = 0
     most: int = 0
     more: bytes = b""
+    wraps: bool = False
 
 
 class Count(Record):

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pgtail.options import option, size_or_no_limit
+from pgtail.options import option, size, size_or_no_limit
 from pgtail.records import NamedTuple, Record
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def colors_option() -> Any:
 class OutputOptions(Record):
     """The output of changes, where it goes, and what belongs to a single format.
 
-    `max_width` (cells of a value) and `max_rows` (changes of a transaction) are None for no limit. The fields after
-    `highlight` are no options of the command line: they tell an output about the terminal and the command.
+    `max_width` (cells of a value) is None for no limit. The fields after `highlight` are no options of the command
+    line: they tell an output about the terminal and the command.
     """
 
     output: str | None = _output(
@@ -214,20 +214,26 @@ class OutputOptions(Record):
         default=False,
         help="Show streamed transactions as they arrive, before they commit. Table, line, JSON.",
     )
+    all_columns: bool = _output(
+        "--all-columns", default=False, formats=("table",), help="table: of updates also what did not change."
+    )
+    wrap: bool = _output(
+        "--wrap", default=False, formats=("line",), help="line on a terminal: break long lines instead of cutting them."
+    )
     max_width: int | None = _output(
         "--max-width",
         default="60",
         convert=size_or_no_limit,
         metavar="N",
         setting="number",
-        help="table, line on a terminal: width of a value before it is cut; 0 for no limit.",
+        help="table, line on a terminal: width of a value before it is cut; 0 for no limit, of lines neither.",
     )
     max_rows: int | None = _output(
         "--max-rows",
-        default="20",
-        convert=size_or_no_limit,
+        convert=size,
         metavar="N",
         setting="number",
+        shown_default="20, in a pager 0",
         help="table: changes of a transaction to show, the rest is counted; 0 for no limit.",
     )
     color: str = color_option()
@@ -244,6 +250,8 @@ class OutputOptions(Record):
     colored: bool = False
     width: int = 80
     """Of the terminal, in cells."""
+    paged: bool = False
+    """Whether a pager shows the output."""
     measure: Callable[[], int] | None = None
     """Gives the width after a resize; None: there is no terminal."""
     database: str = ""

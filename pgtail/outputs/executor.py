@@ -187,6 +187,8 @@ def joined_parts(parts: Sequence[Part]) -> bytes:
 
 def _skipped(skip: Skip, cell: SentCell, other: SentCell, *, is_new: bool, alone: bool) -> bool:
     """Whether `skip` applies to a cell; `alone`: there is no cell in the other tuple."""
+    if skip is Skip.DIFFERENT:
+        return cell is not UNCHANGED and (alone or cell != other)
     now = cell if is_new else other
     if now is UNCHANGED:
         return is_new or not alone

@@ -1,10 +1,13 @@
 """`-o line`: one line for each change, for people: time, xid, operation, table, key, and what changed.
 
-On a terminal values are cut at --max-width or a third of its width, and lines at its width; elsewhere nothing is cut.
+On a terminal an update also shows what did not change, after what did. Values are cut there at --max-width or a third
+of its width, and lines at its width, with the number of columns left out; --wrap breaks them instead. Elsewhere nothing
+is cut.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -13,7 +16,21 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
-from pgtail.native.plan import Cell, Cells, Field, Fitted, Piece, Plan, Previous, Side, Text, Value, joined
+from pgtail.native.plan import (
+    COLUMN,
+    Cell,
+    Cells,
+    Field,
+    Fitted,
+    Piece,
+    Plan,
+    Previous,
+    Side,
+    Skip,
+    Text,
+    Value,
+    joined,
+)
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import MAYBE, ColumnChoice, Shown
@@ -41,12 +58,17 @@ _WIDEST_NAME: Final = 0.3
 _WITH_DATE: Final = 120
 """The smallest width of a terminal where times have their date."""
 _NARROWEST: Final = 40
+_INDENT: Final = 4
+"""Cells before the lines of a change that follow the first one (--wrap)."""
+_BREAK: Final = "\n" + " " * _INDENT
+_COLUMN: Final = COLUMN.decode()
+_PARTS: Final = re.compile(f"{SGR.pattern[:-1]}|{_COLUMN})")
 _OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepared": "ROLLBACK"}
 
 
 class Line(PlannedOutput):
     """`-o line`. Of an update it shows what --changed shows, and the old value before a value that is known to have
-    changed.
+    changed; on a terminal without --changed also the rest.
 
     Lines with --highlight are not for the scanner.
     """
@@ -67,12 +89,16 @@ class Line(PlannedOutput):
         """Lay out the following lines for a terminal of this width; elsewhere they are as long as they are."""
         options, on_terminal = self.options, self.options.measure is not None
         self._width = width
-        self._most = max(width, _NARROWEST) if on_terminal else 0
-        limit = options.max_width and min(options.max_width, self._most // 3)
+        limited = on_terminal and (options.wrap or options.max_width is not None)
+        self._most = max(width, _NARROWEST) if limited else 0
+        limit = options.max_width
+        if limit is not None and not options.wrap:
+            limit = min(limit, self._most // 3)
         self._values = ValueStyle(limit if on_terminal else None)
         self._contents = ValueStyle(options.max_width if on_terminal else None)
+        self._gap = (COLUMN if self._most else b"") + b" "
         self._time = Field.CLOCK if on_terminal and width < _WITH_DATE else Field.TIME
-        self._fit = fit = fitted(0, self._most, self._more)
+        self._fit = fit = wrapped(self._most) if options.wrap else cut(self._most, self._more)
         if self.events_only:
             self._fit = lambda text: self._painter.marked_line(fit(text).decode()).encode()
 
@@ -106,25 +132,32 @@ class Line(PlannedOutput):
         key = set(shape.relation.key)
         keys = [index for index in shown.indexes if shape.columns[index].name in key]
         others = [index for index in shown.indexes if index not in keys]
-        partial = side == "old" and not all(map(shape.in_old, others))
+        partial = side == "old" and not all(map(shape.in_old, others))  # usually the line ends with the key
         cells = self._cells(shape, shown, side, others)
-        padded = bool(cells) and not partial
-        pieces = [*self._head(shape.op, shape.relation), *self._keyed(shape, shown, side, keys, pad=padded)]
-        if partial:  # usually none of them is written, and the line ends with the key
-            pieces.append(Cells(side, tuple([replace(cell, before=b" " + cell.before) for cell in cells]), b""))
-        elif cells:
-            pieces.append(Cells(side, cells, b" "))
+        pieces = [*self._head(shape.op, shape.relation)]
+        pieces += self._keyed(shape, shown, side, keys, pad=bool(cells) and not partial)
+        for part in (cells, self._rest(shape, shown, cells)):
+            if part:
+                pieces.append(Cells(side, tuple([replace(cell, before=self._gap + cell.before) for cell in part]), b""))
         if self._most or self.events_only:
-            pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more)]
+            wraps = self.options.wrap
+            pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more, wraps=wraps)]
         return joined([*pieces, b"\n"]), self.write
+
+    def _rest(self, shape: Shape, shown: Shown, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
+        """The columns that an update did not change; only on a terminal, where the line ends at its width."""
+        if self.options.measure is None or self.options.changed or not shown.comparable:
+            return ()
+        rest = [cell for cell in cells if cell.index in shown.optional]
+        return tuple([replace(cell, after=b"", previous=None, skip=Skip.DIFFERENT) for cell in rest])
 
     def _keyed(self, shape: Shape, shown: Shown, side: Side, keys: list[int], *, pad: bool) -> list[Piece]:
         """The key and what is special about the change, padded if something follows."""
         cells = self._cells(shape, shown, side, keys, key=True)
         pieces: list[Piece] = [b"[", Cells(side, cells, b",", fill=True), b"]"] if cells else []
         pieces += _MARKS
-        least = (_KEY if cells else 0) + GAP
-        return [Fitted((*pieces, b" " * GAP), fitted(least, 0, b""), least)] if pad else pieces
+        least = (_KEY if cells else 0) + GAP - 1  # the last blank precedes a column
+        return [Fitted((*pieces, b" " * (GAP - 1)), padded(least), least)] if pad else pieces
 
     def _cells(
         self, shape: Shape, shown: Shown, side: Side, indexes: list[int], *, key: bool = False
@@ -249,21 +282,64 @@ def _from_client(event: FromClient) -> bytes:
 _MARKS: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_marks)]
 
 
-def fitted(least: int, most: int, more: bytes) -> Callable[[bytes], bytes]:
-    """A function that pads a text with blanks to `least` terminal cells, and cuts it to `most`, if that is not 0."""
+def padded(least: int) -> Callable[[bytes], bytes]:
+    """A function that pads a text with blanks to so many terminal cells."""
 
     def fit(text: bytes) -> bytes:
-        parts = SGR.split(text.decode())
-        width = sum([width_of(part) for part in parts[::2]])
-        if most and width > most:
-            return _cut(parts, most - 1).encode() + more
-        return text + b" " * (least - width)
+        return text + b" " * (least - width_of(SGR.sub("", text.decode())))
 
     return fit
 
 
-def _cut(parts: list[str], left: int) -> str:
-    """The first `left` cells of text, of which every second part is an SGR sequence."""
+def cut(most: int, more: bytes) -> Callable[[bytes], bytes]:
+    """A function that cuts a text to `most` terminal cells, as Fitted says; 0: it only removes the marks of columns."""
+
+    def fit(text: bytes) -> bytes:
+        parts = _PARTS.split(text.decode())
+        if not most or sum(map(width_of, parts[::2])) <= most:
+            return text.replace(COLUMN, b"")
+        width, starts = 0, []
+        for part, mark in zip(parts[::2], [*parts[1::2], ""], strict=True):
+            width += width_of(part)
+            if mark == _COLUMN:
+                starts.append(width)
+        room = most - 1 - len(f" +{len(starts)}")
+        left_out = sum([start >= room - 1 for start in starts])  # not more than its blank is shown
+        count = f" +{left_out}" if left_out else ""
+        return _first_cells(parts, room if left_out else most - 1).encode() + more + count.encode()
+
+    return fit
+
+
+def wrapped(most: int) -> Callable[[bytes], bytes]:
+    """A function that breaks a text into lines of `most` terminal cells, between columns where it can; 0: no limit."""
+
+    def fit(text: bytes) -> bytes:
+        found, used, active = "", 0, ""
+        for column in text.decode().split(_COLUMN):
+            parts = SGR.split(column)
+            if most and used > _INDENT and used + sum(map(width_of, parts[::2])) > most:
+                found, used = found.rstrip(" ") + _BREAK, _INDENT
+                parts[0] = parts[0].removeprefix(" ")
+            for number, part in enumerate(parts):
+                if number % 2:
+                    active = "" if part == RESET else active + part
+                    found += part
+                    continue
+                start = 0
+                while most and used + width_of(part[start:]) > most:
+                    end = fit_end(part, start, most - used)
+                    found += f"{part[start:end]}{active and RESET}{_BREAK}{active}"
+                    start, used = end, _INDENT
+                found += part[start:]
+                used += width_of(part[start:])
+        return found.encode()
+
+    return fit
+
+
+def _first_cells(parts: list[str], left: int) -> str:
+    """The first `left` cells of text, of which every second part is an SGR sequence or the mark of a column."""
     found = ""
     for number, part in enumerate(parts):
         if number % 2 == 0:
@@ -272,6 +348,6 @@ def _cut(parts: list[str], left: int) -> str:
             left -= width_of(part[:end])
             if end < len(part):
                 break
-        else:
+        elif part != _COLUMN:
             found += part
     return found

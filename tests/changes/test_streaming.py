@@ -117,7 +117,7 @@ def test_scanner_decoder_and_spilled_buffer_write_the_same(output: str) -> None:
         for limit in (10_000, 10**9):
             sink, decoder = Sink(), Decoder()
             with closing(Assembler(Types(), buffer=StreamBuffer(limit), show=Show(aborted=True))) as assembler:
-                made = open_output(output, sink, OutputOptions(max_rows=None))
+                made = open_output(output, sink, OutputOptions(max_rows=0))
                 if output == "table":
                     made._now = lambda: 0  # type: ignore[attr-defined]
                 with rows_by(way):

@@ -63,6 +63,21 @@ def test_json_and_notes_go_there_too() -> None:
     assert lines[0].startswith('paged:{"op":')
 
 
+def test_in_a_pager_every_change_is_shown_unless_a_number_is_given() -> None:
+    path = str(capture("A_dml", "p1").forms["recv.bin"])
+    assert not any("not shown" in line for line in shown("decode", "-o", "table", path))
+    for options in (("--no-pager",), ("--max-rows", "20")):
+        assert any("280 not shown (--max-rows 20)" in line for line in shown("decode", "-o", "table", *options, path))
+
+
+def test_messages_wrap_in_the_pager_too() -> None:
+    path = str(capture("A_dml", "p1").forms["recv.bin"])
+    lines = shown("decode", "-o", "table", "--max-rows", "1", path)
+    first = next(number for number, line in enumerate(lines) if line.startswith("paged:pgtail: note: without"))
+    assert max(len(line) for line in lines[first : first + 3]) <= len("paged:") + 80
+    assert lines[first + 2].startswith("paged:            ALTER TABLE ")
+
+
 def test_values_cannot_control_the_terminal_through_the_pager(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_bytes(Path(RECV).read_bytes().replace(b"one", b"\x9b2J"))
@@ -70,15 +85,17 @@ def test_values_cannot_control_the_terminal_through_the_pager(tmp_path: Path) ->
 
 
 def test_a_pager_that_ends_early_ends_the_command() -> None:
-    assert shown("decode", *[RECV] * 500, env={"PAGER": "head -n 1"})[0].startswith("●")
+    assert shown("decode", "-q", *[RECV] * 500, env={"PAGER": "head -n 1"})[0].startswith("●")
 
 
 def test_an_error_comes_after_the_output_and_keeps_its_status(tmp_path: Path) -> None:
     cut = tmp_path / "cut.bin"
     cut.write_bytes(Path(RECV).read_bytes()[:-9])
     lines = shown("decode", str(cut), status=1)
-    assert lines[0].startswith("paged:")
-    assert lines[-1].startswith("pgtail: error: ")
+    first = next(number for number, line in enumerate(lines) if line.startswith("pgtail: error:"))
+    assert first > 0
+    assert all(line.startswith("paged:") for line in lines[:first])
+    assert all(line.startswith("        ") for line in lines[first + 1 :])
     assert shown("decode", "/no/such", status=1) == ["pgtail: error: /no/such: No such file or directory"]
 
 

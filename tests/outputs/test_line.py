@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pgtail.outputs.line import fitted
+from pgtail.outputs.line import cut, padded
 from pgtail.outputs.template import SEQUENCES
 from pgtail.terminal.escape import hides
 from pgtail.terminal.layout import width_of
@@ -54,7 +54,7 @@ def test_rows(way: Way) -> None:
     assert lines(relation(), begin(xid=9), *rows, delete("3", None), commit(), way=way) == [
         "9 INSERT  public.t         [id=1]      v='it''s'",
         "9 INSERT  public.t         [id=2]      v=NULL",
-        "9 UPDATE  public.t         [id=1]      ",
+        "9 UPDATE  public.t         [id=1]     ",
         "9 UPDATE  public.t         [id=1→3]    ?v=''",
         "9 DELETE  public.t         [id=3]",
     ]
@@ -142,7 +142,7 @@ def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) ->
     path = str(capture("A_dml", "p1").forms["walsender.bin"])
     pgtail = str(Path(sys.executable).with_name("pgtail"))
     status, shown = on_terminal([pgtail, "decode", "--no-pager", "-o", "line", path], env={"COLUMNS": width})
-    found = [SGR.sub("", line) for line in shown.splitlines() if not line.startswith("pgtail: note: ")]
+    found = [SGR.sub("", line) for line in shown.splitlines() if not line.startswith(("pgtail: note: ", " "))]
     assert status == 0
     assert max(map(width_of, found)) == int(width)
     whole = decode("-o", "line", path).stdout.decode().splitlines()
@@ -155,9 +155,12 @@ def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) ->
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("ab", "ab  "),
-        ("abcd", "abcd"),
         ("abcdef", "abcdef"),
+        ("abcd\x1f e", "abcd e"),
+        ("ab\x1f c\x1f d", "ab c d"),
+        ("ab\x1f c\x1f de", "ab… +2"),
+        ("a\x1f bcdef", "a … +1"),
+        ("abcdefgh\x1f i", "ab… +1"),
         ("abcdefg", "abcde…"),
         ("\x1b[1mabcdefg\x1b[0m", "\x1b[1mabcde…"),
         ("日本", "日本"),
@@ -166,16 +169,59 @@ def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) ->
     ],
 )
 def test_fitting_counts_cells(text: str, found: str) -> None:
-    assert fitted(4, 6, "…".encode())(text.encode()).decode() == found
+    assert cut(6, "…".encode())(text.encode()).decode() == found
+
+
+def test_padding_counts_cells() -> None:
+    assert padded(4)("\x1b[1m語\x1b[0m".encode()).decode() == "\x1b[1m語\x1b[0m  "
+    assert padded(4)(b"abcde") == b"abcde"
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_cut_line_ends_its_colours(way: Way) -> None:
     row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
-    options: dict[str, Any] = {"measure": lambda: 80, "max_width": None, "colored": True}
+    options: dict[str, Any] = {"measure": lambda: 80, "colored": True}
     (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
-    assert line.endswith("xxx\x1b[0m…")
+    assert line.endswith("xx\x1b[0m… +1")
     assert width_of(SGR.sub("", line)) == 80
+
+
+WIDE = [("id", 23), *[(f"c{number}", 25) for number in range(1, 30)]]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_terminal_shows_the_key_then_what_changed_then_the_rest(way: Way) -> None:
+    before = ["7", *["x"] * 28, "old"]
+    stream = [relation(columns=WIDE, identity="f", key=range(30)), begin(xid=9)]
+    stream += [update([*before[:-1], "new"], before, "O"), insert(*before), commit()]
+    terminal: dict[str, Any] = {"way": way, "measure": lambda: 80}
+    start = "00:00:00.000Z 9 UPDATE  public.t           id=7 c29='old'→'new'"
+    assert lines(*stream, **terminal) == [
+        f"{start} c1='x' c2='… +26",
+        "00:00:00.000Z 9 INSERT  public.t           id=7 c1='x' c2='x' c3='x' c4='x'… +25",
+    ]
+    assert lines(*stream, **terminal, changed=True)[0] == start
+    whole = lines(*stream, **terminal, max_width=None)
+    rest = " ".join([f"c{number}='x'" for number in range(1, 29)])
+    assert whole[0] == f"{start} {rest}"
+    broken = lines(*stream, **terminal, wrap=True)
+    assert {line[:4] for line in broken} == {"00:0", "    "}
+    assert max(map(len, broken)) in range(74, 81)
+    assert re.sub("\n    ", " ", "\n".join(broken)).split("\n") == whole
+    assert lines(*stream, way=way)[0] == "9 UPDATE  public.t           id=7 c29='old'→'new'"  # in a pipe
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_broken_keeps_its_colours(way: Way) -> None:
+    row = update(("1", "y" * 90, "z"), ("1", "x" * 90, "z"), "O", oid=200)
+    terminal: dict[str, Any] = {"output": "line", "measure": lambda: 80, "max_width": None, "colored": True}
+    broken = render(FULL, begin(), row, commit(), way=way, wrap=True, **terminal).lines
+    (whole,) = render(FULL, begin(), row, commit(), way=way, **terminal).lines
+    assert max(width_of(SGR.sub("", line)) for line in broken) == 80
+    assert "".join([SGR.sub("", line).removeprefix("    ") for line in broken]).replace(" ", "") == SGR.sub(
+        "", whole
+    ).replace(" ", "")
+    assert all(SGR.findall(line)[-1:] in ([], ["\x1b[0m"]) for line in broken)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -187,7 +233,7 @@ def test_lines_follow_a_terminal_that_is_resized(way: Way) -> None:
     def measure() -> int:
         return widths.pop(0) if widths else 60
 
-    found = render(relation(), *rows, output="line", way=way, measure=measure, max_width=None).lines
+    found = render(relation(), *rows, output="line", way=way, measure=measure).lines
     assert width_of(found[0]) == 80
     assert {width_of(line) for line in found[2:]} == {60}
 

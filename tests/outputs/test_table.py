@@ -14,8 +14,11 @@ from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.schema import Relation
 from pgtail.terminal.values import ValueStyle
 from pgtail.values import UNKNOWN, Types
+from tests.support import encode
 from tests.support.corpus import Capture, captures
 from tests.support.golden_outputs import FOLDER, GOLDEN, render
+from tests.support.render import WAYS, Way
+from tests.support.render import render as rendered
 from tests.support.render_text import (
     BOOL,
     BYTEA,
@@ -44,8 +47,8 @@ def test_every_golden_file_is_tested() -> None:
 
 @pytest.mark.parametrize("capture", captures(), ids=str)
 def test_no_line_is_wider_than_the_terminal(capture: Capture) -> None:
-    for width, most in ((40, 20), (80, 20), (97, None)):
-        text = capture_table(capture, OutputOptions(width=width, max_rows=most, max_width=most))
+    for width, most in ((40, 20), (80, 20), (97, 0)):
+        text = capture_table(capture, OutputOptions(width=width, max_rows=most, max_width=most or None))
         assert max(map(cell_len, text.split("\n"))) <= width
 
 
@@ -97,12 +100,12 @@ FULL = relation(*TWO, identity="f")
     ],
 )
 def test_cells_in_a_row(table: Relation, change: AnyFrame, shown: str) -> None:
-    assert shown in table_of(transaction(table, change))
+    assert shown in table_of(transaction(table, change), OutputOptions(all_columns=True))
 
 
 def test_an_unchanged_value_is_filled_in_on_request_and_still_marked() -> None:
     messages = transaction(FULL, Update(None, 1, "O", (b"x", b"y"), (b"z", UNCHANGED)))
-    assert "b 'y' (unchanged)" in table_of(messages, OutputOptions(fill_unchanged=True))
+    assert "b 'y' (unchanged)" in table_of(messages, OutputOptions(fill_unchanged=True, all_columns=True))
 
 
 def test_a_table_that_was_never_described_has_numbered_columns() -> None:
@@ -113,6 +116,44 @@ def test_a_table_that_was_never_described_has_numbered_columns() -> None:
 
 def test_cells_beyond_the_relation_are_shown() -> None:
     assert "note NULL  ?5 'more'" in one(b"1", b"", b"0", None, b"more", options=OutputOptions(width=120))
+
+
+WIDE = encode.relation(columns=[("id", 23), *[(f"c{number}", 25) for number in range(1, 15)]])
+WHOLE = encode.relation(oid=101, name="whole", columns=[("id", 23), ("a", 25), ("b", 25)], identity="f", key=(0, 1, 2))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_update_shows_the_key_and_what_changed_or_may_have(way: Way) -> None:
+    wide = encode.update(("7", "x", encode.UNCHANGED, *[None] * 11, "y"))
+    whole = encode.update(("7", "new", "x"), ("7", "old", "x"), "O", oid=101)
+    stream = [WIDE, WHOLE, encode.begin(), wide, whole, encode.commit()]
+    few, everything = [
+        rendered(*stream, output="table", way=way, width=150, all_columns=all_columns).lines[1:-1]
+        for all_columns in (False, True)
+    ]
+    assert few == [
+        "  UPDATE   public.t      id=7  ?c1 'x'  ?c14 'y'",
+        "  UPDATE   public.whole        id 7  a 'old' → 'new'",
+        "           +11 NULL in public.t: c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13",
+    ]
+    assert everything[0] == "  UPDATE   public.t      id=7  c1 'x'  c2 (unchanged)  c14 'y'"
+    assert everything[1] == "  UPDATE   public.whole        id 7  a 'old' → 'new'  b 'x'"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_columns_that_are_null_in_every_row_are_one_line(way: Way) -> None:
+    """A value that an update did not change, and so does not show, is one too."""
+    identity = encode.relation(
+        columns=[("id", 23), *[(f"c{number}", 25) for number in range(1, 15)]], identity="f", key=range(15)
+    )
+    kept = ("2", *["v"] * 2, *[None] * 12)
+    rows = [encode.insert("1", "v", *[None] * 13), encode.update(("2", "w", *kept[2:]), kept, "O")]
+    lines = rendered(identity, encode.begin(), *rows, encode.commit(), output="table", way=way).lines[1:-1]
+    assert lines == [
+        "  INSERT   public.t  id 1  c1 'v'  c2 NULL",
+        "  UPDATE   public.t  id 2  c1 'v' → 'w'",
+        "           +12 NULL: c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14",
+    ]
 
 
 def test_truncate_shows_its_options() -> None:
@@ -211,7 +252,7 @@ def test_long_name_does_not_widen_the_column_for_others() -> None:
 
 def test_longer_row_does_not_move_the_others() -> None:
     inserts = [Insert(None, 1, (key, b"Ada", b"1", None)) for key in (b"7", b"12345678")]
-    text = table_of(transaction(ORDERS, *[inserts[0]] * 100, inserts[1]), OutputOptions(max_rows=None))
+    text = table_of(transaction(ORDERS, *[inserts[0]] * 100, inserts[1]), OutputOptions(max_rows=0))
     assert "  INSERT   public.orders  id=7  customer 'Ada'" in text
     assert "  INSERT   public.orders  id=12345678  customer 'Ada'" in text
 

@@ -26,14 +26,15 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
     (OutputOptions(), lambda: None, [], None),
     (OutputOptions(max_rows=1, width=120), lambda: None, [], None),
     (OutputOptions(max_rows=2, max_width=8, schema_changes=True), lambda: None, [], None),
-    (OutputOptions(max_rows=None, max_width=None, colored=True), lambda: None, [], None),
-    (OutputOptions(max_rows=None, width=47, colored=True), lambda: None, [], None),
+    (OutputOptions(max_rows=0, max_width=None, colored=True), lambda: None, [], None),
+    (OutputOptions(max_rows=0, width=47, colored=True), lambda: None, [], None),
     (OutputOptions(max_rows=4, width=47, changed=True, highlight=("a",)), lambda: None, [], None),
-    (OutputOptions(max_rows=None, width=60, changed=True, fill_unchanged=True, colored=True), lambda: None, [], None),
+    (OutputOptions(max_rows=0, width=60, changed=True, fill_unchanged=True, colored=True), lambda: None, [], None),
     (OutputOptions(max_rows=1), lambda: Filter(ops=["update", "delete"]), [], None),
     (OutputOptions(max_rows=2), lambda: Filter(where=["id > 3"]), [], None),
     (OutputOptions(max_rows=3), lambda: None, ["*a*"], None),
     (OutputOptions(max_width=12), lambda: None, ["*"], KEY),
+    (OutputOptions(max_rows=0, all_columns=True, colored=True), lambda: None, [], None),
 ]
 
 

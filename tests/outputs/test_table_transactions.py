@@ -58,7 +58,7 @@ def test_rows_that_are_not_shown_are_counted(rows: int, filter_: Filter | None, 
 
 def test_without_a_limit_rows_come_in_pages_of_the_same_widths() -> None:
     inserts = [Insert(None, 1, (b"%d" % n, b"x", b"0", None)) for n in range(10, 1010)]
-    text = table_of(transaction(ORDERS, *inserts), OutputOptions(max_rows=None))
+    text = table_of(transaction(ORDERS, *inserts), OutputOptions(max_rows=0))
     places = [line.index("customer") for line in text.split("\n") if "INSERT" in line and "id=1" not in line]
     assert text.count("INSERT") == 1000
     assert len(set(places)) == 1
@@ -208,7 +208,7 @@ def test_nothing_from_a_peer_drives_the_terminal_or_breaks_the_layout(
 
 
 def test_memory_stays_bounded_whatever_the_limits() -> None:
-    for options in (OutputOptions(max_rows=None, max_width=None), OutputOptions(max_rows=20)):
+    for options in (OutputOptions(max_rows=0, max_width=None), OutputOptions(max_rows=20)):
         sink, pipeline = table(options)
         begin, *_ = transaction()
         pipeline.feed(ORDERS, None)

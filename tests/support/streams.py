@@ -352,7 +352,10 @@ _FORMATS: Final[tuple[Callable[[Random], list[str]], ...]] = (
     lambda choose: ["-o", "debezium", *_some(choose, 0.6, "--transactions"), *_numbers(choose)],
     lambda choose: ["-o", "debezium", "--keys", *_some(choose, 0.5, "--schema"), *_numbers(choose)],
     lambda choose: ["-o", "line", *_shown(choose), *_unsettled(choose), *_color(choose)],
-    lambda choose: ["-o", "table", "--max-rows", choose.choice("0125"), *_shown(choose), *_unsettled(choose)],
+    lambda choose: [
+        *("-o", "table", "--max-rows", choose.choice("0125"), *_some(choose, 0.3, "--all-columns")),
+        *(*_shown(choose), *_unsettled(choose)),
+    ],
     lambda choose: ["--format-string", choose.choice(_TEMPLATES), *_some(choose, 0.1, "--show-aborted")],
 )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
-from pgtail.outputs.table.rows import LEFT, MARGIN, TableRow
+from pgtail.outputs.table.rows import LEFT, MARGIN, Hidden, NullColumns, TableRow
 from pgtail.terminal.layout import GAP, padding, wrap_sized
 from pgtail.terminal.style import Fragment
 
@@ -37,20 +38,21 @@ class Columns:
         self.min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self.below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
 
-    def lines(self, row: TableRow) -> Iterable[list[Fragment]]:
+    def lines(self, row: TableRow, hidden: Hidden = MappingProxyType({})) -> Iterable[list[Fragment]]:
         """The lines of a row: values beside the key, or below it if there is no room."""
         left, used = self._left(row)
+        values = row.shown(hidden)
         start = max(self.values, used + GAP)
         room = self.width - start
-        if row.values and room >= self.min_values:
+        if values and room >= self.min_values:
             left.append(padding(start - used))
-            return wrap_sized(row.values, room, left, (padding(start),))
+            return wrap_sized(values, room, left, (padding(start),))
         first: Iterable[list[Fragment]] = [left]
         if used > self.width:
             items = [row.table, row.key] if row.key[1] else [row.table]
             first = wrap_sized(items, self.width - LEFT, row.op, (padding(LEFT),))
-        below = (padding(self.below),) if row.values else ()
-        return chain(first, wrap_sized(row.values, self.width - self.below, below, below))
+        below = (padding(self.below),) if values else ()
+        return chain(first, wrap_sized(values, self.width - self.below, below, below))
 
     def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
@@ -76,8 +78,13 @@ class Page(Protocol):
     def widths(self) -> tuple[list[int], list[int]]:
         """The widths of the tables and of the keys of all rows."""
 
-    def lay_out(self, columns: Columns, write: Callable[[bytes], object], write_lines: WriteLines) -> None:
-        """Write the lines of all rows, either as text or as fragments, and remove the rows."""
+    def find_nulls(self, nulls: NullColumns) -> None:
+        """Add the columns of all rows that are NULL, or not."""
+
+    def lay_out(
+        self, columns: Columns, hidden: Hidden, write: Callable[[bytes], object], write_lines: WriteLines
+    ) -> None:
+        """Write the lines of all rows, either as text or as fragments, without `hidden`, and remove the rows."""
 
 
 class RowPage(Page):
@@ -102,9 +109,21 @@ class RowPage(Page):
     def widths(self) -> tuple[list[int], list[int]]:
         return [row.table[0] for row in self._rows], [row.key[0] for row in self._rows]
 
-    def lay_out(self, columns: Columns, write: Callable[[bytes], object], write_lines: WriteLines) -> None:
+    def find_nulls(self, nulls: NullColumns) -> None:
+        find_nulls(self._rows, nulls)
+
+    def lay_out(
+        self, columns: Columns, hidden: Hidden, write: Callable[[bytes], object], write_lines: WriteLines
+    ) -> None:
         rows, self._rows, self._left = self._rows, [], self._most_text
-        write_lines(chain.from_iterable(map(columns.lines, rows)))
+        write_lines(chain.from_iterable([columns.lines(row, hidden) for row in rows]))
+
+
+def find_nulls(rows: Iterable[TableRow], nulls: NullColumns) -> None:
+    """Add the columns of rows that are NULL, or not."""
+    for row in rows:
+        if row.relation is not None:
+            nulls.add(row.relation, row.nulls.values(), row.not_null)
 
 
 def _common(widths: Sequence[int], limit: int) -> int:

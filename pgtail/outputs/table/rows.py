@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
@@ -15,7 +16,8 @@ from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
-from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
+from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sentence, sized, wrap_sized
+from pgtail.terminal.style import Fragment
 from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN, Codec
 
@@ -40,11 +42,17 @@ def _sized(text: str, style: str) -> SizedItem:
     return sized(((text, style),))
 
 
+_FEWEST_NULLS: Final = 6
+"""Columns of a page that are always NULL; fewer of them are shown in their rows."""
 _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
 _MESSAGE: Final = _operation("MESSAGE", "message")
 _SCHEMA: Final = _operation("SCHEMA", "dim")
 _CLIENT: Final = _operation("CLIENT", "origin")
+
+
+Hidden: TypeAlias = Mapping[int, Collection[int | None]]
+"""By version of a table, the indexes of columns whose NULLs are not shown in rows."""
 
 
 @dataclass(slots=True)
@@ -55,6 +63,19 @@ class TableRow:
     table: SizedItem
     key: SizedItem
     values: list[SizedItem]
+    relation: Relation | None = None
+    """Of a change that was not rolled back."""
+    nulls: dict[int, int] = field(default_factory=dict)
+    """Place in `values` -> the index of a column that is NULL."""
+    not_null: set[int] = field(default_factory=set)
+    """The indexes of columns that have, had or may have a value, also where it is not shown."""
+
+    def shown(self, hidden: Hidden) -> list[SizedItem]:
+        """Its values without NULLs that are hidden."""
+        indexes = hidden.get(self.relation.version) if hidden and self.relation is not None else None
+        if not indexes:
+            return self.values
+        return [item for place, item in enumerate(self.values) if self.nulls.get(place) not in indexes]
 
     def weight(self) -> int:
         """The number of characters in its values."""
@@ -79,6 +100,7 @@ class _Column:
 
     index: int
     label: Item
+    maybe_label: Item
     codec: Codec
     bare: bool
     show: Show
@@ -103,15 +125,45 @@ class _TableParts:
             if key:
                 label = (*([(", ", "plain")] if self.keys else []), (f"{shown}=", "key"))
             show = maybe = values.of_column(codec, label, "key" if key else "value", bare=bare)
+            maybe_label: Item = ((f"{MAYBE}{shown}", "dim"), SPACE)
             if choice.changed and not key:
-                maybe = values.of_column(codec, ((f"{MAYBE}{shown}", "dim"), SPACE), bare=bare)
-            found = _Column(index, label, codec, bare, show, maybe)
+                maybe = values.of_column(codec, maybe_label, bare=bare)
+            found = _Column(index, label, maybe_label, codec, bare, show, maybe)
             (self.keys if key else self.others).append(found)
-        self.shows = [(column.index, column.show) for column in self.others]
-        self.maybe = [(column.index, column.maybe) for column in self.others]
         kept = self.others[1:] if not self.keys else self.others
         self.optional = frozenset([column.index for column in kept] if relation.seen else ())
         """The columns that --changed may leave out: without a key, the first one stands in for it."""
+
+
+class NullColumns:
+    """The columns of each table that are NULL in all rows of a page; one line has them if there are enough."""
+
+    def __init__(self) -> None:
+        self._relations: dict[int, Relation] = {}
+        self._nulls: dict[int, set[int]] = {}
+        self._not_null: dict[int, set[int]] = {}
+
+    def add(self, relation: Relation, nulls: Iterable[int], not_null: Iterable[int]) -> None:
+        """The indexes of columns that are NULL in rows of a table, and of those that are not, or may not be."""
+        version = relation.version
+        self._relations.setdefault(version, relation)
+        self._nulls.setdefault(version, set()).update(nulls)
+        self._not_null.setdefault(version, set()).update(not_null)
+
+    def found(self) -> dict[int, set[int]]:
+        """By version of a table, the indexes of the columns."""
+        found = {version: nulls - self._not_null[version] for version, nulls in self._nulls.items()}
+        return {version: indexes for version, indexes in found.items() if len(indexes) >= _FEWEST_NULLS}
+
+    def lines(self, width: int) -> Iterator[list[Fragment]]:
+        """A line for each table that has such columns."""
+        for version, indexes in self.found().items():
+            relation = self._relations[version]
+            columns = columns_of(relation, max(indexes) + 1)
+            names = ", ".join([column_name(columns[index].name) for index in sorted(indexes)])
+            where = f" in {table_name(relation)}" if len(self._relations) > 1 else ""
+            text = sized(sentence(f"+{len(indexes)} NULL{where}: {names}", "dim", width - LEFT))
+            yield from wrap_sized([text], width - LEFT, (padding(LEFT),), (padding(LEFT),))
 
 
 class RowFormatter:
@@ -132,18 +184,18 @@ class RowFormatter:
         """A row inserted, updated, deleted or read for a snapshot."""
         old, new = change.old, change.new
         parts = self.parts(change.relation, len(new or ()) if old is None else max(len(old), len(new or ())))
+        row = TableRow(_OF_ROWS[change.op], parts.table, self._key(parts, old, new), [], change.relation)
         if new is None:
-            values = self._deleted(parts, change.old_kind, old or ())
+            self._deleted(row, parts, change.old_kind, old or ())
         else:
             changed = self._choice.changed and change.op == "update"
             whole = old if old is not None and change.old_kind == "O" else ()
-            values = self._written(parts, whole, new, changed=changed)
-            if changed and values and not whole:
+            self._written(row, parts, whole, new, changed=changed)
+            if changed and row.values and not whole:
                 self._choice.tell_unknown(change.relation)
-        key = self._key(parts, old, new)
-        if not values and not key[1]:
-            values = [_NO_COLUMNS]
-        return TableRow(_OF_ROWS[change.op], parts.table, key, values)
+        if not row.values and not row.key[1]:
+            row.values.append(_NO_COLUMNS)
+        return row
 
     def truncate(self, change: TableTruncate) -> TableRow:
         """One table of a Truncate."""
@@ -192,6 +244,10 @@ class RowFormatter:
             values = [_sized(name(text), "dim") for text in differences(event.before, now)]
         return TableRow(_SCHEMA, _sized(table_name(now), "dim"), _NO_KEY, values)
 
+    def tell_unknown(self, relation: Relation) -> None:
+        """An update of this table has no old row."""
+        self._choice.tell_unknown(relation)
+
     def parts(self, relation: Relation, count: int = 0) -> _TableParts:
         """The parts of the rows of a table with up to `count` cells."""
         parts = self._tables.get(relation.version)
@@ -223,46 +279,53 @@ class RowFormatter:
         now = self._values.cell(column.codec, new, "new", bare=column.bare)
         return sized((*column.label, *before, *_ARROW, *now))
 
-    def _written(self, parts: _TableParts, old: TupleData, new: TupleData, *, changed: bool) -> list[SizedItem]:
-        """The new row without the key; changed values are old → new if the whole old row was sent.
+    def _written(self, row: TableRow, parts: _TableParts, old: TupleData, new: TupleData, *, changed: bool) -> None:
+        """Show the new row without the key; changed values are old → new if the whole old row was sent.
 
         With `changed` only the columns that changed or may have, the latter with a mark.
         """
         optional: frozenset[int] = parts.optional if changed else frozenset()
-        if not old:
-            return [
-                show(new[index])
-                for index, show in (parts.maybe if changed else parts.shows)
-                if index < len(new) and not (index in optional and new[index] is UNCHANGED)
-            ]
-        values = []
         for column in parts.others:
             index = column.index
             if index >= len(new):
                 break
             cell = new[index]
-            if index in optional and (cell is UNCHANGED or (index < len(old) and old[index] == cell)):
-                continue
-            if changed and (index >= len(old) or old[index] is UNCHANGED):
-                values.append(column.maybe(cell))
-            elif index >= len(old) or old[index] == cell:
-                values.append(column.show(cell))
+            sent = index < len(old)
+            same = sent and old[index] == cell
+            if index in optional and (cell is UNCHANGED or same):
+                if cell is not None:
+                    row.not_null.add(index)
+            elif changed and (not sent or old[index] is UNCHANGED):
+                _show(row, column, cell, maybe=True)
+            elif not sent or same:
+                _show(row, column, cell, maybe=False)
             elif cell is UNCHANGED:
                 filled = self._fill and old[index] is not UNCHANGED
                 item = (*column.show(old[index])[1], SPACE) if filled else column.label
-                values.append(sized((*item, UNCHANGED_MARK)))
+                _add(row, column, sized((*item, UNCHANGED_MARK)))
             else:
-                values.append(self.changed(column, old[index], cell))
-        return values
+                _add(row, column, self.changed(column, old[index], cell))
 
-    def _deleted(self, parts: _TableParts, kind: str, old: TupleData) -> list[SizedItem]:
-        """The old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""
+    def _deleted(self, row: TableRow, parts: _TableParts, kind: str, old: TupleData) -> None:
+        """Show the old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""
         whole = kind == "O" and parts.relation.seen
-        values = [
-            column.show(old[column.index])
-            for column in parts.others
-            if column.index < len(old) and (whole or old[column.index] is not None)
-        ]
-        if not whole and len(values) < len(parts.others):
-            values.append(_ONLY_THE_KEY)
-        return values
+        for column in parts.others:
+            if column.index < len(old) and (whole or old[column.index] is not None):
+                _show(row, column, old[column.index], maybe=False)
+        if not whole and len(row.values) < len(parts.others):
+            row.values.append(_ONLY_THE_KEY)
+
+
+def _show(row: TableRow, column: _Column, cell: Cell, *, maybe: bool) -> None:
+    """Show a value, also NULL, in a row; `maybe` says that it may have changed."""
+    if cell is None:
+        row.nulls[len(row.values)] = column.index
+    else:
+        row.not_null.add(column.index)
+    row.values.append((column.maybe if maybe else column.show)(cell))
+
+
+def _add(row: TableRow, column: _Column, item: SizedItem) -> None:
+    """Show what is not NULL, or was not."""
+    row.not_null.add(column.index)
+    row.values.append(item)

@@ -34,8 +34,8 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import local_time
-from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage
-from pgtail.outputs.table.rows import MARGIN, RowFormatter, TableRow, rolled_back
+from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage, find_nulls
+from pgtail.outputs.table.rows import MARGIN, NullColumns, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 from pgtail.terminal import layout
@@ -44,6 +44,8 @@ from pgtail.terminal.layout import Item, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
 from pgtail.terminal.values import ValueStyle, name, table_name
 
+MAX_ROWS: Final = 20
+"""Changes of a transaction that are shown outside a pager, if --max-rows does not say it."""
 _DOT: Final[Fragment] = ("● ", "dot")
 _INDENT: Final = (padding(MARGIN),)
 
@@ -63,12 +65,16 @@ class TableOutput(Output):
         self._sink = sink
         self._measure = options.measure or (lambda: options.width)
         self._width = max(self._measure(), MIN_WIDTH)
-        self._most = sys.maxsize if options.max_rows is None else options.max_rows
+        most = options.max_rows
+        self._most = (0 if options.paged else MAX_ROWS) if most is None else most
+        self._most = self._most or sys.maxsize
         self._schema_changes = options.schema_changes
         self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
-        self._choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
+        self._choice = ColumnChoice(
+            options.columns, changed=options.changed or not options.all_columns, tell=options.tell
+        )
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
         self._page, self._scanned = self._pages(options)
         self._columns: Columns | None = None
@@ -117,7 +123,7 @@ class TableOutput(Output):
         fast = compiled()
         if fast is None or options.highlight:  # a match may span several fragments
             return RowPage(most_text), None
-        page: Page = fast.TablePage(self._rows, self._painter.codes, layout, PAGE, most_text)
+        page: Page = fast.TablePage(self._rows, self._painter.codes, layout, find_nulls, PAGE, most_text)
         return page, page
 
     def counted(self, count: int) -> None:
@@ -221,7 +227,10 @@ class TableOutput(Output):
             return
         if self._columns is None:
             self._columns = Columns(*self._page.widths(), self._width)
-        self._page.lay_out(self._columns, self._sink.write, self._lines)
+        nulls = NullColumns()
+        self._page.find_nulls(nulls)
+        self._page.lay_out(self._columns, nulls.found(), self._sink.write, self._lines)
+        self._lines(nulls.lines(self._width))
 
     # -- headers and footers -----------------------------------------------------------------------------------
 
