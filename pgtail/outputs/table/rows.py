@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
@@ -16,6 +15,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
+from pgtail.records import Record
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment
 from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
@@ -55,20 +55,21 @@ Hidden: TypeAlias = Mapping[int, Collection[int | None]]
 """By version of a table, the indexes of columns whose NULLs are not shown in rows."""
 
 
-@dataclass(slots=True)
 class TableRow:
     """One row of a table, independent of the widths of columns."""
 
-    op: Item
-    table: SizedItem
-    key: SizedItem
-    values: list[SizedItem]
-    relation: Relation | None = None
-    """Of a change that was not rolled back."""
-    nulls: dict[int, int] = field(default_factory=dict)
-    """Place in `values` -> the index of a column that is NULL."""
-    not_null: set[int] = field(default_factory=set)
-    """The indexes of columns that have, had or may have a value, also where it is not shown."""
+    __slots__ = ("key", "not_null", "nulls", "op", "relation", "table", "values")
+
+    def __init__(
+        self, op: Item, table: SizedItem, key: SizedItem, values: list[SizedItem], relation: Relation | None = None
+    ) -> None:
+        self.op, self.table, self.key, self.values = op, table, key, values
+        self.relation = relation
+        """Of a change that was not rolled back."""
+        self.nulls: dict[int, int] = {}
+        """Place in `values` -> the index of a column that is NULL."""
+        self.not_null: set[int] = set()
+        """The indexes of columns that have, had or may have a value, also where it is not shown."""
 
     def shown(self, hidden: Hidden) -> list[SizedItem]:
         """Its values without NULLs that are hidden."""
@@ -93,8 +94,7 @@ def _strike(sized_item: SizedItem) -> SizedItem:
     return size, tuple([(text, "aborted") for text, _ in item])
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(Record):
     """What all values of a column have in common; `show` shows a value after the label, `maybe` one that may have
     changed."""
 
