@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import click
 
-from pgtail.errors import COMMAND
 from pgtail.files.stopping import status_after
 
 GROUPS: Final = {
@@ -63,6 +62,7 @@ class CommandLineError(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         from pgtail.commands.stderr import say
+        from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape
 
         cure = "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"

@@ -13,7 +13,7 @@ cdef struct Fragment:
 cdef struct ShownItem:
     Py_ssize_t first, end   # fragments
     Py_ssize_t cells
-    int null                # the place in TablePage.seen of a column that is NULL; -1 for other items
+    Py_ssize_t null         # the place in TablePage.hidden of a column that is NULL; -1 for other items
 
 cdef struct PageRow:
     int op              # one of OPERATIONS, or OPS for a TableRow
@@ -70,8 +70,8 @@ cdef class TableColumn:
     cdef object show, changed
     cdef TableColumn maybe      # shows what may have changed; None if that is the same
     cdef bint optional          # --changed leaves it out of updates that did not change it
-    cdef bint is_null, not_null # whether it is, and whether it is not or may not be, in rows of the page
-    cdef int place              # in TablePage.seen
+    cdef Py_ssize_t null_page, value_page   # the last page where it is NULL in a row; where it is not, or may not be
+    cdef Py_ssize_t place       # in TablePage.hidden
 
     cdef Py_ssize_t part(self, const Cell *cell) noexcept:
         """How many characters of a value are shown, as ShownColumn.shown() says."""
@@ -86,6 +86,7 @@ cdef class ShownTable(Table):
     cdef ItemText title
     cdef list keys, others
     cdef bint only_changed      # of an update: --changed
+    cdef Py_ssize_t page        # the last one with a row of it
     cdef bint told              # that columns of an update without the old row may be unchanged
 
 
@@ -97,8 +98,11 @@ cdef class TablePage:
     cdef Out text, fragments, items, rows, out, pending
     cdef object formatter, width_of, fit_end
     cdef list others, codes
-    cdef list seen              # (ShownTable, TableColumn) of the page that are NULL in a row, or are not
-    cdef bytearray hidden       # of each of these whether its NULLs are
+    cdef list tables            # of the rows of the page
+    cdef Py_ssize_t number      # of the page
+    cdef Py_ssize_t null_columns        # columns that are NULL in a row of it
+    cdef bint hides             # whether some of these are not shown
+    cdef bytearray hidden       # which ones
     cdef object find_nulls_of   # find_nulls() of page.py
     cdef dict styles
     cdef ItemText arrow, null, more, only_the_key, no_columns
@@ -107,7 +111,7 @@ cdef class TablePage:
     cdef int plain, old_style, new_style
 
     def __cinit__(self, formatter, dict codes, layout, find_nulls_of, Py_ssize_t most, Py_ssize_t most_text):
-        self.seen, self.hidden, self.find_nulls_of = [], bytearray(), find_nulls_of
+        self.tables, self.number, self.find_nulls_of = [], 1, find_nulls_of
         self.width_of, self.fit_end = layout.width_of, layout.fit_end
         self.formatter, self.most, self.most_text, self.others = formatter, most, most_text, []
         self.codes = [(before.encode(), after.encode()) for before, after in codes.values()]
@@ -215,6 +219,9 @@ cdef class TablePage:
         cdef ShownItem *key
         if op == OP_UPDATE and whole and unchanged:
             return DECLINED
+        if table.page != self.number:
+            table.page = self.number
+            self.tables.append(table)
         self.copy_item(table.title)
         self.begin()
         for column in table.keys:
@@ -231,7 +238,7 @@ cdef class TablePage:
                 continue
             changed = both and whole and not same_cell(old + column.index, now)
             if changed or now.kind != c"n":
-                self.see(table, column, &column.not_null)
+                column.value_page = self.number
             if only_changed and column.optional and (not changed if whole else now.kind == c"u"):
                 continue
             self.begin()
@@ -239,7 +246,9 @@ cdef class TablePage:
                 self.put_changed(column, old + column.index, now)
             else:
                 if now.kind == c"n":
-                    self.see(table, column, &column.is_null)
+                    if column.null_page != self.number:
+                        column.null_page, column.place = self.number, self.null_columns
+                        self.null_columns += 1
                     (<ShownItem *>(self.items.data + self.items.size - sizeof(ShownItem))).null = column.place
                 self.put_column(column.maybe if only_changed and not whole and column.maybe is not None else column, now)
             self.end()
@@ -255,14 +264,6 @@ cdef class TablePage:
             self.formatter.tell_unknown(table.masked)
         self.weight += self.chars
         return self.add_row(op, first)
-
-    cdef inline int see(self, ShownTable table, TableColumn column, bint *what) except -2:
-        """Note once what a column is in a row of the page."""
-        if not (column.is_null or column.not_null):
-            column.place = <int>PyList_GET_SIZE(self.seen)
-            self.seen.append((table, column))
-        what[0] = True
-        return 0
 
     # -- items and fragments -----------------------------------------------------------------------------------
 
@@ -342,13 +343,17 @@ cdef class TablePage:
 
     # -- lines -------------------------------------------------------------------------------------------------
 
+    def may_hide(self, Py_ssize_t fewest):
+        """Whether so many columns may be NULL in all rows."""
+        return self.null_columns >= fewest or PyList_GET_SIZE(self.others) > 0
+
     def find_nulls(self, nulls):
         """Add the columns of all rows that are NULL, or not, to a NullColumns."""
         cdef ShownTable table
         cdef TableColumn column
-        for table, column in self.seen:
-            index = (column.index,)
-            nulls.add(table.masked, index if column.is_null else (), index if column.not_null else ())
+        for table in self.tables:
+            null = [column.index for column in table.others if column.null_page == self.number]
+            nulls.add(table.masked, null, [column.index for column in table.others if column.value_page == self.number])
         self.find_nulls_of(self.others, nulls)
 
     def lay_out(self, columns, hidden, write, write_lines):
@@ -359,7 +364,13 @@ cdef class TablePage:
         cdef PageColumns at
         cdef ShownTable table
         cdef TableColumn column
-        self.hidden = bytearray([column.index in hidden.get(table.masked.version, ()) for table, column in self.seen])
+        self.hides = len(hidden) > 0
+        if self.hides:
+            self.hidden = bytearray(self.null_columns)
+            for table in self.tables:
+                for column in table.others:
+                    if column.null_page == self.number:
+                        self.hidden[column.place] = column.index in hidden.get(table.masked.version, ())
         at.width, at.table, at.values = columns.width, columns.table, columns.values
         at.left, at.below, at.min_values = columns.left, columns.below, columns.min_values
         others = iter(self.others)
@@ -374,9 +385,9 @@ cdef class TablePage:
         if self.out.size:
             self.write_out(write)
         self.others = []
-        for table, column in self.seen:
-            column.is_null = column.not_null = False
-        self.seen = []
+        self.number += 1
+        self.null_columns = 0
+        self.tables.clear()
         self.weight = self.rows.size = self.items.size = self.fragments.size = self.text.size = 0
 
     cdef int write_out(self, write) except -2:
@@ -414,7 +425,7 @@ cdef class TablePage:
         return self.newline()
 
     cdef inline bint is_hidden(self, const ShownItem *item) noexcept:
-        return item.null >= 0 and PyByteArray_AS_STRING(self.hidden)[item.null]
+        return self.hides and item.null >= 0 and PyByteArray_AS_STRING(self.hidden)[item.null]
 
     cdef bint any_shown(self, Py_ssize_t first, Py_ssize_t end) noexcept:
         """Whether an item is not hidden."""

@@ -78,6 +78,9 @@ class Page(Protocol):
     def widths(self) -> tuple[list[int], list[int]]:
         """The widths of the tables and of the keys of all rows."""
 
+    def may_hide(self, fewest: int) -> bool:
+        """Whether so many columns may be NULL in all rows."""
+
     def find_nulls(self, nulls: NullColumns) -> None:
         """Add the columns of all rows that are NULL, or not."""
 
@@ -108,6 +111,9 @@ class RowPage(Page):
 
     def widths(self) -> tuple[list[int], list[int]]:
         return [row.table[0] for row in self._rows], [row.key[0] for row in self._rows]
+
+    def may_hide(self, fewest: int) -> bool:
+        return True
 
     def find_nulls(self, nulls: NullColumns) -> None:
         find_nulls(self._rows, nulls)

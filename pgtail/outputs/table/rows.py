@@ -42,7 +42,7 @@ def _sized(text: str, style: str) -> SizedItem:
     return sized(((text, style),))
 
 
-_FEWEST_NULLS: Final = 6
+FEWEST_NULLS: Final = 6
 """Columns of a page that are always NULL; fewer of them are shown in their rows."""
 _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
@@ -153,7 +153,7 @@ class NullColumns:
     def found(self) -> dict[int, set[int]]:
         """By version of a table, the indexes of the columns."""
         found = {version: nulls - self._not_null[version] for version, nulls in self._nulls.items()}
-        return {version: indexes for version, indexes in found.items() if len(indexes) >= _FEWEST_NULLS}
+        return {version: indexes for version, indexes in found.items() if len(indexes) >= FEWEST_NULLS}
 
     def lines(self, width: int) -> Iterator[list[Fragment]]:
         """A line for each table that has such columns."""
