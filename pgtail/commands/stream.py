@@ -41,6 +41,7 @@ from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
 from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
@@ -126,7 +127,8 @@ class Stream:
         plan = self._plan(request, types, interrupt)
         if plan.slot is None and plan.fork is None:
             _check_since(options.filter.since)
-        snapshot = self._snapshot(plan, request, interrupt)
+        publisher = Publisher(plan, self._connector, interrupt, stderr)
+        snapshot = self._snapshot(publisher, request)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
             raise OptionError(
@@ -159,10 +161,7 @@ class Stream:
             )
 
         self._tail = Tail(
-            plan,
-            self._connector,
-            interrupt,
-            stderr,
+            publisher,
             limits_of(options.end, plan, output=_watched_output(options.format.file)),
             make_consumer,
             reconnect=options.end.reconnect,
@@ -192,16 +191,17 @@ class Stream:
                 types.declare_enums(catalog.enums(connection))
         return plan
 
-    def _snapshot(self, plan: Plan, request: Request, interrupt: Interrupt) -> StreamSnapshot | None:
+    def _snapshot(self, publisher: Publisher, request: Request) -> StreamSnapshot | None:
         """What to copy before the stream; None for nothing. Raises OptionError."""
         if not self._options.snapshot.wanted:
             return None
-        if plan.slot is not None or plan.fork is not None:
+        if publisher.plan.slot is not None or publisher.plan.fork is not None:
             raise OptionError(
                 "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
-                " --slot and --fork), or a new one (--create-slot)"
+                " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"
+                " copies them"
             )
-        return StreamSnapshot(self._connector, interrupt, self._stderr, plan, request.tables, request.exclude)
+        return StreamSnapshot(publisher, request.tables, request.exclude)
 
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbosity.verbose)
