@@ -22,7 +22,6 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
-from pgtail.changes.seen_rows import SeenRows
 from pgtail.native import Scanner
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
@@ -33,6 +32,7 @@ from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.capture.contents import SegmentContents
+    from pgtail.changes.seen_rows import SeenRows
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
