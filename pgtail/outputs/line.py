@@ -44,7 +44,7 @@ from pgtail.records import replace
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette
-from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import BARE, NULL, SEEN_ARROW, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN
 
 _OPERATIONS: Final = 8
@@ -134,11 +134,13 @@ class Line(PlannedOutput):
         others = [index for index in shown.indexes if index not in keys]
         partial = side == "old" and not all(map(shape.in_old, others))  # usually the line ends with the key
         cells = self._cells(shape, shown, side, others)
+        seen = side == "old" and shape.seen and bool(cells) and not partial
         pieces = [*self._head(shape.op, shape.relation)]
         pieces += self._keyed(shape, shown, side, keys, pad=bool(cells) and not partial)
+        pieces += [b" ", self._paint("(seen before)", "note")] if seen else []
         for part in (cells, self._rest(shape, shown, cells)):
             if part:
-                pieces.append(Cells(side, tuple([replace(cell, before=self._gap + cell.before) for cell in part]), b""))
+                pieces.append(Cells(side, tuple(map(self._apart, part)), b""))
         if self._most or self.events_only:
             wraps = self.options.wrap
             pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more, wraps=wraps)]
@@ -149,7 +151,12 @@ class Line(PlannedOutput):
         if self.options.measure is None or self.options.changed or not shown.comparable:
             return ()
         rest = [cell for cell in cells if cell.index in shown.optional]
-        return tuple([replace(cell, after=b"", previous=None, skip=Skip.DIFFERENT) for cell in rest])
+        return tuple([replace(cell, after=b"", previous=None, uncompared=None, skip=Skip.DIFFERENT) for cell in rest])
+
+    def _apart(self, cell: Cell) -> Cell:
+        """A cell after a blank."""
+        uncompared = None if cell.uncompared is None else self._gap + cell.uncompared
+        return replace(cell, before=self._gap + cell.before, uncompared=uncompared)
 
     def _keyed(self, shape: Shape, shown: Shown, side: Side, keys: list[int], *, pad: bool) -> list[Piece]:
         """The key and what is special about the change, padded if something follows."""
@@ -169,19 +176,22 @@ class Line(PlannedOutput):
                 break
             column = shape.columns[index]
             compared = side == "new" and (shown.comparable or (key and shape.old_kind != ""))
-            arrow = self._paint("→", "dim") + self._codes["new"][0].encode()
+            arrow = self._paint(SEEN_ARROW if index in shape.seen else "→", "dim") + self._codes["new"][0].encode()
             bold = self._codes["key"] if key else ("", "")
-            mark, style = (MAYBE, "dim") if index in shown.unknown else ("", "key" if key else "name")
+            named = column_name(column.name)
+            maybe = self._paint(f"{MAYBE}{named}=", "dim")
             cells.append(
                 Cell(
                     index,
-                    self._paint(f"{mark}{column_name(column.name)}=", style) + bold[0].encode(),
+                    (maybe if index in shown.unknown else self._paint(f"{named}=", "key" if key else "name"))
+                    + bold[0].encode(),
                     shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
                     self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
-                    self._paint(*UNCHANGED_MARK),
+                    self._paint(*UNCHANGED_MARK) if side == "new" or not shape.seen else None,
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),
                     previous=self._previous(bold[1], arrow) if compared else None,
+                    uncompared=maybe if side == "new" and index in shape.seen else None,
                 )
             )
         return tuple(cells)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
-from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.events import SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
@@ -18,10 +18,23 @@ from pgtail.pgoutput.walsender import StartReplication
 from pgtail.records import Record
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment
-from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import (
+    BARE,
+    MORE,
+    NULL,
+    SEEN_ARROW,
+    UNCHANGED_MARK,
+    Show,
+    ValueStyle,
+    column_name,
+    name,
+    table_name,
+)
 from pgtail.values import UNKNOWN, Codec
 
 _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
+_SEEN_ARROW: Final[Item] = (SPACE, (f"{SEEN_ARROW} ", "dim"))
+_SEEN_BEFORE: Final = sized((("only the key was sent, the rest was seen before", "note"),))
 _ONLY_THE_KEY: Final = sized((("only the key was sent", "note"),))
 _NO_COLUMNS: Final = sized((("no columns", "note"),))
 _NO_KEY: Final[SizedItem] = (0, ())
@@ -189,8 +202,9 @@ class RowFormatter:
             self._deleted(row, parts, change.old_kind, old or ())
         else:
             changed = self._choice.changed and change.op == "update"
-            whole = old if old is not None and change.old_kind == "O" else ()
-            self._written(row, parts, whole, new, changed=changed)
+            whole = old if old is not None and change.old_kind in ("O", SEEN) else ()
+            arrow = _SEEN_ARROW if change.old_kind == SEEN else _ARROW
+            self._written(row, parts, whole, new, arrow, changed=changed)
             if changed and row.values and not whole:
                 self._choice.tell_unknown(change.relation)
         if not row.values and not row.key[1]:
@@ -273,13 +287,15 @@ class RowFormatter:
             found += item
         return width, found
 
-    def changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
+    def changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
         """A value that changed: old → new, after its label."""
         before = self._values.cell(column.codec, old, "old", bare=column.bare)
         now = self._values.cell(column.codec, new, "new", bare=column.bare)
-        return sized((*column.label, *before, *_ARROW, *now))
+        return sized((*column.label, *before, *arrow, *now))
 
-    def _written(self, row: TableRow, parts: _TableParts, old: TupleData, new: TupleData, *, changed: bool) -> None:
+    def _written(
+        self, row: TableRow, parts: _TableParts, old: TupleData, new: TupleData, arrow: Item, *, changed: bool
+    ) -> None:
         """Show the new row without the key; changed values are old → new if the whole old row was sent.
 
         With `changed` only the columns that changed or may have, the latter with a mark.
@@ -297,22 +313,28 @@ class RowFormatter:
                     row.not_null.add(index)
             elif changed and (not sent or old[index] is UNCHANGED):
                 _show(row, column, cell, maybe=True)
-            elif not sent or same:
+            elif not sent or old[index] in (cell, UNCHANGED):
                 _show(row, column, cell, maybe=False)
             elif cell is UNCHANGED:
                 filled = self._fill and old[index] is not UNCHANGED
                 item = (*column.show(old[index])[1], SPACE) if filled else column.label
                 _add(row, column, sized((*item, UNCHANGED_MARK)))
             else:
-                _add(row, column, self.changed(column, old[index], cell))
+                _add(row, column, self.changed(column, old[index], cell, arrow))
 
     def _deleted(self, row: TableRow, parts: _TableParts, kind: str, old: TupleData) -> None:
         """Show the old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""
-        whole = kind == "O" and parts.relation.seen
+        whole = kind in ("O", SEEN) and parts.relation.seen
         for column in parts.others:
-            if column.index < len(old) and (whole or old[column.index] is not None):
+            if (
+                column.index < len(old)
+                and (whole or old[column.index] is not None)
+                and not (kind == SEEN and old[column.index] is UNCHANGED)
+            ):
                 _show(row, column, old[column.index], maybe=False)
-        if not whole and len(row.values) < len(parts.others):
+        if kind == SEEN:
+            row.values.append(_SEEN_BEFORE)
+        elif not whole and len(row.values) < len(parts.others):
             row.values.append(_ONLY_THE_KEY)
 
 
