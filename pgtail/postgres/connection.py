@@ -155,6 +155,13 @@ class Connector:
         self._ask = ask
         self._ask_first = ask_first
 
+    def dsn(self, database: str | None = None) -> str:
+        """A connection string for a command line: the same server, without secrets; `database` replaces the name."""
+        named = {} if database is None else {"dbname": database}
+        given = {name: value for name, value in self._parameters.items() if name not in _SECRETS} | named
+        plain = given.keys() == {"dbname"} and not set("=/") & set(given["dbname"])
+        return given["dbname"] if plain else make_conninfo("", **given)
+
     def without_asking(self) -> Connector:
         """The same connector, but it never asks for a password."""
         return Connector(self._parameters)
