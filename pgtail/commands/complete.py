@@ -7,21 +7,14 @@ import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pgtail.commands.connect import connector_of
-from pgtail.commands.selection import expanded
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import PgtailError
 from pgtail.files.small import read_small
-from pgtail.inputs.recognition import open_input
-from pgtail.inputs.source.file import Source
-from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.schema import Relation
 from pgtail.postgres.catalog import Named
 from pgtail.postgres.catalog import names as names_of
-from pgtail.storage.options import StorageOptions
 
 LIMIT: Final = 1.5
 """Seconds after which nothing is completed."""
@@ -64,6 +57,14 @@ def in_dumps(files: Sequence[str], *, columns: bool = False) -> list[str]:
 
     With `columns` their columns, as schema.table.column.
     """
+    # What reads dumps takes long to import, and most completions ask a server.
+    from pgtail.commands.selection import expanded
+    from pgtail.inputs.recognition import open_input
+    from pgtail.inputs.source.file import Source
+    from pgtail.pgoutput.decoder import Decoder
+    from pgtail.pgoutput.schema import Relation
+    from pgtail.storage.options import StorageOptions
+
     found: dict[str, None] = {}
     with _in_time():
         for file in expanded(files, StorageOptions()):
@@ -78,9 +79,9 @@ def in_dumps(files: Sequence[str], *, columns: bool = False) -> list[str]:
 
 def services() -> list[str]:
     """The names of the connection services in libpq's two service files."""
-    files = [Path(os.environ.get("PGSERVICEFILE") or Path("~/.pg_service.conf").expanduser())]
+    files = [os.environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")]
     if "PGSYSCONFDIR" in os.environ:
-        files.append(Path(os.environ["PGSYSCONFDIR"], "pg_service.conf"))
+        files.append(os.path.join(os.environ["PGSYSCONFDIR"], "pg_service.conf"))
     found: dict[str, None] = {}
     for file in files:
         with contextlib.suppress(OSError, ValueError):

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pgtail._orjson import orjson
+from pgtail.commands.appearance import report_palette, terminal_width
 from pgtail.commands.connect import connector_of
-from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.server_options import DoctorOptions
 from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+from typing import TYPE_CHECKING
 
 from pgtail.changes.filters import Filter
+from pgtail.commands.appearance import to_terminal, wants_color
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import InspectOptions
-from pgtail.commands.output import to_terminal, wants_color
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
 from pgtail.commands.reading import Reading, interrupted
@@ -42,9 +43,11 @@ from pgtail.inputs.text.base import TextInput
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.records import Record
-from pgtail.storage import Location
 from pgtail.terminal.escape import escape
 from pgtail.terminal.values import ValueStyle
+
+if TYPE_CHECKING:
+    from pgtail.storage import Location
 
 
 class _Candidate(Record, frozen=False):

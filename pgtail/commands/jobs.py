@@ -343,14 +343,9 @@ class Jobs(Generic[P]):
         working = [process for process in self._busy if process.result is None]
         found = select.select([process.channel for process in working], [], [], None if wait else 0)[0]
         for process in [one for one in working if one.channel in found]:
-            try:
-                kind, value = process.channel.receive()
-            except EOFError:
-                kind, value = "killed", process.wait()
-            if kind == "said":
-                process.said.append(value)
-            else:
-                process.result = kind, value
+            # All that has come: select() does not see what was read together with the first message.
+            while process.result is None and process.channel.ready():
+                self._take(process)
         while self._busy:
             first = self._busy[0]
             for text in first.said:
@@ -358,6 +353,18 @@ class Jobs(Generic[P]):
             first.said.clear()
             if first.result is None or not self._finished(first):
                 return
+
+    @staticmethod
+    def _take(process: _Process[P]) -> None:
+        """Take one message of a process."""
+        try:
+            kind, value = process.channel.receive()
+        except EOFError:
+            kind, value = "killed", process.wait()
+        if kind == "said":
+            process.said.append(value)
+        else:
+            process.result = kind, value
 
     def _finished(self, process: _Process[P]) -> bool:
         """The process with the turn has sent its result; returns whether the next one has the turn now."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.streaming import Show
-from pgtail.commands.options import ReportOptions
-from pgtail.commands.pager import terminal_output
+from pgtail.commands.appearance import terminal_width, to_terminal, wants_color
 from pgtail.commands.sinks import GZIP, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
@@ -25,10 +24,7 @@ if TYPE_CHECKING:
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.outputs.base import OpenFile
     from pgtail.replication.plan import Plan
-    from pgtail.terminal.style import Palette
 
-_WIDTH: Final = 100
-"""Cells of a terminal of unknown width."""
 _NAMED_BY_FILES: Final = ("csv", "sql")
 """The formats with which names of files end."""
 
@@ -43,27 +39,6 @@ def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink 
         return
     with open_sink(file, append=append) as sink:
         yield sink
-
-
-def to_terminal(file: str | None = None) -> bool:
-    """Whether output goes to a terminal; `file` is the one of -f."""
-    return file is None and terminal_output()
-
-
-def wants_color(choice: str, *, terminal: bool) -> bool:
-    """Whether to write colours for a --color of always, never or auto: then on a terminal without NO_COLOR."""
-    if choice != "auto":
-        return choice == "always"
-    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-
-
-def report_palette(options: ReportOptions) -> Palette | None:
-    """The colours of a report for people; None if it is to be JSON. Raises OptionError."""
-    from pgtail.terminal.style import palette  # imports rich
-
-    terminal = to_terminal(options.file)
-    found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors)
-    return found if options.output == "table" else None
 
 
 def build_output(
@@ -142,17 +117,6 @@ def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
             f"-o {options.output} shows a prepared transaction when it is committed, but --ack {plan.ack} acknowledges"
             " it when it is prepared; use --ack none, or a slot created without two_phase"
         )
-
-
-def terminal_width() -> int:
-    """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns) > 0:
-        return int(columns)
-    try:
-        return os.get_terminal_size(1).columns or _WIDTH
-    except OSError:
-        return _WIDTH
 
 
 def _opener(sink: Sink) -> OpenFile | None:

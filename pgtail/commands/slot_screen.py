@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pgtail._orjson import orjson
+from pgtail.commands.appearance import report_palette, terminal_width, to_terminal
 from pgtail.commands.connect import connector_of
-from pgtail.commands.output import report_palette, terminal_width, to_terminal
 from pgtail.commands.screen import Screen
 from pgtail.commands.server_options import ListOptions
 from pgtail.commands.sinks import FileSink, open_sink

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pgtail.capture.complete import Reach, reach_of
 from pgtail.capture.format import DUMPS
 from pgtail.changes.filters import any_matches
+from pgtail.commands.appearance import report_palette, terminal_width
 from pgtail.commands.connect import connector_of
-from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.reading import interrupted
 from pgtail.commands.sinks import open_sink
 from pgtail.commands.spark import SparkProgress, conf_of

@@ -7,9 +7,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pgtail.commands.appearance import report_palette, terminal_width
 from pgtail.commands.decode import Decode
 from pgtail.commands.options import DecodeOptions
-from pgtail.commands.output import report_palette, terminal_width
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
 from pgtail.commands.server_options import EndOptions, StatsOptions, StreamOptions
@@ -121,7 +121,7 @@ def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Pa
         if palette is None:
             sink.write(stats_json(stats))
         else:
-            from pgtail.stats.report_table import stats_table  # imports rich
+            from pgtail.stats.report_table import stats_table  # not for JSON
 
             sink.write(stats_table(stats, palette, width=terminal_width()))
         sink.flush()

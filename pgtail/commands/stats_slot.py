@@ -9,8 +9,8 @@ import time
 from collections import deque
 from typing import Any, Final, Protocol
 
+from pgtail.commands.appearance import to_terminal
 from pgtail.commands.directory_sink import DirectorySink
-from pgtail.commands.output import to_terminal
 from pgtail.commands.screen import HEAD, Screen
 from pgtail.commands.selection import tell_filter
 from pgtail.commands.server_options import StreamOptions
@@ -151,7 +151,7 @@ class StatsWatch(StatsSlot):
     def _text(self, sample: Sample) -> str:
         if self._palette is None:
             return top_json(self._stats, sample, now=clock())
-        from pgtail.stats.top_table import top_table  # imports rich
+        from pgtail.stats.top_table import top_table  # not for JSON
 
         size = shutil.get_terminal_size((100, 24))
         room = size.lines - HEAD - 2

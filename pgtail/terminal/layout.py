@@ -1,11 +1,9 @@
-"""Measure, wrap and draw text in terminal cells."""
+"""Measure, wrap and draw text in terminal cells. Imports rich for text beyond ASCII alone, because it takes long."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
-
-from rich.cells import cell_len, get_character_cell_size
 
 from pgtail.terminal.style import Fragment
 
@@ -26,6 +24,8 @@ def width_of(text: str) -> int:
     """The width of escaped text in cells."""
     if text.isascii():
         return len(text)
+    from rich.cells import cell_len, get_character_cell_size
+
     return cell_len(text) if len(text) > 1 else get_character_cell_size(text)
 
 
@@ -46,6 +46,8 @@ def fit_end(text: str, start: int, width: int) -> int:
     """The end of the longest part of the text from `start` that is at most `width` cells wide."""
     if text.isascii():
         return min(len(text), start + width)
+    from rich.cells import get_character_cell_size
+
     for index in range(start, len(text)):
         width -= get_character_cell_size(text[index])
         if width < 0:

@@ -12,55 +12,55 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
-from typing import Final, TypeAlias
-
-from rich.ansi import AnsiDecoder
-from rich.color import ColorSystem
-from rich.errors import StyleSyntaxError
-from rich.style import Style
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from pgtail.errors import OptionError
 from pgtail.records import Record, fields_of, replace
 
+if TYPE_CHECKING:
+    from rich.style import Style
+
 Fragment: TypeAlias = tuple[str, str]
 """(escaped text, the name of its style: a field of Palette)."""
 
-_NONE: Final = Style.null()
 _TEXT: Final = itemgetter(0)
 _NEWLINE: Final[Fragment] = ("\n", "")
 
 
 class Palette(Record):
-    """The style of each kind of text."""
+    """The style of each kind of text: one of rich's, the numbers of an SGR sequence, or empty for none.
 
-    plain: Style = _NONE
-    value: Style = _NONE
-    dot: Style = _NONE
-    time: Style = _NONE
-    xid: Style = _NONE
-    lsn: Style = _NONE
-    origin: Style = _NONE
-    prepared: Style = _NONE
-    insert: Style = _NONE
-    update: Style = _NONE
-    delete: Style = _NONE
-    truncate: Style = _NONE
-    snapshot: Style = _NONE
-    message: Style = _NONE
-    table: Style = _NONE
-    key: Style = _NONE
-    name: Style = _NONE
-    null: Style = _NONE
-    old: Style = _NONE
-    new: Style = _NONE
-    note: Style = _NONE
-    dim: Style = _NONE
-    good: Style = _NONE
-    warning: Style = _NONE
-    bad: Style = _NONE
-    cure: Style = _NONE
-    aborted: Style = _NONE
-    match: Style = _NONE
+    They are texts, so that only colours need rich, which takes long to import.
+    """
+
+    plain: str = ""
+    value: str = ""
+    dot: str = ""
+    time: str = ""
+    xid: str = ""
+    lsn: str = ""
+    origin: str = ""
+    prepared: str = ""
+    insert: str = ""
+    update: str = ""
+    delete: str = ""
+    truncate: str = ""
+    snapshot: str = ""
+    message: str = ""
+    table: str = ""
+    key: str = ""
+    name: str = ""
+    null: str = ""
+    old: str = ""
+    new: str = ""
+    note: str = ""
+    dim: str = ""
+    good: str = ""
+    warning: str = ""
+    bad: str = ""
+    cure: str = ""
+    aborted: str = ""
+    match: str = ""
 
 
 THINGS: Final = [*fields_of(Palette)]
@@ -68,29 +68,29 @@ PLAIN: Final = Palette()
 _GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
 _MAGENTA, _GREY, _BLUE = "color(231) on color(90)", "color(16) on color(250)", "color(231) on color(25)"
 COLORED: Final = Palette(
-    dot=Style.parse("bold"),
-    xid=Style.parse("bold"),
-    origin=Style.parse(_GREY),
-    prepared=Style.parse(_GREY),
-    insert=Style.parse(_GREEN),
-    update=Style.parse(_CYAN),
-    delete=Style.parse(_RED),
-    truncate=Style.parse(_MAGENTA),
-    snapshot=Style.parse(_BLUE),
-    message=Style.parse(_GREY),
-    table=Style.parse("bold"),
-    key=Style.parse("bold underline"),
-    name=Style.parse("italic"),
-    null=Style.parse("italic"),
-    old=Style.parse("color(16) on color(217)"),
-    new=Style.parse("color(16) on color(157)"),
-    note=Style.parse("italic"),
-    good=Style.parse(_GREEN),
-    warning=Style.parse("color(16) on color(229)"),
-    bad=Style.parse(_RED),
-    cure=Style.parse("bold"),
-    aborted=Style.parse("strike"),
-    match=Style.parse("bold reverse"),
+    dot="bold",
+    xid="bold",
+    origin=_GREY,
+    prepared=_GREY,
+    insert=_GREEN,
+    update=_CYAN,
+    delete=_RED,
+    truncate=_MAGENTA,
+    snapshot=_BLUE,
+    message=_GREY,
+    table="bold",
+    key="bold underline",
+    name="italic",
+    null="italic",
+    old="color(16) on color(217)",
+    new="color(16) on color(157)",
+    note="italic",
+    good=_GREEN,
+    warning="color(16) on color(229)",
+    bad=_RED,
+    cure="bold",
+    aborted="strike",
+    match="bold reverse",
 )
 SGR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 """Select Graphic Rendition: a change of style."""
@@ -109,18 +109,34 @@ def palette(*, color: bool, colors: str | None = None) -> Palette:
         thing, equals, style = item.partition("=")
         if not equals or thing not in THINGS:
             raise OptionError(f"colours: expected THING=STYLE, not {item}; the things are {', '.join(THINGS)}")
-        changes[thing] = _style(thing, style)
+        _style(thing, style)
+        changes[thing] = style
     return replace(COLORED, **changes) if color else PLAIN
 
 
 def _style(thing: str, text: str) -> Style:
+    """The style of a thing. Raises OptionError."""
+    from rich.ansi import AnsiDecoder
+    from rich.errors import StyleSyntaxError
+    from rich.style import Style
+
     if _NUMBERS.fullmatch(text):
         spans = AnsiDecoder().decode_line(f"\x1b[{text}mx").spans
-        return spans[0].style if spans and isinstance(spans[0].style, Style) else _NONE
+        return spans[0].style if spans and isinstance(spans[0].style, Style) else Style.null()
     try:
-        return Style.parse(text) if text else _NONE
+        return Style.parse(text) if text else Style.null()
     except StyleSyntaxError:
         raise OptionError(f"colours: {thing}={text} is not a style such as bold red, color(208) or 01;31") from None
+
+
+def _codes(thing: str, text: str) -> tuple[str, str]:
+    """What precedes and follows text of a style. Raises OptionError."""
+    if not text:
+        return "", ""
+    from rich.color import ColorSystem
+
+    before, _, after = _style(thing, text).render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
+    return before, after
 
 
 class Painter:
@@ -134,12 +150,8 @@ class Painter:
             self._patterns = [re.compile(text) for text in highlight]
         except re.error as error:
             raise OptionError(f"--highlight {error.pattern!r}: {error}") from None
-        self.codes: dict[str, tuple[str, str]] = {}
+        self.codes: dict[str, tuple[str, str]] = {thing: _codes(thing, getattr(palette, thing)) for thing in THINGS}
         """What precedes and follows text of each style."""
-        for thing in THINGS:
-            style: Style = getattr(palette, thing)
-            before, _, after = style.render("\0", color_system=ColorSystem.TRUECOLOR).partition("\0")
-            self.codes[thing] = (before, after)
         self._colors = {style: codes if any(codes) else None for style, codes in self.codes.items()} | {"": None}
         plain = not any(self._colors.values())
         self._painted: Callable[[Sequence[Fragment]], Iterable[str]] = partial(map, _TEXT) if plain else self._colored

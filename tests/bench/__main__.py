@@ -22,6 +22,7 @@ from tests.bench.measure import FLOOR, Cost, Failed, Run, run
 from tests.bench.on_spark import on_spark
 from tests.bench.outputs import outputs
 from tests.bench.skipping import skipping
+from tests.bench.startup import startup
 from tests.bench.workload import SIZES, WORK, Backlog, Size
 
 ROUNDS = 5
@@ -54,6 +55,7 @@ def main() -> None:
             console.print(_table(costs, backlog, output))
     finally:
         FILE.unlink(missing_ok=True)
+    startup(console)
     outputs(backlog, console)
     skipping(console)
     on_spark(backlog, console)

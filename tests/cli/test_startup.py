@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -24,18 +25,46 @@ MODULES = {
     "--help": 6,
     "stream --help": 26,
     "record --help": 26,
-    f"decode -o json {SMALL}": 102,
-    f"decode -o json -n 1 {SMALL}": 102,
-    f"decode -o csv {SMALL}": 102,
-    f"decode -o sql {SMALL}": 106,
+    f"decode -o json {SMALL}": 103,
+    f"decode -o json -n 1 {SMALL}": 103,
+    f"decode -o csv {SMALL}": 103,
+    f"decode -o sql {SMALL}": 107,
+    f"decode -o line {SMALL}": 110,
+    f"stats {SMALL}": 119,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW."""
+
+_AWAY = "-h /there/is/no/server"
+CONNECTING = {f"slot list {_AWAY}": 47, f"completion of slot drop {_AWAY}": 38}
+"""The same for what connects to a server: it imports psycopg, and with it most of SLOW."""
+
+
+def imported(command: str, **variables: str) -> list[str]:
+    run = [sys.executable, "-c", _COUNT, *command.split()]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+    return done.stderr.splitlines()[-1].split()
+
+
+def libraries(modules: list[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+def own(modules: list[str]) -> int:
+    return len([name for name in modules if name.partition(".")[0] == "pgtail"])
 
 
 @pytest.mark.parametrize("command", MODULES)
 def test_a_command_imports_what_it_needs(command: str) -> None:
-    run = [sys.executable, "-c", _COUNT, *command.split()]
-    done = subprocess.run(run, capture_output=True, text=True, check=True)
-    modules = done.stderr.splitlines()[-1].split()
-    assert {name.partition(".")[0] for name in modules} & SLOW == set()
-    assert len([name for name in modules if name.partition(".")[0] == "pgtail"]) <= MODULES[command]
+    modules = imported(command)
+    assert libraries(modules) & SLOW == set()
+    assert own(modules) <= MODULES[command]
+
+
+@pytest.mark.parametrize("command", CONNECTING)
+def test_what_connects_imports_psycopg_and_little_else(command: str) -> None:
+    _, asks, line = command.rpartition("completion of ")
+    completing = {"_PGTAIL_COMPLETE": "bash_complete", "COMP_WORDS": f"pgtail {line} "} if asks else {}
+    modules = imported("" if asks else line, **completing)
+    assert "psycopg" in modules
+    assert libraries(modules) & {"rich", "click", "pgtail"} == {"click", "pgtail"}
+    assert own(modules) <= CONNECTING[command]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.commands.jobs import Jobs
+from pgtail.commands.jobs import Counts, Jobs, Link, Task
 from pgtail.native import compiled
 from pgtail.pipeline import parts
 from tests.native.torture import case_of
@@ -77,6 +77,27 @@ def test_random_streams(divided: list[object], monkeypatch: pytest.MonkeyPatch, 
         found = [_with_jobs(jobs, case.command, given) for jobs in (1, choose.choice((2, 3)))]
         several += len(divided) > 1
         assert found[0] == found[1], f"{name}, parts of {size} bytes: {' '.join(case.command)}"
+
+
+@pytest.mark.timeout(20)
+def test_what_a_process_says_last_comes_with_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    def work(link: Link[int]) -> None:
+        while True:
+            part = link.task().part
+            link.write(f"{part} ")
+            link.wait_for_turn()
+            link.write("said ")
+            link.done(Counts())
+
+    def advanced(part: int, counts: Counts) -> None:
+        time.sleep(0.05)  # the process that has the turn next sends both of its messages
+
+    def task_of(part: int, last: int | None) -> Task[int]:
+        return Task(part)
+
+    with Jobs(2, iter(range(6)), work, task_of=task_of, rest_of=int, advanced=advanced) as jobs:
+        jobs.run()
+    assert capsys.readouterr().err == "".join(f"{part} said " for part in range(6))
 
 
 # -- with the real program, whose output nobody reads ------------------------------------------------------------------

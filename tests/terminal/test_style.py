@@ -182,7 +182,7 @@ def test_every_style_can_be_read_on_every_background(terminal: str) -> None:
     own = _contrast(Style.null(), terminal)
     assert own > 4.1, "that is the theme's choice: Solarized's own text has 4.1 on light"
     for thing in fields_of(Palette):
-        style = getattr(COLORED, thing)
+        style = Style.parse(getattr(COLORED, thing))
         assert not style.dim, f"{thing}: the Linux console shows faint as grey, with 2.8"
         if style.color is None and style.bgcolor is None:
             continue  # the terminal's own colours, perhaps reversed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
@@ -15,6 +14,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
+from pgtail.records import NamedTuple, Record
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
 from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN, Codec
@@ -47,8 +47,7 @@ _SCHEMA: Final = _operation("SCHEMA", "dim")
 _CLIENT: Final = _operation("CLIENT", "origin")
 
 
-@dataclass(slots=True)
-class TableRow:
+class TableRow(NamedTuple):
     """One row of a table, independent of the widths of columns."""
 
     op: Item
@@ -72,8 +71,7 @@ def _strike(sized_item: SizedItem) -> SizedItem:
     return size, tuple([(text, "aborted") for text, _ in item])
 
 
-@dataclass(slots=True)
-class _Column:
+class _Column(Record):
     """What all values of a column have in common; `show` shows a value after the label, `maybe` one that may have
     changed."""
 

@@ -1,0 +1,47 @@
+"""How output for people looks: whether it is on a terminal, how wide that is, and which colours there are."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from pgtail.commands.options import ReportOptions
+from pgtail.commands.pager import terminal_output
+
+if TYPE_CHECKING:
+    from pgtail.terminal.style import Palette
+
+_WIDTH: Final = 100
+"""Cells of a terminal of unknown width."""
+
+
+def to_terminal(file: str | None = None) -> bool:
+    """Whether output goes to a terminal; `file` is the one of -f."""
+    return file is None and terminal_output()
+
+
+def wants_color(choice: str, *, terminal: bool) -> bool:
+    """Whether to write colours for a --color of always, never or auto: then on a terminal without NO_COLOR."""
+    if choice != "auto":
+        return choice == "always"
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def report_palette(options: ReportOptions) -> Palette | None:
+    """The colours of a report for people; None if it is to be JSON. Raises OptionError."""
+    from pgtail.terminal.style import palette  # outputs of changes have their own
+
+    terminal = to_terminal(options.file)
+    found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors)
+    return found if options.output == "table" else None
+
+
+def terminal_width() -> int:
+    """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or _WIDTH
+    except OSError:
+        return _WIDTH
