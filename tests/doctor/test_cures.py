@@ -185,6 +185,7 @@ CONDITIONS = {
             'CREATE PUBLICATION "you""nger" FOR TABLE t',
             "INSERT INTO t VALUES (2)",
         ),
+        since=12,
         decide=True,
     ),
     "a prepared transaction is forgotten": Condition(
