@@ -6,14 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pgtail.humanize import counted, seconds_text, size_text
-from pgtail.local_time import zone_text
-from pgtail.outputs.fields import local_minute
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, padding, sentence, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.values.moments import moment
 
 _RETAINED_WARNING: Final = 1 << 30
 """Bytes of WAL from which on an inactive slot is marked."""
@@ -176,6 +173,10 @@ def _reader(facts: dict[str, Any], *, hidden: bool) -> Iterator[Item]:
         if facts["connected_seconds"] is not None:
             yield _item("connected for", seconds_text(facts["connected_seconds"]))
     elif facts.get("inactive_since"):
+        from pgtail.local_time import zone_text  # these are not loaded for every list
+        from pgtail.outputs.fields import local_minute
+        from pgtail.values.moments import moment
+
         since = int(moment(facts["inactive_since"]).micros)
         yield _item("inactive since", f"{local_minute(since)}{zone_text(since)}")
 
