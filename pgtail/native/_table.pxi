@@ -158,14 +158,14 @@ cdef class TablePage:
         put(&self.rows, &row, sizeof(PageRow))
         return 0
 
-    cdef ShownTable described(self, ShownTable table):
-        """The table with the parts of its rows."""
+    cdef int describe(self, ShownTable table) except -2:
+        """Set the parts of a table's rows. Only then does --columns know the table."""
         parts = self.formatter.parts(table.masked)
         table.title = self.item(parts.table[1])
         table.keys = [self.column(column, "key") for column in parts.keys]
         table.others = [self.column(column, "value") for column in parts.others]
         table.only_changed = self.formatter.only_changed
-        return table
+        return 0
 
     cdef TableColumn column(self, of, str style):
         cdef TableColumn column = TableColumn()
@@ -476,7 +476,7 @@ cdef class TableScanner(Scanner):
     cdef Table describe(self, relation):
         cdef ShownTable table = ShownTable(relation)
         table.masked = relation if self.mask is None else self.mask(relation)
-        return table if self.page is None else self.page.described(table)
+        return table
 
     cdef int entered(self) except -2:
         self.left, self.headed = self.output.left, self.output.headed
@@ -492,6 +492,8 @@ cdef class TableScanner(Scanner):
     cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
         if not self.started:
             self.begin()
+        if self.page is not None and (<ShownTable>table).title is None:
+            self.page.describe(<ShownTable>table)
         if self.left > 0:
             if self.page is None or self.page.change(
                 <ShownTable>table, op, kind, self.old, self.new, self.unchanged > 0

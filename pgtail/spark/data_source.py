@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.decoding.decode import SegmentChanges
+from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.schemas import CHANGES, spark_schema
 from pgtail.spark.segments.listing import Listing, directories, listing, plan, segments, survey_each
 from pgtail.spark.segments.ranges import EVERYWHERE
@@ -135,10 +135,9 @@ class SegmentReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         (path, parts), selection = partition.value, self.selection
-        with locate(path, selection.storage).open() as file:
-            for batch in SegmentChanges(file, path, parts=parts, tables=selection.tables):
-                rows = batch.filter(pc.is_in(batch["op"], pa.array(selection.ops))) if selection.ops else batch
-                yield rows.select(selection.schema.names)
+        for batch in changes_of(locate(path, selection.storage), path, parts=parts, tables=selection.tables):
+            rows = batch.filter(pc.is_in(batch["op"], pa.array(selection.ops))) if selection.ops else batch
+            yield rows.select(selection.schema.names)
 
 
 class BatchReader(SegmentReader, datasource.DataSourceReader):

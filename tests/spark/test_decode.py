@@ -14,11 +14,13 @@ import pytest
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
+from pgtail.files import MAGIC
 from pgtail.native import compiled, implementation_name
-from pgtail.spark.decoding.decode import SegmentChanges, survey
+from pgtail.spark.decoding.decode import SegmentChanges, changes_of, survey
 from pgtail.spark.decoding.fast_path import Runs
 from pgtail.spark.schemas import CHANGES
-from pgtail.spark.segments.ranges import Place, Range
+from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range
+from pgtail.storage.local import LocalLocation
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures
 from tests.support.spark.captures import Number, batches_of, exact, lines_of, record, rows_of, segments
@@ -136,6 +138,35 @@ def test_only_some_tables(tmp_path: Path) -> None:
     found = [(p, s) for b in batches for p, s in zip(b["position"].to_pylist(), b["seq"].to_pylist(), strict=True)]
     assert found == [(row["position"], row["seq"]) for row in rows if (row["table"] or "").startswith("t_toast")]
     assert found
+
+
+@pytest.mark.parametrize("two_phase", ["off", "on"])
+def test_a_segment_without_the_tables_is_not_read(two_phase: str, tmp_path: Path) -> None:
+    """Unless it may have outcomes of prepared transactions: its end does not say that of those prepared in it."""
+    recorder = Recorder(tmp_path, {"pgtail.two_phase": two_phase}, rotation=Rotation())
+    for number, name in enumerate("ab", 1):
+        lsn = 100 * number
+        recorder.take(encode.frame(encode.relation(number, name, [("id", 23), ("t", 25)]), lsn))
+        recorder.sync()  # the rows are in a member of their own
+        for message in (encode.begin(number, lsn), encode.insert("1", "x", oid=number), encode.commit(lsn, lsn + 8)):
+            recorder.take(encode.frame(message, lsn))
+        recorder.follow({"pgtail.options": f"of segment {number + 1}"})
+    recorder.close()
+    first, second = segments(tmp_path)
+
+    def read(tables: Sequence[str]) -> list[str]:
+        found = [changes_of(LocalLocation(one), str(one), parts=EVERYWHERE, tables=tables) for one in (first, second)]
+        return [name for batches in found for batch in batches for name in batch["table"].to_pylist()]
+
+    assert [read(tables) for tables in ((), ("a",), ("public.b", "nosuch"), ("c*",))] == [["a", "b"], ["a"], ["b"], []]
+    data = bytearray(second.read_bytes())
+    data[data.index(MAGIC, 1) + 30] ^= 0xFF
+    second.write_bytes(data)
+    if two_phase == "off":
+        assert read(["a"]) == ["a"]
+    for tables in (["a"], ["b"])[two_phase == "off" :]:
+        with pytest.raises(InputError, match=second.name):
+            read(tables)
 
 
 def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,9 +140,11 @@ class TableOutput(Output):
         else:
             self._seen += 1
         self.left -= 1
+        rows = self._rows
         if self.left >= 0:
-            rows = self._rows
             self._add(change, rows.change(change) if isinstance(change, RowChange) else rows.truncate(change))
+        elif isinstance(change, RowChange):
+            rows.parts(change.relation)  # --columns knows tables of which no row is shown, too
 
     def _message(self, message: LogicalMessage) -> None:
         if message.transaction is None:

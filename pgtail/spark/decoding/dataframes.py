@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtail.spark.decoding.decode import SegmentChanges
+from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.decoding.transactions import OWN
 from pgtail.spark.jobs import frame, groups
 from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
@@ -35,7 +35,8 @@ def changes(
     for each row of the snapshots that directories list.
 
     A change that several of them have comes once. `tables` are globs, as --table takes them. Raises InputError if
-    there is nothing to read; if a segment is damaged, Spark's job fails and names it.
+    there is nothing to read; if a segment that is read is damaged, Spark's job fails and names it. One whose end says
+    that it has none of the tables is not read.
     """
     options = StorageOptions.of(storage)
     found = listing(_several(captures), options)
@@ -45,8 +46,7 @@ def changes(
 
     def decoded(items: Sequence[tuple[str, Parts]]) -> Iterator[pa.RecordBatch]:
         for path, some in items:
-            with locate(path, options).open() as file:
-                yield from SegmentChanges(file, path, parts=some, tables=tables)
+            yield from changes_of(locate(path, options), path, parts=some, tables=tables)
 
     items = groups(spark, [(item, sizes[item[0]]) for item in parts.items()])
     return frame(spark, decoded, items, spark_schema(CHANGES))

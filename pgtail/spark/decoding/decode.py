@@ -10,8 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from pgtail.capture.contents import read_contents
 from pgtail.capture.format import HEAD
-from pgtail.capture.segment import ByteFile, SegmentFrames
+from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
     LogicalMessage,
@@ -23,7 +24,7 @@ from pgtail.changes.events import (
     Transaction,
     not_in_identity,
 )
-from pgtail.changes.filters import Filter
+from pgtail.changes.filters import Filter, any_matches
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError, Malformed
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
@@ -44,7 +45,8 @@ from pgtail.spark.decoding.batches import (
 from pgtail.spark.decoding.fast_path import Runs, runs
 from pgtail.spark.decoding.tables import Table, described
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, within
-from pgtail.spark.segments.survey import Survey
+from pgtail.spark.segments.survey import TWO_PHASE, Survey
+from pgtail.storage import Location
 from pgtail.values import Types
 
 _COUNTED: Final = messages(Role.ROW, Role.TRUNCATE)
@@ -60,6 +62,29 @@ def survey(file: ByteFile, name: str) -> Survey:
     for _ in changes:
         pass
     return changes.survey
+
+
+def changes_of(segment: Location, path: str, *, parts: Parts, tables: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The changes of a closed segment, as SegmentChanges has them. One whose end says that it has none is not read."""
+    if tables and _has_none(segment, tables):
+        return
+    with segment.open() as file:
+        yield from SegmentChanges(file, path, parts=parts, tables=tables)
+
+
+def _has_none(segment: Location, tables: Sequence[str]) -> bool:
+    """Whether a segment certainly has no change of these tables, and no outcome of a prepared transaction.
+
+    Of the outcomes its end has only those of earlier segments, so its stream must be one without prepared transactions.
+    """
+    contents = read_contents(segment)
+    if contents is None or contents.tables is None:
+        return False
+    changed = [one for one in contents.tables if one.inserts or one.updates or one.deletes or one.truncates]
+    if any(any_matches(one.schema, one.table, tables) for one in changed):
+        return False
+    head = read_head(segment)
+    return head.parameters.get(TWO_PHASE) == "off" and head.encoding == "utf-8"  # else its names are others
 
 
 class SegmentChanges:
