@@ -35,10 +35,10 @@ class GroupedOption(click.Option):
     def __init__(self, *args: Any, group: str, aliases: tuple[str, ...] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
-        self._aliases = aliases
+        self.aliases = aliases
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        listed, self.opts = self.opts, [*self.opts, *self._aliases]
+        listed, self.opts = self.opts, [*self.opts, *self.aliases]
         super().add_to_parser(parser, ctx)
         self.opts = listed
 
