@@ -348,10 +348,12 @@ class History:
     def _prepared_across(self) -> None:
         """A transaction that is prepared before a snapshot's position, and committed after it.
 
-        Creating a slot waits for what runs twice, and not for what begins at the second time.
+        Creating a slot waits for what runs twice, and not for what begins at the second time. If it waits for this one
+        all the same, because of other writers, the transaction ends meanwhile.
         """
         self._finish()
-        failed: list[BaseException] = []
+        failed, recorded = list[BaseException](), threading.Event()
+        waits = "0 = ANY(pg_blocking_pids(pid)) AND datname = current_database()"
         first, second = self._database.connect(), self._database.connect()
 
         def sessions() -> None:
@@ -362,6 +364,9 @@ class History:
                 wait_for_walsender(self._database, second)
                 self._prepare()
                 second.execute("COMMIT")
+                while not recorded.wait(0.2):
+                    if self._database.query(f"SELECT 1 FROM pg_stat_activity WHERE {waits}"):
+                        self._finish()
             except BaseException as error:  # noqa: BLE001 -- raised below
                 failed.append(error)
                 first.close()
@@ -375,6 +380,7 @@ class History:
         try:
             self._record(snapshot=True, options=["--snapshot-table", "*"], finish=False)
         finally:
+            recorded.set()
             thread.join()
             first.close()
             second.close()
