@@ -13,6 +13,8 @@ OptionKind: TypeAlias = tuple[str, ...] | Literal["text", "number", "positive nu
 SettingKind: TypeAlias = Literal["text", "list", "one by one", "flag", "number"]
 """How the config file has it. In a variable, commas separate items of a "list"; "one by one" is a single item."""
 
+_SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
 MOST_DIGITS: Final = 18
 """Digits that a number may have: Python raises ValueError for thousands of them."""
 
@@ -124,6 +126,16 @@ def size_or_no_limit(text: str) -> int | None:
     if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise ValueError(f"{text!r} is not a number; 0 means no limit")
     return int(text) or None
+
+
+def size(text: str) -> int:
+    """A number of bytes, with or without a unit: 500MB, 1GB. Raises ValueError."""
+    import re  # not loaded to list options
+
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text, re.IGNORECASE)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 500MB or 1GB")
+    return int(match[1]) * _SIZES[match[2].lower()]
 
 
 def positive_duration(text: str) -> float:

@@ -212,17 +212,6 @@ class Recorder:
                 self._divide(place)
             self._idle = max(self._idle, position)
 
-    def list_snapshot(self, table: TableSnapshot) -> bool:
-        """As StateFile.list_snapshot(); returns False, and lists nothing, if the capture is past its place.
-
-        Not to be called while another thread uses the recorder.
-        """
-        if table.lsn not in self._state.places and (table.lsn < self.whole or not self._stream.is_before(table.lsn)):
-            return False
-        self._state.list_snapshot(table, self._head)
-        self.reached(self.whole)
-        return True
-
     def tick(self) -> None:
         """Do what is due by the clock: sync, close an old segment, write the state. Call it about once a second."""
         now = time.monotonic()

@@ -167,9 +167,9 @@ class StateFile:
     def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
         """Make the copy of a table count from when the capture has reached its LSN. Its segments must be synced.
 
-        `head` describes the frames of a capture that has no state yet. The capture must not have reached the LSN: while
-        a Recorder writes, call its method of this name. Raises OutputError also if the file would be too large, or if
-        the table has ordinals of another one.
+        `head` describes the frames of a capture that has no state yet. The capture must not have reached the LSN, and
+        no Recorder may write. Raises OutputError also if the file would be too large, or if the table has ordinals of
+        another one.
         """
         with self._lock:
             now = self._now or CaptureState(0, "", 0, dict(head))

@@ -68,10 +68,6 @@ class StreamTracker:
         """Whether every transaction so far is complete."""
         return not (self.inside or self.late)
 
-    def is_before(self, lsn: int) -> bool:
-        """Whether nothing so far comes at or after an LSN."""
-        return max(self.whole, self._start) <= lsn and (self.complete or self._position < lsn)
-
     def name_before(self, frame: bytes) -> SegmentName:
         """The name of a segment that starts with this frame."""
         if self.inside:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from pgtail.changes.events import (
     Change,
     ChangeMessage,
+    Described,
     Ended,
     Event,
     LogicalMessage,
@@ -73,15 +74,22 @@ class Assembler:
     `tables` are the current tables outside stream segments, `streams` the open streamed transactions.
     `started_transaction` is the current transaction that is not streamed, once its Started was sent;
     `open_transaction` is the same, as soon as it begins, and `commits_at` its commit LSN. `types` gets the types that
-    the stream declares.
+    the stream declares. Each description of a table is sent as Described, too, if `tells_descriptions`.
 
     Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
     written to disk.
     """
 
     def __init__(
-        self, types: Types, *, strict: bool = False, buffer: StreamBuffer | None = None, show: Show | None = None
+        self,
+        types: Types,
+        *,
+        strict: bool = False,
+        buffer: StreamBuffer | None = None,
+        show: Show | None = None,
+        tells_descriptions: bool = False,
     ) -> None:
+        self._tells_descriptions = tells_descriptions
         self.relations = Relations(types)
         self.tables = self.relations.current
         self._strict = strict
@@ -272,9 +280,12 @@ class Assembler:
 
     def _relation(self, message: RelationMessage, lsn: int | None) -> Events:
         before, now = self.relations.see(message, self._stream if self._state is State.SEGMENT else None)
+        events: list[Event] = [] if now is before else [SchemaChange(before, now)]
         if self._state is not State.SEGMENT:
             self._described = now
-        return _NOTHING if now is before else (SchemaChange(before, now),)
+        elif self._tells_descriptions:
+            self.streams.describe(self._stream, now.oid)
+        return [*events, Described(now.oid)] if self._tells_descriptions else events
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
         self.relations.see_type(message)
@@ -491,6 +502,9 @@ class Assembler:
         else:
             yield from self._start(transaction)
         for found in self.streams.changes(transaction):
+            if isinstance(found, Described):
+                yield found
+                continue
             if isinstance(found, UndecodedRows):
                 yield from (found,) if transaction.changes >= changes else ()
                 continue

@@ -107,10 +107,15 @@ class Started(Record, frozen=False):
     transaction: Transaction
 
 
+SEEN: Final = "S"
+"""The `old_kind` of a row that the server did not send (changes/seen_rows.py)."""
+
+
 class RowChange(Record, frozen=False):
     """One row inserted, updated, deleted, or read for a snapshot (ROW_OPS).
 
-    `old_kind` is K, O or empty, as in the Update message.
+    `old_kind` is K, O or empty, as in the Update message, or SEEN: then `old` is the row as the input had shown it
+    before, and what is not known of it is UNCHANGED.
 
     In all changes `aborted` marks those that were rolled back; they have no `seq`.
     """
@@ -216,6 +221,15 @@ class SchemaChange(Record, frozen=False):
     now: Relation
 
 
+class Described(Record):
+    """A table's description came, perhaps the same as before: its rows may have changed unseen.
+
+    One that came inside a streamed transaction comes again at its place among the changes of the transaction.
+    """
+
+    oid: int
+
+
 class UndecodedRows(Record, frozen=False):
     """Row messages of a streamed transaction that ends: walsender frames with framing LENGTHS, from `pos` on.
 
@@ -239,7 +253,9 @@ class Note(Record, frozen=False):
 
 
 Change: TypeAlias = RowChange | TableTruncate | LogicalMessage
-Event: TypeAlias = Started | Change | UndecodedRows | Ended | SnapshotEnded | Outcome | SchemaChange | Note | FromClient
+Event: TypeAlias = (
+    Started | Change | UndecodedRows | Ended | SnapshotEnded | Outcome | SchemaChange | Described | Note | FromClient
+)
 
 
 ChangeMessage: TypeAlias = Insert | Update | Delete | Truncate | Message

@@ -8,6 +8,7 @@ from typing import Any, Final
 from pgtail.changes.events import (
     Change,
     ChangeMessage,
+    Described,
     Ended,
     Event,
     Started,
@@ -90,6 +91,10 @@ class Streams:
         self.received[stream] += 1
         return () if self._uncommitted is None else self._uncommitted.change(message, lsn, relations)
 
+    def describe(self, stream: int, oid: int) -> None:
+        """Note that a table was described here, whether or not what follows is rolled back."""
+        self._buffer.add(stream, stream, Described(oid), _OVERHEAD)
+
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer row messages of transaction `stream` undecoded; returns where the first other message starts.
 
@@ -134,12 +139,14 @@ class Streams:
         self.received.pop(xid, None)
         return self.open.pop(xid, None)
 
-    def changes(self, transaction: Transaction) -> Iterator[Change | UndecodedRows]:
+    def changes(self, transaction: Transaction) -> Iterator[Change | UndecodedRows | Described]:
         """The buffered changes of a transaction, which are removed. Rows that are not decoded are offered first."""
         if transaction.xid is None or transaction.xid not in self._buffer:
             return
         for entry, aborted in self._buffer.take_all(transaction.xid):
-            if not (aborted or transaction.aborted):
+            if isinstance(entry, Described):
+                yield entry
+            elif not (aborted or transaction.aborted):
                 if isinstance(entry, KeptRows):
                     yield from self._rows(transaction, entry)
                 else:

@@ -14,7 +14,7 @@ from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import DecodeOptions
-from pgtail.commands.output import build_output, open_target, show_of
+from pgtail.commands.output import build_output, open_target, seen_rows_of, show_of, takes_seen, tell_dropped
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
 from pgtail.commands.reading import Reading, interrupted
@@ -110,7 +110,12 @@ class Decode:
         types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
         filter_ = Filter(**filter_arguments(options.filter, self._redaction, options.until))
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
-        assembler = Assembler(types, strict=options.strict, show=show_of(options.format))
+        assembler = Assembler(
+            types,
+            strict=options.strict,
+            show=show_of(options.format),
+            tells_descriptions=takes_seen(options.format),
+        )
         check_not_read(options.format.file, files)
         if dump.verify:
             verify(files, dump.storage)
@@ -123,7 +128,10 @@ class Decode:
                 turns = self._turns(target) if count > 1 else None
                 sink = target if turns is None else turns
                 output = self._given_output or build_output(format_, sink, self._redaction)
-                pipeline = Pipeline(assembler, output, filter_=filter_, note=self._note, limit=options.limit)
+                seen_rows = seen_rows_of(options.format)
+                pipeline = Pipeline(
+                    assembler, output, filter_=filter_, note=self._note, limit=options.limit, seen_rows=seen_rows
+                )
                 run = _Run(decoder, assembler, pipeline, filter_, output, sink)
                 try:
                     divided = turns is not None and self._divided(files[0], count, run, turns)
@@ -138,6 +146,7 @@ class Decode:
         if not divided:  # else other processes have told it
             self._tell_nothing_passed(pipeline.seen, whole=whole)
         tell_filter(filter_)
+        tell_dropped(pipeline.seen_rows, options.format)
         return self._damaged or pipeline.damaged or unmasked
 
     def _tell_nothing_passed(self, seen: Seen, *, whole: bool) -> None:
@@ -210,6 +219,8 @@ class Decode:
     ) -> bool:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
         self._error, self._told = None, True
+        if verifier is None:  # else what is missing before it shows as descriptions at its beginning
+            run.pipeline.forget_rows()
         try:
             goes_on = self._decode(name, verifier, run)
         except InputError as error:

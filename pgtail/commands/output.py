@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.streaming import Show
@@ -13,6 +13,7 @@ from pgtail.commands.sinks import GZIP, FileSink, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
+from pgtail.humanize import counted, size_text
 from pgtail.options import options_of
 from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
 from pgtail.outputs.base import Output
@@ -21,10 +22,13 @@ from pgtail.terminal.escape import EscapingSink, escape
 
 if TYPE_CHECKING:
     from pgtail.changes.redaction import Redaction
+    from pgtail.changes.seen_rows import SeenRows
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.outputs.base import OpenFile
     from pgtail.replication.plan import Plan
 
+_RESTS_ON: Final = """note: --old-values seen is right for tables of which the input has every insert, update and \
+delete: their publication must leave out none of these, and the slot no origin"""
 _NAMED_BY_FILES: Final = ("csv", "sql")
 """The formats with which names of files end."""
 
@@ -62,6 +66,7 @@ def build_output(
     resolved = replace(
         options,
         client=name in ("table", "line") if options.client is None else options.client,
+        fill_unchanged=options.fill_unchanged or takes_seen(options),
         colored=wants_color(options.color, terminal=terminal),
         width=terminal_width(),
         measure=terminal_width if terminal else None,
@@ -86,11 +91,46 @@ def why_in_order(options: OutputOptions) -> str | None:
         return "it goes to a terminal"
     if options.file is not None and options.file.endswith(GZIP):
         return "it is compressed"
+    if takes_seen(options):
+        return "--old-values seen needs all that came before"
     if options.columns or options.changed:
         return f"{'--columns' if options.columns else '--changed'} needs all tables"
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
     why = FORMATS[name].in_order
     return why and f"-o {name}: {why}"
+
+
+def takes_seen(options: OutputOptions) -> bool:
+    """Whether old values that were not sent are taken from the rows that the input showed before."""
+    return options.old_values == "seen"
+
+
+def seen_rows_of(
+    options: OutputOptions, tell: Callable[[str], None] = say, incomplete: Collection[tuple[str, str]] = ()
+) -> SeenRows | None:
+    """What remembers the rows for --old-values seen, after a note that says on what it rests.
+
+    `incomplete` are tables, by schema and name, of which the stream is known not to have all changes.
+    """
+    if not takes_seen(options):
+        return None
+    tell(_RESTS_ON)
+    if incomplete:
+        names = ", ".join([f"{schema}.{table}" for schema, table in incomplete])
+        tell(escape(f"note: nothing is taken from {names}: the publications leave out some of their changes"))
+    from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
+
+    return SeenRows(options.old_values_limit, incomplete)
+
+
+def tell_dropped(seen_rows: SeenRows | None, options: OutputOptions, tell: Callable[[str], None] = say) -> None:
+    """Tell how many rows did not fit into the memory for them."""
+    if seen_rows is not None and seen_rows.dropped:
+        limit = size_text(options.old_values_limit)
+        tell(
+            f"note: {counted(seen_rows.dropped, 'row')} did not fit into {limit} (--old-values-limit):"
+            " their old values were taken for unknown"
+        )
 
 
 def show_of(options: OutputOptions) -> Show:
@@ -156,6 +196,8 @@ def _check_options(options: OutputOptions, name: str, format_: Format, sink: Sin
         asked = "--columns" if options.columns else "--changed"
         others = ", ".join([other for other, one in OUTPUTS.items() if one.whole_rows is None])
         raise OptionError(f"{asked} belongs to -o {others}, not to {name}: {format_.whole_rows}")
+    if name == "sql" and options.old_values is not None and not options.undo:
+        raise OptionError("--old-values belongs to --undo: other statements need no old values")
     if options.client and not format_.marks:
         raise OptionError(f"--client: only with -o {_formats_that_mark()}; this is {name}")
     if _opener(sink) is not None and name != "csv":

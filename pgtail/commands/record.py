@@ -28,6 +28,7 @@ from pgtail.postgres.slots import check_name
 from pgtail.records import replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
 from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
@@ -109,7 +110,8 @@ class Record:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
                 self._copying = True
-                SnapshotRecording(connector, interrupt, stderr, plan, known, files, globs=globs, jobs=jobs).run()
+                publisher = Publisher(plan, connector, interrupt, stderr)
+                SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
                 self._copying = False
                 known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
@@ -141,10 +143,7 @@ class Record:
                 )
 
             tail = Tail(
-                plan,
-                connector,
-                interrupt,
-                stderr,
+                Publisher(plan, connector, interrupt, stderr),
                 limits_of(options.end, plan),
                 make,
                 reconnect=options.end.reconnect,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pgtail.commands.options import (
     UNCONFIGURED,
@@ -22,7 +21,7 @@ from pgtail.commands.options import (
     utc_option,
 )
 from pgtail.humanize import parse_seconds
-from pgtail.options import family, option, positive_duration
+from pgtail.options import family, option, positive_duration, size
 from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.records import Record
@@ -35,20 +34,11 @@ _connection = partial(option, group="connection")
 _slot = partial(option, group="slot")
 _capture = partial(option, group="capture")
 _snapshot = partial(option, group="snapshot")
-_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def end(text: str) -> Point | Literal["now"]:
     """A log position or a time of commit, or the word now for the server's current position. Raises ValueError."""
     return "now" if text == "now" else point(text)
-
-
-def size(text: str) -> int:
-    """A number of bytes, with or without a unit: 500MB, 1GB. Raises ValueError."""
-    match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text, re.IGNORECASE)
-    if match is None:
-        raise ValueError(f"{text!r} is not a size such as 500MB or 1GB")
-    return int(match[1]) * _UNITS[match[2].lower()]
 
 
 def interval(text: str) -> float:

@@ -30,6 +30,7 @@ from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
 from pgtail.records import replace
 from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.request import Request
 from pgtail.replication.server_copy import ServerCopy, ServerCopying
@@ -105,12 +106,10 @@ class _Verify:
                 for warning in plan.warnings:
                     stderr.tell(f"warning: {warning}")
                 copying = ServerCopying(
-                    self.connector,
-                    self.interrupt,
-                    stderr,
-                    plan,
+                    Publisher(plan, self.connector, self.interrupt, stderr),
                     known,
                     lambda table: self._is_selected(table.schema, table.name, base),
+                    sample=self._sample,
                 )
                 copy = copying.run(scratch, Path(spool))
                 with self.interrupt.raising():
@@ -124,6 +123,11 @@ class _Verify:
                 say(escape(f"note: {'.'.join(name)} is in the state, and not published: it was not compared"))
         return copy.lsn, found
 
+    @property
+    def _sample(self) -> int | None:
+        """Millionths of the keys; None for all."""
+        return None if self.options.sample == 100 else round(self.options.sample * 10_000)
+
     # -- before --------------------------------------------------------------------------------------------------
 
     def _plan(self, base: Base) -> tuple[RecordedCapture, Plan]:
@@ -136,20 +140,25 @@ class _Verify:
         known = RecordedCapture(last, position, reaches[last].head)
         for place, found in reaches.items():
             if base.plan.server not in ("", server_in(found.head)):
-                raise InputError("is of another server or database than the state", source=place)
+                raise InputError(
+                    "is of another server or database than the state: name the captures that it is made of",
+                    source=place,
+                )
         names = self.options.publications or _publications(reaches)
         with self.connector.ordinary() as connection:
             plan = prepare(Request(publications=names, tables=self.options.tables), connection)
             check_operations(connection, plan.options.publications)
         recorded = known.head.get(_DATABASE, plan.server.database)
         if recorded != plan.server.database:
-            raise OptionError(f"{last} was recorded from database {recorded}, not {plan.server.database}")
+            raise OptionError(
+                f"{last} was recorded from database {recorded}, not {plan.server.database}: connect to that database"
+            )
         return known, plan
 
     def _reach(self, place: str) -> Reach:
         found = reach_of(locate(place, self.options.storage).absolute())
         if DUMPS in found.head:
-            raise InputError("was made from dumps: it does not go on", source=place)
+            raise InputError("was made from dumps: no recorder continues it up to the server's position", source=place)
         return found
 
     def _is_selected(self, schema: str, table: str, base: Base) -> bool:
@@ -208,7 +217,7 @@ class _Verify:
         )
         state.update(self.captures, typed=True)
         update_state(state, Settings(until=copy.lsn - 1))
-        return compare_tables(state, copy.capture, sample=self.options.sample)
+        return compare_tables(state, copy.capture, sample=self._sample)
 
 
 def _publications(reaches: Mapping[str, Reach]) -> tuple[str, ...]:
@@ -216,5 +225,5 @@ def _publications(reaches: Mapping[str, Reach]) -> tuple[str, ...]:
     named = {place: found.head.get(_PUBLICATIONS, "") for place, found in reaches.items()}
     if len({*named.values()}) > 1 or not all(named.values()):
         words = "; ".join(f"{place}: {names or 'none'}" for place, names in named.items())
-        raise OptionError(f"name the publications to compare (-P): the captures have {words}")
+        raise OptionError(f"the captures do not name the same publications ({words}): name those to compare (-P NAME)")
     return tuple(next(iter(named.values())).split(","))

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Collection
 from typing import Any
 
 from pgtail.changes.assembler import Assembler
@@ -14,7 +15,15 @@ from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of, with_table_cure
 from pgtail.commands.directory_sink import DirectorySink
-from pgtail.commands.output import build_output, check_acknowledged, open_target, show_of
+from pgtail.commands.output import (
+    build_output,
+    check_acknowledged,
+    open_target,
+    seen_rows_of,
+    show_of,
+    takes_seen,
+    tell_dropped,
+)
 from pgtail.commands.selection import (
     build_redaction,
     filter_arguments,
@@ -35,12 +44,14 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connector
+from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.publications import incomplete_tables
 from pgtail.records import replace
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
 from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
@@ -76,6 +87,8 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
+    _incomplete: Collection[tuple[str, str]] = ()
+    """The tables of which the stream is known not to have all changes, for --old-values seen."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
 
@@ -126,7 +139,8 @@ class Stream:
         plan = self._plan(request, types, interrupt)
         if plan.slot is None and plan.fork is None:
             _check_since(options.filter.since)
-        snapshot = self._snapshot(plan, request, interrupt)
+        publisher = Publisher(plan, self._connector, interrupt, stderr)
+        snapshot = self._snapshot(publisher, request)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
             raise OptionError(
@@ -137,7 +151,7 @@ class Stream:
             stderr.tell(f"warning: {warning}")
         for note in plan.notes:
             stderr.tell(f"note: {note}")
-        assembler = Assembler(types, show=show_of(options.format))
+        assembler = Assembler(types, show=show_of(options.format), tells_descriptions=takes_seen(options.format))
         self._pipeline = Pipeline(
             assembler,
             self._output(sink, plan),
@@ -145,6 +159,7 @@ class Stream:
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
             until=plan.until if snapshot is None else None,
+            seen_rows=seen_rows_of(options.format, stderr.tell, self._incomplete),
         )
 
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
@@ -159,10 +174,7 @@ class Stream:
             )
 
         self._tail = Tail(
-            plan,
-            self._connector,
-            interrupt,
-            stderr,
+            publisher,
             limits_of(options.end, plan, output=_watched_output(options.format.file)),
             make_consumer,
             reconnect=options.end.reconnect,
@@ -188,20 +200,23 @@ class Stream:
         with interrupt.raising(), self._connector.ordinary() as connection:
             plan = prepare(request, connection)
             plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
+            if takes_seen(self._options.format):
+                self._incomplete = _incomplete(connection, plan)
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
 
-    def _snapshot(self, plan: Plan, request: Request, interrupt: Interrupt) -> StreamSnapshot | None:
+    def _snapshot(self, publisher: Publisher, request: Request) -> StreamSnapshot | None:
         """What to copy before the stream; None for nothing. Raises OptionError."""
         if not self._options.snapshot.wanted:
             return None
-        if plan.slot is not None or plan.fork is not None:
+        if publisher.plan.slot is not None or publisher.plan.fork is not None:
             raise OptionError(
                 "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
-                " --slot and --fork), or a new one (--create-slot)"
+                " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"
+                " copies them"
             )
-        return StreamSnapshot(self._connector, interrupt, self._stderr, plan, request.tables, request.exclude)
+        return StreamSnapshot(publisher, request.tables, request.exclude)
 
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbosity.verbose)
@@ -230,6 +245,7 @@ class Stream:
             return
         tell_nothing_passed(self._pipeline.seen, self._stderr.tell, whole=False)
         tell_filter(self._filter, self._stderr.tell)
+        tell_dropped(self._pipeline.seen_rows, self._options.format, self._stderr.tell)
         pipeline = self._pipeline
         shown = f"{counted(pipeline.shown, 'transaction')} shown"
         if pipeline.left_out:
@@ -252,6 +268,16 @@ class Stream:
             if pipeline.left_out
             else f"note: stopped inside {where}: its first {changes} were shown"
         )
+
+
+def _incomplete(connection: Connection, plan: Plan) -> list[tuple[str, str]]:
+    """The tables, by schema and name, of which the stream does not have every change. Raises OptionError, ServerError.
+
+    Raises OptionError for a stream that leaves out the changes of other servers.
+    """
+    if plan.options.origin == "none":
+        raise OptionError("--old-values seen needs every change of a table, and --origin none leaves some out")
+    return incomplete_tables(connection, [one.name for one in plan.publications])
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

@@ -171,7 +171,8 @@ class Cell(Record, eq=False):
     of names). `required`, for columns of the replica identity: without a value there is no plan for the row.
     `skip`: such a value is replaced by `skipped`; None leaves the column out. `previous`: the value of the other tuple,
     if it is another one and not unchanged, comes after `before`. `unchanged_undecoded`: if not empty, an unchanged
-    value also counts as an UndecodedValue, with this text; the scanner declines such rows.
+    value also counts as an UndecodedValue, with this text; the scanner declines such rows. `uncompared`: replaces
+    `before` if the value of the other tuple is unchanged; the scanner does not know such plans.
     """
 
     index: int
@@ -186,6 +187,7 @@ class Cell(Record, eq=False):
     skipped: bytes | None = None
     previous: Previous | None = None
     unchanged_undecoded: str = ""
+    uncompared: bytes | None = None
 
 
 class Cells(Record, eq=False):

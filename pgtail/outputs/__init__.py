@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pgtail.options import option, size_or_no_limit
+from pgtail.options import option, size, size_or_no_limit
 from pgtail.records import NamedTuple, Record
 
 if TYPE_CHECKING:
@@ -194,6 +194,21 @@ class OutputOptions(Record):
         setting="text",
         help="JSON: int8 and numeric as numbers with all digits, or quoted, for readers with 53-bit numbers. debezium:"
         " numeric and money as with decimal.handling.mode precise, or string.",
+    )
+    old_values: str | None = _output(
+        "--old-values",
+        kind=("sent", "seen"),
+        formats=("table", "line", "json", "json-tx", "debezium", "sql", "csv"),
+        shown_default="sent",
+        help="seen: take old values that the server did not send from the rows that the input showed before; see"
+        " pgtail(1).",
+    )
+    old_values_limit: int = _output(
+        "--old-values-limit",
+        default="256MB",
+        convert=size,
+        metavar="SIZE",
+        help="--old-values: how much memory these rows may take; the least recently used are dropped.",
     )
     fill_unchanged: bool = _output(
         "--fill-unchanged", default=False, help="Take unchanged TOAST values from the old row, if it was sent."

@@ -70,7 +70,7 @@ class ColumnChoice:
     def shown(self, shape: Shape) -> Shown:
         """The shown columns of the rows of a shape."""
         indexes = self.columns(shape.relation, shape.columns)
-        comparable = shape.old_kind == "O" and shape.relation.seen
+        comparable = shape.has_old_row
         if shape.op != "update" or not self.changed:
             return Shown(indexes, frozenset(), comparable)
         key = set(shape.relation.key)

@@ -31,7 +31,7 @@ from pgtail.native.plan import (
     joined,
 )
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.choice import changed_columns
+from pgtail.outputs.choice import Shown, changed_columns
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, encoding_of_text
 
@@ -39,8 +39,10 @@ OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_not_sent", "
 """pgtail's columns: the operation; xid, commit LSN and commit time of the transaction; the number of the change in it;
 arrays of the names of columns that were not sent (their fields are empty) and that could not be decoded. With --changed
 there are also _changed and _maybe_changed: of an update, the names of the columns that changed or may have, and of
-those that may have."""
+those that may have. With --old-values seen there is also _seen: of an old row, the names of the columns that the server
+did not send, and that the input had shown before."""
 _CHANGED: Final = ("_changed", "_maybe_changed")
+_SEEN: Final = ("_seen",)
 
 _needs_quotes = re.compile(r'[",\r\n\\]|\A\Z|\A\s|\s\Z').search
 _plain_element = re.compile(r"[^\s{}\",\\]+").fullmatch
@@ -60,6 +62,7 @@ class Csv(PlannedOutput):
         self._only: tuple[str, tuple[str, ...]] | None = None
         self._messages = 0
         self._changed = _CHANGED if options.changed else ()
+        self._seen = _SEEN if options.old_values == "seen" else ()
 
     def close(self) -> None:
         if self._messages:
@@ -69,7 +72,7 @@ class Csv(PlannedOutput):
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
             columns = event.relation.columns
-            empty = len(self.choice.columns(event.relation, columns)) + len(self._changed)
+            empty = len(self.choice.columns(event.relation, columns)) + len(self._changed) + len(self._seen)
             own = joined([*_own(event.op), b"," + b"," * empty + b"\n"])
             write = self._write_to(event.relation, columns)
             write(self.rows.truncate(own, event))
@@ -113,7 +116,8 @@ class Csv(PlannedOutput):
         if self._changed and shape.op == "update":
             changed = [changed_columns(shape, shown, both)]
         missing = b"," * (len(shown.indexes) - len(cells))
-        return [*_own(op), not_sent, b",", Undecodable(undecoded), *changed, b",", row, missing + b"\n"]
+        seen = _seen_names(shape, shown) if self._seen and side == "old" else [b"," * len(self._seen)]
+        return [*_own(op), not_sent, b",", Undecodable(undecoded), *changed, *seen, b",", row, missing + b"\n"]
 
     def _write_to(self, relation: Relation, columns: tuple[Column, ...]) -> Write:
         """What writes the rows of a version of a table with these columns."""
@@ -125,7 +129,9 @@ class Csv(PlannedOutput):
         return found[1]
 
     def _open(self, relation: Relation, names: tuple[str, ...]) -> Write:
-        header = (",".join([*OWN, *self._changed, *[field_of_text(name).decode() for name in names]]) + "\n").encode()
+        header = (
+            ",".join([*OWN, *self._changed, *self._seen, *[field_of_text(name).decode() for name in names]]) + "\n"
+        ).encode()
         if self.options.open_file is not None:
             name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
             return self.options.open_file(name, header).write
@@ -135,6 +141,19 @@ class Csv(PlannedOutput):
         elif self._only != (relation.qualified, names):
             raise OptionError(_two_tables(self._only[0], relation.qualified))
         return self.write
+
+
+def _seen_names(shape: Shape, shown: Shown) -> list[Piece]:
+    """The array of the columns of the old row that the server did not send, as far as they are known."""
+    cells = [
+        Cell(
+            *(index, _element(shape.columns[index].name).replace('"', '""').encode(), None, b""),
+            skip=shown.skip(index, "old"),
+        )
+        for index in shown.indexes
+        if index in shape.seen
+    ]
+    return [b',"{', Cells("old", tuple(cells)), b'}"'] if shape.seen else [b","]
 
 
 def _own(op: str) -> list[Piece]:
@@ -162,10 +181,11 @@ def _array(names: list[str]) -> bytes:
     """Names as the text of a text[] value; an empty field (NULL) for none."""
     if not names:
         return b""
-    elements = [
-        name
-        if _plain_element(name) and name.lower() != "null"
-        else '"{}"'.format(name.replace("\\", "\\\\").replace('"', '\\"'))
-        for name in names
-    ]
-    return field_of_text("{" + ",".join(elements) + "}")
+    return field_of_text("{" + ",".join(map(_element, names)) + "}")
+
+
+def _element(name: str) -> str:
+    """A name as an element of an array."""
+    if _plain_element(name) and name.lower() != "null":
+        return name
+    return '"{}"'.format(name.replace("\\", "\\\\").replace('"', '\\"'))

@@ -127,7 +127,7 @@ class Execution:
                 found = self._value(piece.side, plan, cell)
             if found is None:
                 continue
-            parts += (separator, plan.before)
+            parts += (separator, plan.before if plan.uncompared is None or before is not UNCHANGED else plan.uncompared)
             if plan.previous is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
                 value = (plan.null or b"") if before is None else self._value(_OTHER[piece.side], plan, before)
                 parts += (plan.previous.before, value, plan.previous.after)

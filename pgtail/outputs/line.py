@@ -27,7 +27,7 @@ from pgtail.records import replace
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette
-from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import BARE, NULL, SEEN_ARROW, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
 from pgtail.values import UNKNOWN
 
 _OPERATIONS: Final = 8
@@ -113,6 +113,8 @@ class Line(PlannedOutput):
         if partial:  # usually none of them is written, and the line ends with the key
             pieces.append(Cells(side, tuple([replace(cell, before=b" " + cell.before) for cell in cells]), b""))
         elif cells:
+            seen = side == "old" and shape.seen
+            pieces += [self._paint("(seen before)", "note"), b" "] if seen else []
             pieces.append(Cells(side, cells, b" "))
         if self._most or self.events_only:
             pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more)]
@@ -136,19 +138,22 @@ class Line(PlannedOutput):
                 break
             column = shape.columns[index]
             compared = side == "new" and (shown.comparable or (key and shape.old_kind != ""))
-            arrow = self._paint("→", "dim") + self._codes["new"][0].encode()
+            arrow = self._paint(SEEN_ARROW if index in shape.seen else "→", "dim") + self._codes["new"][0].encode()
             bold = self._codes["key"] if key else ("", "")
-            mark, style = (MAYBE, "dim") if index in shown.unknown else ("", "key" if key else "name")
+            named = column_name(column.name)
+            maybe = self._paint(f"{MAYBE}{named}=", "dim")
             cells.append(
                 Cell(
                     index,
-                    self._paint(f"{mark}{column_name(column.name)}=", style) + bold[0].encode(),
+                    (maybe if index in shown.unknown else self._paint(f"{named}=", "key" if key else "name"))
+                    + bold[0].encode(),
                     shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
                     self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
-                    self._paint(*UNCHANGED_MARK),
+                    self._paint(*UNCHANGED_MARK) if side == "new" or not shape.seen else None,
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),
                     previous=self._previous(bold[1], arrow) if compared else None,
+                    uncompared=maybe if side == "new" and index in shape.seen else None,
                 )
             )
         return tuple(cells)

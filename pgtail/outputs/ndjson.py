@@ -148,6 +148,8 @@ class RowObjects:
         shown = self._choice.shown(shape)
         if shape.old_width is not None:
             pieces += [b',"old":{', Cells("old", _cells(shape, "old", shown)), b"}"]
+        if shape.seen:
+            pieces += [b',"old_seen":[', Cells("old", _seen_names(shape, shown)), b"]"]
         if shape.new_width is not None:
             pieces += [b',"new":{', Cells("new", _cells(shape, "new", shown), fill=self._fill), b"}"]
 
@@ -159,7 +161,8 @@ class RowObjects:
             return keys(("changed", names), ("maybe_changed", [columns[index].name for index in maybe] or None))
 
         partial = self._choice.changed and shape.op == "update"
-        names = changed_columns(shape, shown, changed) if partial else Names(("old", "new"), unchanged, filled=True)
+        sides: tuple[Side, ...] = ("new",) if shape.seen else ("old", "new")
+        names = changed_columns(shape, shown, changed) if partial else Names(sides, unchanged, filled=True)
         return joined([*pieces, names, undecoded_names(columns), ABORTED, b"}", end])
 
     def truncate(self, change: TableTruncate, end: bytes) -> Plan:
@@ -177,6 +180,12 @@ def _cells(shape: Shape, side: Side, shown: Shown) -> tuple[Cell, ...]:
             skip = shown.skip(index, side)
             cells.append(Cell(index, dumps(column.name) + b":", _encoding(column.codec), null, skip=skip))
     return tuple(cells)
+
+
+def _seen_names(shape: Shape, shown: Shown) -> tuple[Cell, ...]:
+    """The names of the shown columns whose old value the server did not send, as far as it is known."""
+    indexes = [index for index in shown.indexes if index in shape.seen]
+    return tuple([Cell(at, dumps(shape.columns[at].name), None, b"", skip=shown.skip(at, "old")) for at in indexes])
 
 
 def undecoded_names(columns: Sequence[Column]) -> Undecodable:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
-from pgtail.changes.events import Change, LogicalMessage, RowChange, TableTruncate, Transaction
+from pgtail.changes.events import SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
 from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side, Text
 from pgtail.outputs.executor import Execution, Part, joined_parts
@@ -28,7 +28,7 @@ def columns_of(relation: Relation, count: int) -> tuple[Column, ...]:
 class Shape(NamedTuple):
     """What a plan depends on: the table, the operation, the kind of the old tuple and the widths of both tuples.
 
-    `old_kind` is K, O or empty. A width is None for a tuple that was not sent.
+    `old_kind` is K, O, SEEN or empty. A width is None for a tuple that was not sent.
     """
 
     relation: Relation
@@ -51,9 +51,20 @@ class Shape(NamedTuple):
         """The width of a tuple; 0 if it was not sent."""
         return (self.old_width if side == "old" else self.new_width) or 0
 
+    @property
+    def has_old_row(self) -> bool:
+        """Whether the old tuple is the old row, of which what is unknown is UNCHANGED, and not only its key."""
+        return self.old_kind in ("O", SEEN) and self.relation.seen
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """The columns of the old row that the server did not send: the input had shown them before."""
+        columns = enumerate(self.relation.columns)
+        return tuple([index for index, one in columns if not one.key]) if self.old_kind == SEEN else ()
+
     def in_old(self, index: int) -> bool:
         """Whether a NULL in the old tuple is a value, and not a column outside the replica identity."""
-        if self.old_kind == "O" and self.relation.seen:
+        if self.has_old_row:
             return True
         columns = self.relation.columns
         return index < len(columns) and columns[index].key

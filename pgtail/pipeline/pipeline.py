@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
     Change,
+    Described,
     Ended,
     Event,
     Note,
@@ -31,6 +32,7 @@ from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.capture.contents import SegmentContents
+    from pgtail.changes.seen_rows import SeenRows
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
@@ -61,7 +63,8 @@ class Pipeline:
 
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
-    committed if the output needs outcomes. `damaged` says that a warning reported lost input.
+    committed if the output needs outcomes. `damaged` says that a warning reported lost input. `seen_rows` fill in what
+    was not sent of old rows, also for the filter; the assembler then tells descriptions.
 
     Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
     before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
@@ -76,18 +79,20 @@ class Pipeline:
         note: Callable[[Note], None],
         limit: int | None = None,
         until: int | None = None,
+        seen_rows: SeenRows | None = None,
     ) -> None:
         self._assembler = assembler
         self._output = output
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._note = note
+        self.seen_rows = seen_rows
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
         self.stop = Stop(filter_ or Filter(), limit=limit, until=until)
         self._tables: Mapping[int, Relation] = assembler.tables
         self._version: object = None
-        needs_events = self._filter is not None and self._filter.needs_events
+        needs_events = seen_rows is not None or (self._filter is not None and self._filter.needs_events)
         self._scanner = None if needs_events else output.scanner(self._table, self._filter)
         self._emit = output.event
         self.shown = 0
@@ -219,7 +224,7 @@ class Pipeline:
     @property
     def may_skip(self) -> bool:
         """Whether skips() may say yes."""
-        return self._filter is not None and self._filter.may_skip
+        return self._filter is not None and self._filter.may_skip and self.seen_rows is None
 
     def skips(self, contents: SegmentContents) -> bool:
         """Whether the next segment of a capture need not be read, as nothing of it would be shown.
@@ -273,7 +278,13 @@ class Pipeline:
 
     def lost(self) -> None:
         """Messages are missing here."""
+        self.forget_rows()
         self._take(self._assembler.lost())
+
+    def forget_rows(self) -> None:
+        """What comes next need not follow what came before: forget the rows that were seen."""
+        if self.seen_rows is not None:
+            self.seen_rows.forget_all()
 
     def finish(self) -> None:
         """The source ended. Raises AssemblyError if strict and a transaction is open."""
@@ -291,7 +302,10 @@ class Pipeline:
         self._output.finish()
 
     def _take(self, events: Iterable[Event]) -> None:
+        seen_rows = self.seen_rows
         for event in events:
+            if seen_rows is not None:
+                seen_rows.take(event)
             if event.__class__ is RowChange:
                 self.rows += 1
                 if self._filter is None:
@@ -306,6 +320,8 @@ class Pipeline:
                 self._outcome(event)
             elif isinstance(event, UndecodedRows):
                 self._take_buffered(event)
+            elif isinstance(event, Described):
+                continue
             elif self._filter is None or isinstance(event, FromClient | SnapshotEnded):
                 self._emit(event)
             else:

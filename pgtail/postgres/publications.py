@@ -29,6 +29,11 @@ ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
 _OPERATIONS: Final = """
 SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
+_INCOMPLETE: Final = """
+SELECT schemaname, tablename FROM pg_publication_tables t JOIN pg_publication p USING (pubname)
+WHERE pubname = ANY(%s)
+GROUP BY schemaname, tablename HAVING NOT (bool_or(pubinsert) AND bool_or(pubupdate) AND bool_or(pubdelete))
+"""
 _COLUMN_LISTS_SINCE: Final = 15
 
 
@@ -138,6 +143,12 @@ def check_operations(connection: Connection, names: Sequence[str]) -> None:
                 cure=f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate'); then copy its"
                 " tables again: pgtail record --snapshot-table",
             )
+
+
+def incomplete_tables(connection: Connection, names: Sequence[str]) -> list[tuple[str, str]]:
+    """The tables, by schema and name, of which these publications leave out inserts, updates or deletes."""
+    found = rows.rows(connection, "what the publications leave out", _INCOMPLETE, list(names))
+    return [(row.text("schemaname"), row.text("tablename")) for row in found]
 
 
 def in_words(chosen: Sequence[Publication]) -> str:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Final, Self
 
 from pgtail.errors import ServerError
-from pgtail.postgres import catalog
+from pgtail.humanize import counted
+from pgtail.postgres import catalog, rows
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.rows import Row
 
 _PASSTHROUGH: Final = "surrogateescape"
+_PAUSE: Final = 0.01
+"""Seconds between two looks at the transactions that are committing."""
+_PATIENCE: Final = 1.0
+"""Seconds after which it is told what a copy waits for."""
+_TRANSACTIONS: Final = "SELECT txid_current_snapshot()::text AS has"
+_COMMITTING: Final = """
+SELECT count(*) AS count FROM (SELECT %s::txid_snapshot AS has, txid_current_snapshot() AS now) AS snapshots
+CROSS JOIN LATERAL (
+    SELECT txid_snapshot_xip(now) UNION ALL SELECT generate_series(txid_snapshot_xmax(now), txid_snapshot_xmax(has) - 1)
+) AS unfinished (xid)
+WHERE txid_visible_in_snapshot(xid, has)
+"""
+"""The transactions that are not finished, and that a snapshot has. Those from xmax on are not in the list of xip."""
 
 
 class SnapshotSession:
@@ -65,3 +81,22 @@ class SnapshotSession:
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+
+def wait_for_commits(session: SnapshotSession, connector: Connector, tell: Callable[[str], None]) -> None:
+    """Wait until all transactions that a slot's exported snapshot has are finished; before that nothing may be read.
+
+    The snapshot has a transaction from its commit record on, which the server writes before it marks the transaction as
+    committed (RecordTransactionCommit(), src/backend/access/transam/xact.c). A query in between takes it for an aborted
+    one, and marks the rows so, for everybody. Servers wait for it themselves since "Wait for transactions of an initial
+    decoding snapshot to commit" (2026). Raises ServerError.
+    """
+    has = rows.only(session.connection, "the snapshot's transactions", _TRANSACTIONS).text("has")
+    begun, told = time.monotonic(), False
+    with connector.ordinary() as connection:
+        while count := rows.only(connection, "the unfinished transactions", _COMMITTING, has).integer("count"):
+            if not told and time.monotonic() - begun >= _PATIENCE:
+                told = True
+                waits_for = counted(count, "transaction")
+                tell(f"the copy waits for {waits_for} to finish COMMIT: a synchronous standby may not have answered")
+            time.sleep(_PAUSE)

@@ -149,6 +149,12 @@ class PublishedTable:
         return self.relation.name
 
     @property
+    def key(self) -> tuple[str, ...]:
+        """The columns by which the stream identifies a row; none if it sends all of them, or cannot identify one."""
+        keyed = self.relation.identity in ("d", "i")
+        return tuple([column.name for column in self.relation.columns if keyed and column.flags & 1])
+
+    @property
     def size(self) -> int:
         """Bytes of its sources, when the plan was made."""
         return sum(part.size for part in self.parts)

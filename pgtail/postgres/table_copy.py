@@ -6,7 +6,7 @@ import contextlib
 import select
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -72,6 +72,8 @@ class CopyForm:
     header: XLogData
     framing: int
     """LENGTHS or COPY_DATA of pgoutput/frames.py."""
+    sample: int | None = None
+    """Millionths of the keys whose rows are copied; None for all. A table without a key is copied whole."""
 
 
 def copy_part(
@@ -98,7 +100,7 @@ def copy_part(
         name = _locked(command, table, source)
         kinds = kinds_of([column.has_send for column in table.columns]) if form.binary else None
         frames = RowFrames(table.oid, len(table.columns), kinds, form.header, form.framing)
-        yield from command.copy(_statement(table, part, name, kinds), frames, batch_bytes)
+        yield from command.copy(_statement(table, part, name, kinds, form.sample), frames, batch_bytes)
         if command.row(_OTHERS.format(oid=source.oid)).boolean("others"):
             raise _changed(command.table, "another table had its name for a moment, and was read")
     finally:
@@ -138,16 +140,18 @@ def _locked(command: _Command, table: PublishedTable, source: CopySource) -> str
 
 def _changed(table: str, how: str) -> TableChanged:
     return TableChanged(
-        f"table {table} has changed since the snapshot ({how}).", cure="Copy it again, at a later position."
+        f"table {table} has changed since the snapshot ({how}).",
+        cure="Run the command again: it copies the table as it is then.",
     )
 
 
-def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None) -> str:
+def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None, sample: int | None) -> str:
     """The COPY of a part. COPY of a query costs more than COPY of a table, which cannot leave anything out."""
     columns = [identifier(column.description.name) for column in table.columns]
     conditions = [f"ctid >= '({part.first_page},0)'"] if part.first_page else []
     conditions += [f"ctid < '({part.end_page},0)'"] if part.end_page is not None else []
     conditions += [f"({table.row_filter})"] if table.row_filter is not None else []
+    conditions += [sample_condition(table.key, sample)] if table.key and sample is not None else []
     as_text = kinds is not None and b"t" in kinds
     options = "" if kinds is None else " (FORMAT binary)"
     if columns and not conditions and not as_text and not any(column.generated for column in table.columns):
@@ -159,6 +163,16 @@ def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None
         ]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"COPY (SELECT {', '.join(columns)} FROM ONLY {name}{where}) TO STDOUT{options}"
+
+
+def sample_condition(key: Sequence[str], millionths: int) -> str:
+    """The SQL condition of the rows in a sample: by the MD5 of the key's texts in UTF8, joined by commas.
+
+    format() has the texts of the types' output functions, as the stream has them; a cast to text does not always.
+    """
+    texts = f"format('{','.join(['%s'] * len(key))}', {', '.join(map(identifier, key))})"
+    number = f"('x' || left(md5(convert_to({texts}, 'UTF8')), 8))::bit(32)::bigint"
+    return f"{number} * 1000000 < {millionths}::bigint << 32"
 
 
 class _Command:

@@ -18,18 +18,16 @@ from pgtail.capture.state import SnapshotFile, StateFile, TableSnapshot
 from pgtail.capture.upload import Uploader
 from pgtail.changes.filters import any_matches, name_matches
 from pgtail.errors import OptionError, ServerError
-from pgtail.files.signals import Interrupt
 from pgtail.humanize import did_you_mean
 from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm
 from pgtail.records import Record, replace
 from pgtail.replication.loop import Reporter
-from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture, head_of
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
@@ -58,20 +56,14 @@ class SnapshotRecording:
 
     def __init__(
         self,
-        connector: Connector,
-        interrupt: Interrupt,
-        reporter: Reporter,
-        plan: Plan,
+        publisher: Publisher,
         known: RecordedCapture,
         files: CaptureFiles,
         *,
         globs: tuple[str, ...],
         jobs: int,
     ) -> None:
-        self._connector = connector
-        self._interrupt = interrupt
-        self._reporter = reporter
-        self._plan = plan
+        self._publisher = publisher
         self._known = known
         self._identity = known.identity
         self._files = files
@@ -84,13 +76,14 @@ class SnapshotRecording:
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
         self._drop_pending()
-        with self._interrupt.raising():
+        reporter = self._publisher.reporter
+        with self._publisher.interrupt.raising():
             wanted = self._check()
         if not wanted:
-            self._reporter.tell("note: the capture has a copy of every published table; none is copied")
+            reporter.tell("note: the capture has a copy of every published table; none is copied")
             return
         try:
-            copy_until_complete(partial(self._copy, wanted), self._reporter, "it is copied again")
+            copy_until_complete(partial(self._copy, wanted), reporter, "it is copied again")
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
 
@@ -101,7 +94,7 @@ class SnapshotRecording:
         if all(one.lsn <= position for one in before):
             return []
         known = None if self._identity is None else (self._identity, position)
-        with identified(self._connector, self._interrupt, self._plan, known) as (_, now):
+        with identified(self._publisher, known) as (_, now):
             state.drop(
                 f"the server is on timeline {now.timeline} now",
                 lambda one: one.lsn > position and one.timeline != now.timeline,
@@ -110,10 +103,11 @@ class SnapshotRecording:
 
     def _check(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
-        with self._connector.ordinary() as connection:
-            raw = self._plan.server.encoding == "SQL_ASCII"  # a server of another encoding sends UTF8 here
-            encoding = (self._plan.encoding if raw else None) or "utf-8"
-            published = published_tables(SnapshotSession(connection, encoding), self._plan)
+        plan = self._publisher.plan
+        with self._publisher.connector.ordinary() as connection:
+            raw = plan.server.encoding == "SQL_ASCII"  # a server of another encoding sends UTF8 here
+            encoding = (plan.encoding if raw else None) or "utf-8"
+            published = published_tables(SnapshotSession(connection, encoding), plan)
         for glob in self._globs:
             if not any(name_matches(table.schema, table.name, glob) for table in published):
                 names = [f"{table.schema}.{table.name}" if "." in glob else table.name for table in published]
@@ -132,15 +126,16 @@ class SnapshotRecording:
         """
         wanted = (lambda table: table.oid in again) if again else self._is_wanted
         known = None if self._identity is None else (self._identity, self._known.position)
-        with exported(self._connector, self._interrupt, self._plan, self._reporter.tell, known) as source:
-            plan, self._identity = self._plan, source.identity
-            if plan.slot is None:
+        publisher = self._publisher
+        with exported(publisher, known) as source:
+            self._identity = source.identity
+            if publisher.plan.slot is None:
                 self._note_slot()
-            report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
-            copying = copy_tables(source, plan, wanted, self._files, report, self._interrupt, jobs=self._jobs)
+            report = SnapshotReport(publisher.reporter, publisher.connector, publisher.plan.slot_name)
+            copying = copy_tables(source, publisher, wanted, self._files, report, jobs=self._jobs)
         for oid in {*(again or names)} - {table.oid for table in copying.tables}:
             name = names.get(oid, str(oid))
-            self._reporter.tell(f"note: table {name} is not published any more; it is not copied")
+            publisher.reporter.tell(f"note: table {name} is not published any more; it is not copied")
         if source.identity.in_recovery:
             for one in self._drop_pending():
                 copying.again[one.relid] = ServerError(f"the server was promoted after {one}")
@@ -148,10 +143,12 @@ class SnapshotRecording:
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
-        name = self._plan.slot_name
-        self._reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
-        with self._interrupt.raising(), self._connector.ordinary() as connection:
-            self._plan = replace(self._plan, slot=catalog.slot(connection, name))
+        publisher = self._publisher
+        name = publisher.plan.slot_name
+        publisher.reporter.tell(f"slot {name} was created. It retains WAL until it is dropped: pgtail slot drop {name}")
+        with publisher.interrupt.raising(), publisher.connector.ordinary() as connection:
+            plan = replace(publisher.plan, slot=catalog.slot(connection, name))
+        self._publisher = replace(publisher, plan=plan)
 
 
 def copy_until_complete(copy: Callable[[Collection[int]], Copying], reporter: Reporter, then: str) -> None:
@@ -184,18 +181,19 @@ def copy_until_complete(copy: Callable[[Collection[int]], Copying], reporter: Re
 
 def copy_tables(
     source: Exported,
-    plan: Plan,
+    publisher: Publisher,
     wanted: Callable[[PublishedTable], bool],
     files: CaptureFiles,
     report: SnapshotReport,
-    interrupt: Interrupt,
     *,
     jobs: int,
+    sample: int | None = None,
 ) -> Copying:
-    """Copy the published tables that are `wanted` into a capture, with up to `jobs` sessions.
+    """Copy the published tables that are `wanted` into a capture, with up to `jobs` sessions; `sample`: see CopyForm.
 
     Raises ServerError, OutputError, KeyboardInterrupt.
     """
+    plan, interrupt = publisher.plan, publisher.interrupt
     with ExitStack() as stack:
         with interrupt.raising():
             sessions = [stack.enter_context(source.session())]
@@ -206,7 +204,7 @@ def copy_tables(
                 sessions.append(stack.enter_context(source.session()))
         head = head_of(plan, source.identity)
         target = _Target(files, head, point, source.identity.timeline, plan.encoding)
-        form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA)
+        form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA, sample)
         copying = Copying(source.session, target, form, interrupt.wake, attempts=_ATTEMPTS)
         if tables:
             report.begin(tables, point.lsn)

@@ -12,14 +12,11 @@ from pgtail.capture.recorder import Rotation
 from pgtail.capture.state import StateFile
 from pgtail.capture.upload import Uploader, Work
 from pgtail.errors import OptionError, ServerError
-from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import slots
-from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.records import Record, replace
-from pgtail.replication.loop import Reporter
-from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.record_snapshot import CaptureFiles, copy_tables, copy_until_complete
 from pgtail.replication.snapshot import Copying, exported
@@ -37,30 +34,32 @@ class ServerCopy(Record):
 
 
 class ServerCopying:
-    """Copies the tables of the plan's publications that are `wanted`.
+    """Copies the tables of the plan's publications that are `wanted`; of those with a key the rows in a sample.
 
-    `known` is what was recorded of the server: the copy must be of the same one, at a later position. `place` is the
-    folder for the capture, `spool` a local one for what is not yet there, if `place` is not local.
+    `sample` is that of CopyForm. `known` is what was recorded of the server: the copy must be of the same one, at a
+    later position.
     """
 
     def __init__(
         self,
-        connector: Connector,
-        interrupt: Interrupt,
-        reporter: Reporter,
-        plan: Plan,
+        publisher: Publisher,
         known: RecordedCapture,
         wanted: Callable[[PublishedTable], bool],
+        *,
+        sample: int | None,
     ) -> None:
-        self._connector = connector
-        self._interrupt = interrupt
-        self._reporter = reporter
-        self._plan = plan
+        self._publisher = publisher
         self._known = known
         self._wanted = wanted
+        raw = publisher.plan.server.encoding == "SQL_ASCII"  # the server does not know its texts in UTF8
+        self._sample = None if raw else sample
 
     def run(self, place: Location, spool: Path) -> ServerCopy:
-        """Copy them. Raises OptionError if there is none, ServerError, OutputError, KeyboardInterrupt."""
+        """Copy them into a capture in the folder `place`; `spool` is a local one, used if `place` is not local.
+
+        Raises OptionError if there is none, ServerError, OutputError, KeyboardInterrupt.
+        """
+        reporter = self._publisher.reporter
         numbers, found = itertools.count(), list[ServerCopy]()
 
         def copy(_: Collection[int]) -> Copying:
@@ -68,29 +67,32 @@ class ServerCopying:
             with open_directory(target.path or spool / target.name) as directory:
                 uploader = None
                 if target.path is None:
-                    uploader = Uploader(directory, target, self._reporter.tell, compress=True)
+                    uploader = Uploader(directory, target, reporter.tell, compress=True)
                 lsn, copying = self._copy(directory, uploader)
             found[:] = [ServerCopy(lsn, target)]
             if copying.again:
                 target.delete_all()
             return copying
 
-        copy_until_complete(copy, self._reporter, "all tables are copied again")
+        copy_until_complete(copy, reporter, "all tables are copied again")
         return found[0]
 
     def _copy(self, directory: Path, uploader: Uploader | None) -> tuple[int, Copying]:
         """Copy them at one position, which is returned."""
-        plan = replace(self._plan, slot_name=slots.temporary_name())
-        state = StateFile(directory, self._reporter.tell)
+        publisher = replace(self._publisher, plan=replace(self._publisher.plan, slot_name=slots.temporary_name()))
+        state = StateFile(directory, publisher.reporter.tell)
         files = CaptureFiles(directory, state, Rotation(), compress=True, uploader=uploader)
         identity = self._known.identity
         known = None if identity is None else (identity, self._known.position)
-        with exported(self._connector, self._interrupt, plan, self._reporter.tell, known) as source:
+        with exported(publisher, known) as source:
             self._check_position(source.lsn)
-            report = SnapshotReport(self._reporter, self._connector, None)
-            copying = copy_tables(source, plan, self._wanted, files, report, self._interrupt, jobs=_JOBS)
+            report = SnapshotReport(publisher.reporter, publisher.connector, None)
+            copying = copy_tables(source, publisher, self._wanted, files, report, jobs=_JOBS, sample=self._sample)
         if not copying.progress.all_tables:
-            raise OptionError(f"there is no table to compare: none of {', '.join(plan.options.publications)} is wanted")
+            names = ", ".join(publisher.plan.options.publications)
+            raise OptionError(
+                f"no table to compare: of what {names} publishes, --table (here, or of the state) selects nothing"
+            )
         if state.now is not None:
             # From here on the copies count.
             state.write(state.now._replace(position=source.lsn))

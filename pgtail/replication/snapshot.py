@@ -19,14 +19,15 @@ from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
-from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import STANDBY_CONFLICT, RecoveryConflict, Unreachable
-from pgtail.postgres.snapshot import SnapshotSession
+from pgtail.postgres.pgoutput_options import identifier
+from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
 from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 
 _TICK: Final = 0.25
 """Seconds between two reports of the progress."""
@@ -78,7 +79,7 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
     if not published:
         raise ServerError(
             f"there is no table to copy: none is published by {' and '.join(names)}.",
-            cure="ALTER PUBLICATION ... ADD TABLE ...; publishes one.",
+            cure=f"Add one: ALTER PUBLICATION {identifier(names[0])} ADD TABLE some_table;",
         )
     return published
 
@@ -86,32 +87,39 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
 class Exported:
     """A new slot's snapshot, as long as `exporting`, the session that created the slot, runs no other command."""
 
-    def __init__(
-        self,
-        connector: Connector,
-        exporting: Session,
-        created: slots.NewSlot,
-        identity: Identity,
-        encoding: str | None,
-    ) -> None:
+    def __init__(self, publisher: Publisher, exporting: Session, created: slots.NewSlot, identity: Identity) -> None:
         assert created.snapshot is not None
         self.lsn = created.consistent_point
         self.identity = identity
         self._exporting = exporting
+        self._connector = publisher.connector.without_asking()
+        self._tell = publisher.reporter.tell
         self._open = partial(
             SnapshotSession.open,
-            connector.without_asking(),
+            self._connector,
             created.snapshot,
-            encoding=encoding,
+            encoding=publisher.plan.encoding,
             connect_timeout=_CONNECT_TIMEOUT,
         )
+        self._waited = False
 
     def session(self) -> SnapshotSession:
-        """Another session that reads under the snapshot. Raises ServerError."""
+        """Another session that reads under the snapshot. Raises ServerError.
+
+        The first call waits until the snapshot may be read: no other may be made at the same time.
+        """
         try:
-            return self._open()
+            session = self._open()
         except ServerError as error:
             raise self.lost() or error from None
+        if not self._waited:
+            try:
+                wait_for_commits(session, self._connector, self._tell)
+            except BaseException:
+                session.close()
+                raise
+            self._waited = True
+        return session
 
     def lost(self) -> ServerError | None:
         """Why the exporting session was lost, if it was; the sessions that are open keep the snapshot."""
@@ -125,13 +133,12 @@ class Exported:
 
 
 @contextmanager
-def identified(
-    connector: Connector, interrupt: Interrupt, plan: Plan, known: tuple[Identity, int] | None
-) -> Iterator[tuple[Session, Identity]]:
+def identified(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterator[tuple[Session, Identity]]:
     """A walsender session, closed at the end, and its server; `known` and errors as in exported()."""
-    with interrupt.raising():
-        connection = connector.replication(passthrough=plan.encoding is not None)
-    session = Session(connection, interrupt, encoding=plan.encoding or "utf-8")
+    encoding = publisher.plan.encoding
+    with publisher.interrupt.raising():
+        connection = publisher.connector.replication(passthrough=encoding is not None)
+    session = Session(connection, publisher.interrupt, encoding=encoding or "utf-8")
     try:
         yield session, Identity.of(session.query) if known is None else check_same(known[0], session.query, known[1])
     finally:
@@ -139,30 +146,25 @@ def identified(
 
 
 @contextmanager
-def exported(
-    connector: Connector,
-    interrupt: Interrupt,
-    plan: Plan,
-    tell: Callable[[str], None],
-    known: tuple[Identity, int] | None,
-) -> Iterator[Exported]:
+def exported(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterator[Exported]:
     """Create the plan's slot, or a temporary one if it exists, and export its snapshot until the context ends.
 
     `known` is the server that was read before, and up to where. Raises ServerError, KeyboardInterrupt.
     """
-    with identified(connector, interrupt, plan, known) as (session, identity):
+    plan = publisher.plan
+    with identified(publisher, known) as (session, identity):
         is_new = plan.slot is None
         created = slots.create(
             session,
-            connector,
+            publisher.connector,
             plan.slot_name if is_new else slots.temporary_name(),
             plan.server,
             temporary=plan.temporary or not is_new,
             two_phase=plan.two_phase and is_new,
             export=True,
-            tell=tell,
+            tell=publisher.reporter.tell,
         )
-        yield Exported(connector, session, created, identity, plan.encoding)
+        yield Exported(publisher, session, created, identity)
 
 
 @dataclass(slots=True)

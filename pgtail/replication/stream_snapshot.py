@@ -8,14 +8,11 @@ from contextlib import ExitStack
 from typing import Final
 
 from pgtail.changes.filters import any_matches
-from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.frames import LENGTHS, head
-from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, CopyStopped
 from pgtail.replication.consumer import ConsumerThread
-from pgtail.replication.loop import Reporter
-from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, Progress, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
@@ -27,19 +24,8 @@ _PAUSE: Final = 0.02
 class StreamSnapshot:
     """What to copy: the tables that match one of `tables` (all without any) and none of `exclude`."""
 
-    def __init__(
-        self,
-        connector: Connector,
-        interrupt: Interrupt,
-        reporter: Reporter,
-        plan: Plan,
-        tables: Sequence[str],
-        exclude: Sequence[str],
-    ) -> None:
-        self._connector = connector
-        self._interrupt = interrupt
-        self._reporter = reporter
-        self._plan = plan
+    def __init__(self, publisher: Publisher, tables: Sequence[str], exclude: Sequence[str]) -> None:
+        self._publisher = publisher
         self._tables = tables
         self._exclude = exclude
 
@@ -50,23 +36,23 @@ class StreamSnapshot:
 
         Calls `check` several times a second. Raises ServerError, OutputError, KeyboardInterrupt, and what `check` does.
         """
-        plan = self._plan
+        plan, interrupt = self._publisher.plan, self._publisher.interrupt
         with ExitStack() as stack:
-            with self._interrupt.raising():
+            with interrupt.raising():
                 session = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, session.clock())
                 tables = [table for table in published_tables(session, plan) if self._is_wanted(table)]
-            report = SnapshotReport(self._reporter, self._connector, plan.slot_name)
+            report = SnapshotReport(self._publisher.reporter, self._publisher.connector, plan.slot_name)
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
             form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)
-            copying = Copying(source.session, target, form, self._interrupt.wake, attempts=1)
+            copying = Copying(source.session, target, form, interrupt.wake, attempts=1)
 
             def progress(now: Progress) -> None:
                 check()
                 report.progress(now)
 
-            copying.run(tables, [session], self._interrupt, progress)
+            copying.run(tables, [session], interrupt, progress)
             if not consumer.ended:
                 report.end(copying.progress)
         return point

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from pgtail.errors import ServerError
-from pgtail.files.signals import Interrupt
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Slot
-from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.connection import Connection
 from pgtail.postgres.errors import Internal, Unreachable, server_error
 from pgtail.postgres.walsender import Session
 from pgtail.replication import decoding_errors, trace
@@ -23,8 +22,9 @@ from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.lag import LagProbe
-from pgtail.replication.loop import Ending, Limits, Reporter, SessionLoop
-from pgtail.replication.plan import Plan, check_resume, check_synchronous
+from pgtail.replication.loop import Ending, Limits, SessionLoop
+from pgtail.replication.plan import check_resume, check_synchronous
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import Exported
 from pgtail.replication.stream_snapshot import StreamSnapshot
@@ -52,10 +52,7 @@ class Tail:
 
     def __init__(
         self,
-        plan: Plan,
-        connector: Connector,
-        interrupt: Interrupt,
-        reporter: Reporter,
+        publisher: Publisher,
         limits: Limits,
         make_consumer: MakeConsumer,
         *,
@@ -64,11 +61,12 @@ class Tail:
         snapshot: StreamSnapshot | None = None,
         ready: Callable[[int], None] | None = None,
     ) -> None:
-        self._plan = plan
+        self._publisher = publisher
+        self._plan = plan = publisher.plan
         self._snapshot = snapshot
-        self._connector = connector
-        self._interrupt = interrupt
-        self._reporter = reporter
+        self._connector = connector = publisher.connector
+        self._interrupt = interrupt = publisher.interrupt
+        self._reporter = publisher.reporter
         self._limits = limits
         self._make_consumer = make_consumer
         self._ready = ready
@@ -127,7 +125,7 @@ class Tail:
                 created = self._create(session, export=self._snapshot is not None)
                 position = created.consistent_point
                 if created.snapshot is not None:
-                    copied = Exported(self._connector, session, created, identity, plan.encoding)
+                    copied = Exported(self._publisher, session, created, identity)
             else:
                 position = plan.slot.confirmed_flush_lsn or 0
             start = max(plan.start, position)

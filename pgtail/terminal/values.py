@@ -24,6 +24,8 @@ NULL: Final[Fragment] = ("NULL", "null")
 UNCHANGED_MARK: Final[Fragment] = ("(unchanged)", "note")
 UNDECODED: Final[Item] = (SPACE, ("(undecoded)", "note"))
 MORE: Final[Fragment] = ("…", "dim")
+SEEN_ARROW: Final = "⇢"
+"""In place of an arrow after an old value that the server did not send: the input had shown it before."""
 
 _BOOLEANS: Final = {"t": "true", "f": "false"}
 _E_QUOTED: Final = {"'": "''", "\\": "\\\\"}

@@ -23,10 +23,11 @@ import pytest
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.replication import record_snapshot, snapshot
+from tests.support.copied_tables import wait_for_walsender
 from tests.support.replay import UNKNOWN, Replica, Snapshots
 from tests.support.run import here
 from tests.support.servers import Database
-from tests.support.tail import parse, wait_for
+from tests.support.tail import parse
 
 PAGE: Final = 8192
 _MOST: Final = 200
@@ -347,20 +348,25 @@ class History:
     def _prepared_across(self) -> None:
         """A transaction that is prepared before a snapshot's position, and committed after it.
 
-        Creating a slot waits for what runs twice, and not for what begins at the second time.
+        Creating a slot waits for what runs twice, and not for what begins at the second time. If it waits for this one
+        all the same, because of other writers, the transaction ends meanwhile.
         """
         self._finish()
-        failed: list[BaseException] = []
+        failed, recorded = list[BaseException](), threading.Event()
+        waits = "0 = ANY(pg_blocking_pids(pid)) AND datname = current_database()"
         first, second = self._database.connect(), self._database.connect()
 
         def sessions() -> None:
             try:
-                self._wait_for_waiting(first)
+                wait_for_walsender(self._database, first)
                 second.execute("SELECT txid_current()")
                 first.execute("COMMIT")
-                self._wait_for_waiting(second)
+                wait_for_walsender(self._database, second)
                 self._prepare()
                 second.execute("COMMIT")
+                while not recorded.wait(0.2):
+                    if self._database.query(f"SELECT 1 FROM pg_stat_activity WHERE {waits}"):
+                        self._finish()
             except BaseException as error:  # noqa: BLE001 -- raised below
                 failed.append(error)
                 first.close()
@@ -374,20 +380,13 @@ class History:
         try:
             self._record(snapshot=True, options=["--snapshot-table", "*"], finish=False)
         finally:
+            recorded.set()
             thread.join()
             first.close()
             second.close()
         if failed:
             raise failed[0]
         self._log.append("prepared across")
-
-    def _wait_for_waiting(self, session: psycopg.Connection[Any]) -> None:
-        """Until a walsender waits for the session's transaction."""
-        pid = session.info.backend_pid
-        query = (
-            f"SELECT 1 FROM pg_stat_activity WHERE {pid} = ANY(pg_blocking_pids(pid)) AND backend_type = 'walsender'"
-        )
-        wait_for("session that waits", lambda: self._database.query(query))
 
     def _record(self, *, snapshot: bool, options: Sequence[str] = (), finish: bool = True) -> None:
         """Run the command. Creating a slot waits for prepared transactions: they end meanwhile."""

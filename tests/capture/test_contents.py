@@ -32,10 +32,12 @@ _HOUR = 3_600_000_000
 INT4 = OIDS["int4"]
 
 
-def record(folder: Path, frames: Sequence[bytes], *, runs: bool = True, compress: bool = True) -> list[SegmentContents]:
+def record(
+    folder: Path, frames: Sequence[bytes], *, runs: bool = True, compress: bool = True, rotation: Rotation = TINY
+) -> list[SegmentContents]:
     """Record frames, by the scanner where it can; returns what each segment says that it contains."""
     folder.mkdir(exist_ok=True)
-    recorder, data, pos = Recorder(folder, {}, rotation=TINY, compress=compress), lengths(frames), 0
+    recorder, data, pos = Recorder(folder, {}, rotation=rotation, compress=compress), lengths(frames), 0
     while pos < len(data):
         if runs:
             pos, _ = recorder.take_run(data, pos, len(data), LENGTHS)
@@ -200,7 +202,7 @@ def test_skipping_changes_nothing(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("found", whole_streams()[:: every(6)], ids=str)
 def test_recorded_streams(found: Capture, tmp_path: Path) -> None:
-    record(tmp_path, [*data_frames(found)])
+    record(tmp_path, [*data_frames(found)], rotation=Rotation(size=20_000, sync_size=5000))
     everything = read(tmp_path, options=("--encoding", found.encoding, "--numbers", "string"))
     tables = {f"{one['schema']}.{one['table']}" for one in everything.objects if "table" in one}
     for name in random.Random(str(found)).sample(sorted(tables), min(len(tables), 4)):

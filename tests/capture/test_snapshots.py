@@ -219,30 +219,6 @@ def test_a_late_prepared_transaction_across_the_place(tmp_path: Path) -> None:
     assert {one.snapshot for one in segments(LocalLocation(tmp_path))} == {None}
 
 
-def test_listed_while_the_stream_goes_on(tmp_path: Path) -> None:
-    found = recorder(tmp_path)
-    take(found, transaction(0x100, ROW))
-    first, second = tables(1, 2)
-    [one, two] = write_all(tmp_path, [first, second], PLACE)
-    assert found.list_snapshot(one)
-    take(found, [*transaction(0x200, ROW), *transaction(PLACE, ROW)])
-    assert found.list_snapshot(two), "the stream was divided there for the first one"
-    [late] = write_all(tmp_path, [first], PLACE + 1)
-    assert not found.list_snapshot(late)
-    inside = transaction(0x2000, ROW)
-    take(found, inside[:-1])
-    [late] = write_all(tmp_path, [first], 0x1800)
-    assert not found.list_snapshot(late), "what comes after it is in the open segment"
-    take(found, inside[-1:])
-    [now] = write_all(tmp_path, [first], found.whole)
-    assert found.list_snapshot(now)
-    take(found, transaction(found.whole, ROW))
-    found.close()
-    assert spans(tmp_path) == [(0x100, 0x200), (PLACE, 0x2000), (0x2008, 0x2008)]
-    places = [lsn for lsn, message in contents(LocalLocation(tmp_path)) if message[1:5] != struct.pack(">I", 100)]
-    assert places == [PLACE - 1] * len(first.rows + second.rows) + [0x2007] * len(first.rows)
-
-
 # -- what is dropped ---------------------------------------------------------------------------------------------
 
 
@@ -298,10 +274,8 @@ def test_the_stream_goes_on_after_the_place(tmp_path: Path) -> None:
     """As that of another slot than the one that gave the place: changes between the two are lost."""
     new(tmp_path)
     told: list[str] = []
-    found = Recorder(tmp_path, HEAD, rotation=LARGE, state=StateFile(tmp_path, told.append), start=PLACE + 1)
+    Recorder(tmp_path, HEAD, rotation=LARGE, state=StateFile(tmp_path, told.append), start=PLACE + 1)
     assert [text.partition("removed: ")[2] for text in told] == ["the stream goes on at 0/1001, after its place"] * 4
-    [late] = write_all(tmp_path, tables(1, 1), PLACE)
-    assert not found.list_snapshot(late)
     assert open_state(tmp_path, 0).snapshots == ()
 
 

@@ -25,7 +25,7 @@ from tests.support.render import need_compiled
 from tests.support.run import Result, command, here
 from tests.support.signals import reset_ignored_signals
 
-SECONDS = 300 if ALL else 15
+SECONDS = 300 if ALL else 6
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 _NOW = 1_763_900_000_123_456_789
 

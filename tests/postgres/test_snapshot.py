@@ -15,10 +15,11 @@ from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.connection import PINNED
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.slots import Creation
-from pgtail.postgres.snapshot import SnapshotSession
+from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, copy_part
-from tests.support.copied_tables import connector_to, copied, snapshot_of
+from tests.conftest import StartServer
+from tests.support.copied_tables import connector_to, copied, snapshot_of, wait_for_walsender
 from tests.support.servers import Database, since
 from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
@@ -95,6 +96,55 @@ def test_settings_of_the_transaction(database: Database) -> None:
         assert "0" not in after.values()
         assert after["DateStyle"].startswith("German")
         assert after["row_security"] == "on"
+
+
+def test_a_transaction_that_has_not_finished_its_commit(start_server: StartServer) -> None:
+    """The snapshot has it, but what it wrote must not be read yet. Here it waits for a standby that does not exist.
+
+    Later servers wait for it themselves, while they create the slot.
+    """
+    database = Database(start_server(), "postgres")
+    database.execute("CREATE TABLE t (id int)")
+    first, second, third = sessions = [database.connect() for _ in range(3)]
+    for session in (first, second):
+        session.execute("SET synchronous_commit = 'local'")
+        session.execute("BEGIN")
+    first.execute("SELECT txid_current()")
+    committing = threading.Thread(target=lambda: third.execute("INSERT INTO t VALUES (1)"))
+
+    def write() -> None:
+        """The creation of a slot waits for what runs twice, and not for what begins at the second time."""
+        wait_for_walsender(database, first)
+        second.execute("SELECT txid_current()")
+        first.execute("COMMIT")
+        wait_for_walsender(database, second)
+        committing.start()
+        wait_for("commit", lambda: database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+        second.execute("COMMIT")
+
+    def set_standbys(names: str) -> None:
+        database.server.configure(synchronous_standby_names=names)
+        database.server.reload()
+        wait_for("setting", lambda: database.value("SHOW synchronous_standby_names") == names)
+
+    told: list[str] = []
+
+    def tell(text: str) -> None:
+        told.append(text)
+        if "INSERT" in text or "COMMIT" in text:
+            set_standbys("")
+
+    set_standbys("nobody")
+    writer = threading.Thread(target=write)
+    writer.start()
+    with snapshot_of(database, tell=tell) as (session_, _):
+        writer.join()
+        wait_for_commits(session_, connector_to(database), tell)
+        assert session_.connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
+    committing.join()
+    assert "the copy waits for 1 transaction to finish COMMIT" in told[-1] or "INSERT" in told[-1]
+    for session in sessions:
+        session.close()
 
 
 def test_the_exporting_session_has_no_timeout(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from contextlib import closing
@@ -107,6 +108,37 @@ def test_batches(newest_database: Database, framing: int) -> None:
     assert sum(size < 256 * 1024 + 200 for size in sizes) >= len(sizes) - 1
     assert [len(list(walk(batch.frames, 0, framing))) for batch in batches] == [batch.rows for batch in batches]
     assert sum(batch.rows for batch in batches) == 20_001
+
+
+def test_a_sample_is_by_the_md5_of_the_keys_texts(database: Database) -> None:
+    """Of the texts that the stream has: a cast to text gives others of boolean and char(n)."""
+    key = "a char(6), b boolean, c timestamptz, d text, PRIMARY KEY (d, c, b, a)"
+    values = "'x' || n, n % 2 = 0, timestamptz 'epoch' + n * interval '1 day', E'ä,\\t' || n"
+    database.execute(
+        f"CREATE TABLE t (v text, {key})",
+        f"INSERT INTO t SELECT 'v', {values} FROM generate_series(1, 500) n",
+        "CREATE TABLE bag AS SELECT v FROM t",
+        "ALTER TABLE bag REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION pub FOR TABLE t, bag",
+    )
+
+    def in_sample(message: bytes) -> bool:
+        cells, at = [], 8  # after I, the OID, N, and the number of columns
+        while at < len(message):
+            size = int.from_bytes(message[at + 1 : at + 5])
+            cells.append(message[at + 5 : at + 5 + size])
+            at += 5 + size
+        number = int(hashlib.md5(b",".join(cells[1:]), usedforsecurity=False).hexdigest()[:8], 16)
+        return number * 1_000_000 < 200_000 << 32
+
+    with snapshot_of(database) as (session, _):
+        tables = {table.name: table for table in snapshot_plan(session, ["pub"])}
+        expected = [message for message in copied(session, tables["t"]) if in_sample(message)]
+        assert 50 < len(expected) < 150
+        for binary in (False, True)[: 1 + (database.version >= 14)]:
+            assert len(copied(session, tables["t"], binary=binary, sample=200_000)) == len(expected)
+        assert copied(session, tables["t"], sample=200_000) == expected
+        assert len(copied(session, tables["bag"], sample=200_000)) == 500
 
 
 def in_another_role(database: Database, *statements: str) -> str:

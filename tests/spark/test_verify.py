@@ -23,6 +23,7 @@ import pytest
 
 from pgtail.capture.complete import reach_of
 from pgtail.demo.server import EmbeddedServer
+from pgtail.postgres.table_copy import sample_condition
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import Commit, LakeTable
@@ -130,7 +131,7 @@ def verify(spark: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> V
     def run(*options: str, status: int = 0, out: Path | str = recorded.out) -> Result:
         monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(spark))
         places = [str(recorded.capture), str(out), recorded.database.conninfo()]
-        ran = here("spark", "verify", "-q", "-o", "json", *options, *places)
+        ran = here("spark", "verify", "-o", "json", *options, *places)
         assert ran.status == status, (ran.stdout, ran.stderr)
         assert not list(Path(out).glob("_verify-*")), "nothing is left of it"
         return ran
@@ -301,8 +302,10 @@ def test_a_sample_has_the_same_rows_on_both_sides(
 ) -> None:
     """On a file system without links, too."""
     monkeypatch.setattr("pgtail.spark.verify.scratch.os", SimpleNamespace(link=no_links))
-    found = tables(verify("-o", "json", "--sample", "25%", "-t", "keyed,added"))
+    ran = verify("--sample", "25%", "-t", "keyed,added")
+    found = tables(ran)
     keyed, added = found["keyed"], found["added"]
+    assert f"2 tables copied: {keyed['rows'] + added['rows']} rows" in ran.stderr, "the server has sent no other"
     assert keyed["sample"] == 25
     assert 0 < keyed["rows"] < rows_of(recorded.database, "keyed") / 2
     assert keyed["equal"] == keyed["rows"]
@@ -389,9 +392,9 @@ def test_the_sample_is_by_the_md5_of_the_texts(spark: Any, recorded: Recorded) -
     rescued = pa.nulls(len(rows), pa.map_(pa.string(), pa.string()))
     found = pa.table({**columns, "n": pa.nulls(len(rows), pa.float64()), "_rescued": rescued})
     chosen = sampled(found, versions_[0], 300_000).tolist()
+    condition = sample_condition(["a", "b"], 300_000)
     expected = recorded.database.query(
-        "SELECT ('x' || left(md5(i || ',' || 'k,' || i), 8))::bit(32)::bigint * 1000000 < 300000::bigint << 32"
-        " FROM generate_series(0, 499) i ORDER BY i"
+        f"SELECT {condition} FROM (SELECT i AS a, 'k,' || i AS b FROM generate_series(0, 499) i) keys ORDER BY a"
     )
     assert chosen == [one for (one,) in expected]
     assert 100 < sum(chosen) < 200

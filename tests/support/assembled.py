@@ -8,6 +8,7 @@ from typing import Any
 
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import (
+    Described,
     Ended,
     Event,
     LogicalMessage,
@@ -97,8 +98,8 @@ def shown(event: Event) -> tuple[Any, ...]:
             return "snapshot ended", complete
         case SchemaChange():
             return "described", event.now.oid, len(event.now.columns)
-        case UndecodedRows():
-            raise AssertionError("only the pipeline leaves rows undecoded")
+        case UndecodedRows() | Described():
+            raise AssertionError("only the pipeline leaves rows undecoded, and asks for descriptions")
         case Note():
             return "note", event.text
         case FromClient():

@@ -6,6 +6,9 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import psycopg
 
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -20,6 +23,7 @@ from pgtail.postgres.table_copy import CopyForm, copy_part
 from pgtail.postgres.walsender import Session
 from tests.support.limits import within
 from tests.support.servers import Database
+from tests.support.tail import wait_for
 
 
 def connector_to(database: Database, **more: str) -> Connector:
@@ -42,11 +46,22 @@ def snapshot_of(
         yield session, created.consistent_point
 
 
+def wait_for_walsender(database: Database, session: psycopg.Connection[Any]) -> None:
+    """Until a walsender that creates a slot waits for the session's transaction."""
+    blocked = f"{session.info.backend_pid} = ANY(pg_blocking_pids(pid)) AND backend_type = 'walsender'"
+    wait_for("session that waits", lambda: database.query(f"SELECT 1 FROM pg_stat_activity WHERE {blocked}"))
+
+
 def copied(
-    session: SnapshotSession, table: PublishedTable, *, binary: bool = False, stop: threading.Event | None = None
+    session: SnapshotSession,
+    table: PublishedTable,
+    *,
+    binary: bool = False,
+    sample: int | None = None,
+    stop: threading.Event | None = None,
 ) -> list[bytes]:
     """The Insert messages of a table."""
-    form = CopyForm(binary, XLogData(1, 2, 3), LENGTHS)
+    form = CopyForm(binary, XLogData(1, 2, 3), LENGTHS, sample)
     frames = []
     for part in table.parts:
         for batch in copy_part(session, table, part, form, stop=stop or threading.Event()):

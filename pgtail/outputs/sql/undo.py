@@ -25,6 +25,7 @@ from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
 
 _NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
+_SEEN: Final = b"-- the server sent no old values: these are what the input had shown before (--old-values seen)\n"
 _MAX_REASONS = 1000
 _BEGIN: Final = b"BEGIN;\n"
 _COMMIT: Final = b"COMMIT;\n\n"
@@ -57,11 +58,12 @@ class SqlUndo(PlannedOutput):
             return statements.delete(shape, _where(shape, "new")), self.write
         if not _whole(shape):
             return (*_only_values(shape), *_omission(shape.op, shape.relation, _NO_OLD_VALUES)), self.write
+        seen = (_SEEN,) if shape.seen else ()
         if shape.new_width is None:
-            return statements.insert(shape, "old"), self.write
+            return (*seen, *statements.insert(shape, "old")), self.write
         columns = range(shape.width("old"))
         to_set = statements.assignments(shape, "old", columns, skip_same=columns, complete=True)
-        return statements.update(shape, _where(shape, "new", fill=True), to_set), self.write
+        return (*seen, *statements.update(shape, _where(shape, "new", fill=True), to_set)), self.write
 
     def no_plan(self, change: RowChange, reason: NoPlan) -> None:
         """An update that changed nothing needs no undo, one of a key can be undone, any other row becomes a comment."""
@@ -167,7 +169,7 @@ def _whole(shape: Shape) -> bool:
     relation, columns = shape.relation, len(shape.relation.columns)
     if not relation.seen or shape.old_width != columns or shape.new_width not in (None, columns):
         return False
-    return shape.old_kind == "O" or len(statements.key_indexes(relation)) == columns
+    return shape.has_old_row or len(statements.key_indexes(relation)) == columns
 
 
 def _omission(op: str, relation: Relation, reason: str) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.events import SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
@@ -16,10 +16,23 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.records import NamedTuple, Record
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized
-from pgtail.terminal.values import BARE, MORE, NULL, UNCHANGED_MARK, Show, ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import (
+    BARE,
+    MORE,
+    NULL,
+    SEEN_ARROW,
+    UNCHANGED_MARK,
+    Show,
+    ValueStyle,
+    column_name,
+    name,
+    table_name,
+)
 from pgtail.values import UNKNOWN, Codec
 
 _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
+_SEEN_ARROW: Final[Item] = (SPACE, (f"{SEEN_ARROW} ", "dim"))
+_SEEN_BEFORE: Final = sized((("only the key was sent, the rest was seen before", "note"),))
 _ONLY_THE_KEY: Final = sized((("only the key was sent", "note"),))
 _NO_COLUMNS: Final = sized((("no columns", "note"),))
 _NO_KEY: Final[SizedItem] = (0, ())
@@ -134,8 +147,9 @@ class RowFormatter:
             values = self._deleted(parts, change.old_kind, old or ())
         else:
             changed = self._choice.changed and change.op == "update"
-            whole = old if old is not None and change.old_kind == "O" else ()
-            values = self._written(parts, whole, new, changed=changed)
+            whole = old if old is not None and change.old_kind in ("O", SEEN) else ()
+            arrow = _SEEN_ARROW if change.old_kind == SEEN else _ARROW
+            values = self._written(parts, whole, new, arrow, changed=changed)
             if changed and values and not whole:
                 self._choice.tell_unknown(change.relation)
         key = self._key(parts, old, new)
@@ -215,13 +229,15 @@ class RowFormatter:
             found += item
         return width, found
 
-    def changed(self, column: _Column, old: Cell, new: Cell) -> SizedItem:
+    def changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
         """A value that changed: old → new, after its label."""
         before = self._values.cell(column.codec, old, "old", bare=column.bare)
         now = self._values.cell(column.codec, new, "new", bare=column.bare)
-        return sized((*column.label, *before, *_ARROW, *now))
+        return sized((*column.label, *before, *arrow, *now))
 
-    def _written(self, parts: _TableParts, old: TupleData, new: TupleData, *, changed: bool) -> list[SizedItem]:
+    def _written(
+        self, parts: _TableParts, old: TupleData, new: TupleData, arrow: Item, *, changed: bool
+    ) -> list[SizedItem]:
         """The new row without the key; changed values are old → new if the whole old row was sent.
 
         With `changed` only the columns that changed or may have, the latter with a mark.
@@ -243,24 +259,28 @@ class RowFormatter:
                 continue
             if changed and (index >= len(old) or old[index] is UNCHANGED):
                 values.append(column.maybe(cell))
-            elif index >= len(old) or old[index] == cell:
+            elif index >= len(old) or old[index] in (cell, UNCHANGED):
                 values.append(column.show(cell))
             elif cell is UNCHANGED:
                 filled = self._fill and old[index] is not UNCHANGED
                 item = (*column.show(old[index])[1], SPACE) if filled else column.label
                 values.append(sized((*item, UNCHANGED_MARK)))
             else:
-                values.append(self.changed(column, old[index], cell))
+                values.append(self.changed(column, old[index], cell, arrow))
         return values
 
     def _deleted(self, parts: _TableParts, kind: str, old: TupleData) -> list[SizedItem]:
         """The old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""
-        whole = kind == "O" and parts.relation.seen
+        whole = kind in ("O", SEEN) and parts.relation.seen
         values = [
             column.show(old[column.index])
             for column in parts.others
-            if column.index < len(old) and (whole or old[column.index] is not None)
+            if column.index < len(old)
+            and (whole or old[column.index] is not None)
+            and not (kind == SEEN and old[column.index] is UNCHANGED)
         ]
-        if not whole and len(values) < len(parts.others):
+        if kind == SEEN:
+            values.append(_SEEN_BEFORE)
+        elif not whole and len(values) < len(parts.others):
             values.append(_ONLY_THE_KEY)
         return values

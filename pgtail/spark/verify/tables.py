@@ -82,18 +82,18 @@ class VerifiedTable:
 class _Pair:
     """The rows of a table in a state and on the server, in common buckets: files, with their bytes.
 
-    `sample` is the share of keys that are compared, in millionths.
+    `sample` are the millionths of keys that are compared; None for all.
     """
 
     layout: TableLayout
     files: Sequence[tuple[_File, int]]
-    sample: int
+    sample: int | None
 
     def split(self, relid: int, file: _File) -> Iterator[pa.RecordBatch]:
         """The rows of a file in their buckets, as rows of _PART."""
         version, of_server = self.layout.version, isinstance(file, _ServerFile)
         for rows in self._rows(file):
-            if version.key and self.sample < _MILLION:
+            if version.key and self.sample is not None:
                 rows = rows.filter(sampled(rows, version, self.sample))
             for bucket, some in self.layout.by_bucket(rows, by_value=True):
                 for start in range(0, len(some), _MOST_ROWS):
@@ -134,12 +134,13 @@ def sampled(rows: pa.Table, version: Version, millionths: int) -> Flags:
     return found
 
 
-def compare_tables(state: Lake, server: Location, *, sample: float = 100.0) -> list[VerifiedTable]:
+def compare_tables(state: Lake, server: Location, *, sample: int | None = None) -> list[VerifiedTable]:
     """Compare the rows of a state with those of a capture of nothing but snapshots, one of each table to compare.
 
-    `sample` is the percentage of keys; tables without a key are compared whole. Raises PgtailError.
+    `sample` are the millionths of keys to compare, None for all; tables without a key are compared whole. Raises
+    PgtailError.
     """
-    pairs = {one.table.relid: _pair(state, one, round(sample * _MILLION / 100)) for one in listed_in([server])}
+    pairs = {one.table.relid: _pair(state, one, sample) for one in listed_in([server])}
     state.tell(f"comparing {counted(len(pairs), 'table')}")
     files = [((relid, file), size) for relid, pair in pairs.items() for file, size in pair.files]
     compared: dict[int, list[Comparison]] = {relid: [] for relid in pairs}
@@ -169,7 +170,7 @@ def _compared(
         return found
 
 
-def _pair(state: Lake, listed: ListedSnapshot, sample: int) -> _Pair:
+def _pair(state: Lake, listed: ListedSnapshot, sample: int | None) -> _Pair:
     """What is to be compared of a table."""
     segments = [(_ServerFile(locate(one.path, state.storage)), one.bytes) for one in segments_of(listed)]
     version, own = _version_in(segments[0][0].place), state.plan.notes["state"].tables.get(listed.table.relid)

@@ -1,0 +1,324 @@
+"""Remembers the rows that a stream has shown, and takes from them what the server did not send of old rows.
+
+A row is found by its replica identity, for tables whose identity is a key. It is never a guess: what may have changed
+unseen is forgotten. That is right for tables of which the stream has every insert, update and delete, without gaps.
+
+- A transaction's rows count once it is known to be committed. Those of a prepared one wait for its outcome.
+- A description of a table forgets its rows, also one that changes nothing: an ALTER TABLE that rewrites all rows, and
+  an ALTER PUBLICATION, show as nothing else. So does a TRUNCATE. A snapshot replaces the rows of its table.
+- A gap, damage, a transaction whose start or end is missing, and a commit LSN that does not ascend forget everything.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Final
+
+from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
+from pgtail.changes.relations import Relation
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
+from pgtail.values.oids import BUILTIN
+
+LIMIT: Final = 256 << 20
+"""Bytes of rows that are remembered, unless told otherwise."""
+
+_ROW_SIZE: Final = 240
+"""The approximate memory overhead of a row in bytes."""
+_PREFIX: Final = 8
+"""Bytes of a key that say of which version of a table it is."""
+_BATCH: Final = 64
+"""The part of the limit that is made free at once."""
+
+
+def _oids(*names: str) -> frozenset[int]:
+    """The OIDs of these types and their arrays; a name that ends with * stands for all that begin so."""
+    found = {
+        oid
+        for oid, builtin in BUILTIN.items()
+        if any(builtin.name.startswith(name[:-1]) if name[-1] == "*" else builtin.name == name for name in names)
+    }
+    return frozenset([*found, *(oid for oid, builtin in BUILTIN.items() if builtin.element in found)])
+
+
+_RENAMED: Final = _oids("reg*", "aclitem")
+"""Types whose text has names of objects, which may be renamed: what was seen may not be what the text is now."""
+_ROUNDED: Final = _oids("float4", "float8")
+"""Types of which two values may have the same text, as extra_float_digits may be less than 1: no keys."""
+
+
+class SeenTable:
+    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered."""
+
+    __slots__ = ("hidden", "keys", "others", "prefix", "relation", "width")
+
+    def __init__(self, relation: Relation, number: int, *, incomplete: bool) -> None:
+        columns = relation.columns
+        keys = [] if relation.identity == "full" else [index for index, one in enumerate(columns) if one.key]
+        if incomplete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
+            keys = []
+        self.relation = relation
+        self.prefix = number.to_bytes(_PREFIX, "big")
+        """The first bytes of the keys of its rows."""
+        self.width = len(columns)
+        self.keys = tuple(keys)
+        self.others = tuple([index for index in range(len(columns)) if index not in keys])
+        self.hidden = frozenset([index for index in self.others if columns[index].type_oid in _RENAMED])
+        """The columns whose values are not remembered."""
+
+    def key(self, cells: Sequence[Cell]) -> bytes | None:
+        """The key of a row; None if a part of it is missing."""
+        found = [cells[index] for index in self.keys]
+        return None if None in found or UNCHANGED in found else self.prefix + packed(found)
+
+    def fits(self, cells: TupleData | None) -> bool:
+        return cells is None or len(cells) == self.width
+
+
+def packed(cells: Iterable[Cell]) -> bytes:
+    """Cells as in a message (TupleData), without their number."""
+    parts = []
+    for cell in cells:
+        if cell is None:
+            parts.append(b"n")
+        elif cell is UNCHANGED:
+            parts.append(b"u")
+        else:
+            parts += (b"b" if cell.__class__ is Binary else b"t", len(cell).to_bytes(4, "big"), cell)
+    return b"".join(parts)
+
+
+def unpacked(data: bytes) -> TupleData:
+    """The cells of packed()."""
+    cells: list[Cell] = []
+    pos, end = 0, len(data)
+    while pos < end:
+        kind = data[pos : pos + 1]
+        if kind in b"nu":
+            cells.append(None if kind == b"n" else UNCHANGED)
+            pos += 1
+        else:
+            stop = pos + 5 + int.from_bytes(data[pos + 1 : pos + 5], "big")
+            cells.append(Binary(data[pos + 5 : stop]) if kind == b"b" else data[pos + 5 : stop])
+            pos = stop
+    return tuple(cells)
+
+
+class SeenRows:
+    """The rows of one stream, at most `limit` bytes of them: the least recently used are dropped.
+
+    Nothing is remembered of the tables in `incomplete`, by schema and name: the stream does not have all their changes.
+
+    The scanner does the same (native/_seen.pxi) with `rows`, which has the rows that count by their keys, both packed,
+    the least recently used first; with `size`, `last_lsn`, table() and make_room().
+    """
+
+    def __init__(self, limit: int = LIMIT, incomplete: Collection[tuple[str, str]] = ()) -> None:
+        self.limit = limit
+        self.dropped = 0
+        """How many rows were dropped because of the limit."""
+        self.forgotten = 0
+        """How often tables were forgotten."""
+        self.rows: OrderedDict[bytes, bytes] = OrderedDict()
+        self.size = 0
+        """The approximate memory in bytes of all rows, those that wait and those of forgotten tables included."""
+        self.last_lsn = -1
+        """The position of the last transaction."""
+        self._incomplete = frozenset(incomplete)
+        self._tables: dict[int, SeenTable] = {}
+        self._numbers: set[bytes] = set()
+        """The prefixes of these tables."""
+        self._has_stale = False
+        """Whether there are rows of tables that were forgotten."""
+        self._prepared: dict[int | None, dict[bytes, bytes]] = {}
+        """The rows of transactions that are prepared, by xid."""
+        self._waiting: dict[bytes, bytes] | None = None
+        """Those of the open transaction, if it is prepared."""
+        self._steps: dict[type, Callable[[Any], None]] = {
+            RowChange: self._change,
+            Started: self._started,
+            Ended: self._ended,
+            TableTruncate: lambda event: self.forget(event.relation.oid),
+            Described: lambda event: self.forget(event.oid),
+            Outcome: self._outcome,
+            Note: lambda event: self.forget_all(),
+        }
+
+    def take(self, event: Event) -> None:
+        """The next event of the stream, in its order; the old row of an update or delete is filled in if it is known.
+
+        A change that is not committed, or not yet, is left as it is.
+        """
+        step = self._steps.get(event.__class__)
+        if step is not None:
+            step(event)
+
+    def table(self, relation: Relation) -> SeenTable:
+        """What is remembered of a version of a table; another version is forgotten."""
+        table = self._tables.get(relation.oid)
+        if table is None or table.relation is not relation:
+            self.forget(relation.oid)
+            self.forgotten += 1
+            incomplete = (relation.schema, relation.name) in self._incomplete
+            table = self._tables[relation.oid] = SeenTable(relation, self.forgotten, incomplete=incomplete)
+            self._numbers.add(table.prefix)
+        return table
+
+    def forget(self, oid: int) -> None:
+        """The rows of a table may have changed unseen."""
+        table = self._tables.pop(oid, None)
+        if table is not None:
+            self.forgotten += 1
+            self._numbers.discard(table.prefix)
+            self._has_stale = True
+
+    def forget_all(self) -> None:
+        """The rows of any table may have changed unseen."""
+        self.forgotten += 1
+        self._tables.clear()
+        self._numbers.clear()
+        self.rows.clear()
+        self._prepared.clear()
+        if self._waiting is not None:
+            self._waiting.clear()
+        self.size = 0
+
+    def make_room(self) -> None:
+        """Drop rows until the limit is kept: those of forgotten tables, then those not used for the longest time, and
+        if that does not suffice those that wait for an outcome."""
+        if self.size > self.limit and self._has_stale:
+            self._has_stale = False
+            for rows in (self.rows, *self._prepared.values()):
+                for key in [key for key in rows if key[:_PREFIX] not in self._numbers]:
+                    self._count(key, rows.pop(key), -1)
+        if self.size > self.limit:
+            enough = self.limit - self.limit // _BATCH
+            while self.rows and self.size > enough:
+                self._count(*self.rows.popitem(last=False), -1)
+                self.dropped += 1
+            if self.size > enough:
+                for rows in self._prepared.values():
+                    self.dropped += len(rows)
+                    self._drop_waiting(rows)
+
+    # -- transactions ------------------------------------------------------------------------------------------
+
+    def _started(self, event: Started) -> None:
+        transaction = event.transaction
+        if not transaction.settled:
+            return
+        self._waiting = None
+        if transaction.begun:
+            self._advance(transaction.lsn, repeats=transaction.snapshot)
+        else:
+            self.forget_all()
+        if transaction.snapshot:
+            if transaction.table is None:
+                self.forget_all()
+            else:
+                self.forget(transaction.table.oid)
+        if transaction.state == "prepared":
+            self._waiting = self._prepared[transaction.xid] = {}
+
+    def _ended(self, event: Ended) -> None:
+        transaction = event.transaction
+        if transaction.settled:
+            if not (event.complete and transaction.begun):
+                self.forget_all()
+            self._waiting = None
+
+    def _outcome(self, outcome: Outcome) -> None:
+        rows = self._prepared.pop(outcome.xid, None)
+        if outcome.op != "commit_prepared":
+            self._drop_waiting(rows or {})
+            return
+        self._advance(outcome.lsn)
+        if rows is None:
+            self.forget_all()  # what it changed was not seen
+            return
+        for key, row in rows.items():
+            self._drop(self.rows, key)
+            self.rows[key] = row
+
+    def _advance(self, lsn: int | None, *, repeats: bool = False) -> None:
+        """A transaction is at this LSN; `repeats`: others may be at the same."""
+        if lsn is None or lsn < self.last_lsn or (lsn == self.last_lsn and not repeats):
+            self.forget_all()
+        self.last_lsn = -1 if lsn is None else lsn
+
+    # -- rows --------------------------------------------------------------------------------------------------
+
+    def _change(self, change: RowChange) -> None:
+        transaction = change.transaction
+        if change.aborted or not (transaction.settled and transaction.begun):
+            return
+        table = self.table(change.relation)
+        if not table.keys:
+            return
+        if not (table.fits(change.old) and table.fits(change.new)) or not self._applied(table, change):
+            self.forget(change.relation.oid)
+
+    def _applied(self, table: SeenTable, change: RowChange) -> bool:
+        """Remember the new row of a change and forget the old one, after taking from it what was not sent.
+
+        Returns False if it is not known which row that is.
+        """
+        old, new = change.old, change.new
+        sent = new if old is None else old
+        assert sent is not None
+        key = table.key(sent)
+        if key is None:
+            return False
+        found = self._pop(key)
+        row = None if found is None or change.op in ("insert", "snapshot") else unpacked(found)
+        if new is not None:
+            cells = new if UNCHANGED not in new else _filled(table, new, old, row)
+            after = table.key(cells)
+            if after is None:
+                return False
+            self._put(table, after, cells)
+        if row is not None and change.old_kind != "O" and any(row[index] is not UNCHANGED for index in table.others):
+            change.old, change.old_kind = row, SEEN
+        return True
+
+    def _pop(self, key: bytes) -> bytes | None:
+        """Forget a row; returns it if it is known."""
+        waiting = None if self._waiting is None else self._drop(self._waiting, key)
+        return self._drop(self.rows, key) or waiting
+
+    def _put(self, table: SeenTable, key: bytes, cells: TupleData) -> None:
+        """Remember a row, as the one that was used last."""
+        if table.hidden:
+            cells = tuple([UNCHANGED if index in table.hidden else cell for index, cell in enumerate(cells)])
+        self._pop(key)
+        row = packed(cells)
+        (self.rows if self._waiting is None else self._waiting)[key] = row
+        self._count(key, row, 1)
+        self.make_room()
+
+    def _drop(self, rows: dict[bytes, bytes], key: bytes) -> bytes | None:
+        row = rows.pop(key, None)
+        if row is not None:
+            self._count(key, row, -1)
+        return row
+
+    def _drop_waiting(self, rows: dict[bytes, bytes]) -> None:
+        for key, row in rows.items():
+            self._count(key, row, -1)
+        rows.clear()
+
+    def _count(self, key: bytes, row: bytes, sign: int) -> None:
+        """A row came (1), or went (-1)."""
+        self.size += sign * (_ROW_SIZE + len(key) + len(row))
+
+
+def _filled(table: SeenTable, new: TupleData, old: TupleData | None, seen: TupleData | None) -> TupleData:
+    """A new row with the values that an update did not touch, as far as they are known."""
+    cells = list(new)
+    for index, cell in enumerate(cells):
+        if cell is UNCHANGED:
+            if old is not None and index in table.keys:
+                cells[index] = old[index]
+            elif seen is not None:
+                cells[index] = seen[index]
+    return tuple(cells)
