@@ -109,7 +109,7 @@ class SeenRows:
 
     Nothing is remembered of the tables in `incomplete`, by schema and name: the stream does not have all their changes.
 
-    The scanner does the same (native/_seen.pxi) with `rows`, which has the rows that count by their keys, both packed,
+    The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
     """
 
@@ -119,6 +119,8 @@ class SeenRows:
         """How many rows were dropped because of the limit."""
         self.forgotten = 0
         """How often tables were forgotten."""
+        self._number = 0
+        """Of the last table."""
         self.rows: OrderedDict[bytes, bytes] = OrderedDict()
         self.size = 0
         """The approximate memory in bytes of all rows, those that wait and those of forgotten tables included."""
@@ -158,9 +160,9 @@ class SeenRows:
         table = self._tables.get(relation.oid)
         if table is None or table.relation is not relation:
             self.forget(relation.oid)
-            self.forgotten += 1
+            self._number += 1
             incomplete = (relation.schema, relation.name) in self._incomplete
-            table = self._tables[relation.oid] = SeenTable(relation, self.forgotten, incomplete=incomplete)
+            table = self._tables[relation.oid] = SeenTable(relation, self._number, incomplete=incomplete)
             self._numbers.add(table.prefix)
         return table
 

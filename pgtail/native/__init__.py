@@ -89,6 +89,9 @@ class Scanner(Protocol):
 
     @property
     def begun(self) -> tuple[int, int, int]: ...
+    def remember(self, seen: Any) -> None:
+        """Fill in old rows from these SeenRows, and remember rows there."""
+
     def forget(self) -> None:
         """Drop cached tables: they may have changed."""
 

@@ -236,7 +236,7 @@ cdef inline const Cell *sent_cell(const Source *source, const Row *row) noexcept
     """The cell of a column; NULL if it was not sent. The same as Source.cell()."""
     cdef const Cell *cell = &row.new[source.index]
     if source.place == PLACE_NEW:
-        if cell.kind == c"u" and row.kind == c"O":
+        if cell.kind == c"u" and (row.kind == c"O" or row.kind == c"S"):
             cell = &row.old[source.index]
     elif row.kind != c"N":
         cell = &row.old[source.index]

@@ -92,6 +92,36 @@ cdef Py_ssize_t read_tuple(
     return pos
 
 
+cdef int read_packed(const uint8_t *data, Py_ssize_t size, int expected, Cell *cells) noexcept:
+    """The cells of a row that was remembered (changes/seen_rows.py); DECLINED if one is not known."""
+    cdef Py_ssize_t pos = 0
+    cdef int i
+    for i in range(expected):
+        if pos >= size or data[pos] == c"u":
+            return DECLINED
+        cells[i].kind = data[pos]
+        if data[pos] == c"n":
+            cells[i].data, cells[i].size = NULL, 0
+            pos += 1
+        else:
+            cells[i].data, cells[i].size = data + pos + 5, u32(data + pos + 1)
+            pos += 5 + cells[i].size
+    return 0 if pos == size else DECLINED
+
+
+cdef int put_cell(Out *out, const Cell *cell) except -2:
+    """Write a cell as it is in a message."""
+    reserve(out, 5 + cell.size)
+    put_char(out, <char>cell.kind)
+    if cell.data != NULL:
+        put_char(out, <char>(cell.size >> 24))
+        put_char(out, <char>(cell.size >> 16))
+        put_char(out, <char>(cell.size >> 8))
+        put_char(out, <char>cell.size)
+        put(out, cell.data, cell.size)
+    return 0
+
+
 cdef inline bint same_cell(const Cell *one, const Cell *other) noexcept:
     """Whether two cells have the same value, or both none of the same kind."""
     if one.data == NULL or other.data == NULL:

@@ -11,6 +11,13 @@ cdef enum:
     OPS
 
 
+cdef enum:
+    SEEN_ROW_SIZE = 240     # that of changes/seen_rows.py
+    TUPLE_HEAD = 2          # bytes of the number of cells before them
+
+cdef uint8_t SEEN = c"S"    # the kind of an old row that was not sent
+
+
 cdef class Table:
     """One version of a table, as the scanner needs it. Emitters add what they need."""
 
@@ -18,6 +25,11 @@ cdef class Table:
     cdef int columns
     cdef bint shown[OPS]    # by operation
     cdef bint bound[OPS]    # by operation: whether its condition was made
+    cdef bint remembers     # whether its rows are remembered (changes/seen_rows.py)
+    cdef bint hides, has_others     # whether not all of a row is, and whether there is more than the key
+    cdef bytes prefix
+    cdef int keys_count
+    cdef int *keys          # the columns of the key
     cdef list conditions    # by operation: a Condition, or None for no condition
 
     def __cinit__(self, relation, *_):
@@ -25,6 +37,22 @@ cdef class Table:
         self.columns = len(relation.columns)
         self.conditions = [None] * OPS
         self.show(True)
+
+    def __dealloc__(self):
+        PyMem_Free(self.keys)
+
+    cdef int remember(self, seen) except -2:
+        """Its rows are remembered as this SeenTable says."""
+        cdef int i
+        self.keys_count = len(seen.keys)
+        self.remembers, self.hides, self.has_others = self.keys_count > 0, bool(seen.hidden), bool(seen.others)
+        self.prefix = seen.prefix
+        self.keys = <int *>PyMem_Calloc(self.keys_count + 1, sizeof(int))
+        if self.keys == NULL:
+            raise MemoryError
+        for i in range(self.keys_count):
+            self.keys[i] = seen.keys[i]
+        return 0
 
     cdef void show(self, bint shown) noexcept:
         """Whether rows are shown, whatever the operation."""
@@ -63,6 +91,11 @@ cdef class Scanner:
     cdef readonly int64_t first_ts, last_ts
     cdef readonly uint64_t resume_at
     cdef public object most, until
+    # The rows that were seen (SeenRows), if they are remembered, and those of a row message.
+    cdef object seen, seen_rows
+    cdef bytes seen_key, new_key, seen_row      # of the row before and after it, and the row before it, or None
+    cdef Py_ssize_t seen_size, seen_limit
+    cdef bint advanced      # whether `seen` knows of the current transaction
 
     def __cinit__(self, find, filter_, *_):
         self.find, self.filter = find, filter_
@@ -80,6 +113,10 @@ cdef class Scanner:
         PyMem_Free(self.old)
         PyMem_Free(self.new)
         PyMem_Free(self.scratch.data)
+
+    def remember(self, seen):
+        """Fill in old rows from these SeenRows, and remember rows there."""
+        self.seen, self.seen_rows = seen, seen.rows
 
     def forget(self):
         """Drop cached tables: they may have changed."""
@@ -108,6 +145,7 @@ cdef class Scanner:
         self.selected = self.filter is None or self.filter.selects(transaction)
         self.snapshot = transaction.snapshot
         self.inside, self.began, self.started, self.seq = True, False, started, transaction.changes
+        self.advanced = True
         self.entered()
 
     def leave(self):
@@ -120,6 +158,8 @@ cdef class Scanner:
         self.rows = self.left_out = self.messages = self.shown = self.not_sent = self.resume_at = 0
         self.transactions = 0
         self.began, self.framing = False, framing
+        if self.seen is not None:
+            self.seen_size, self.seen_limit = self.seen.size, self.seen.limit
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
         try:
             if not 0 <= pos <= end <= view.len:
@@ -127,6 +167,8 @@ cdef class Scanner:
             return self.run(<const uint8_t *>view.buf, pos, end, in_stream)
         finally:
             PyBuffer_Release(&view)
+            if self.seen is not None:
+                self.seen.size = self.seen_size
             self.flush()
 
     # -- hooks of the emitters ---------------------------------------------------------------------------------
@@ -201,8 +243,11 @@ cdef class Scanner:
                     break
                 if self.bounded and (self.commit_lsn > self.until_lsn or self.commit_ts > self.latest_ts):
                     break
+                if self.seen is not None and self.commit_lsn <= self.seen.last_lsn:
+                    break                       # the decoder forgets all rows
                 if self.start() < 0:
                     break
+                self.advanced = False
                 self.selected = self.filter is None or (
                     (not self.bounded or self.is_in_range()) and (not self.filter.xids or self.xid in self.filter.xids)
                 )
@@ -224,6 +269,8 @@ cdef class Scanner:
                 self.first_ts = self.commit_ts if not self.transactions else min(self.first_ts, self.commit_ts)
                 self.last_ts = self.commit_ts if not self.transactions else max(self.last_ts, self.commit_ts)
                 self.transactions += 1
+                if self.seen is not None:
+                    self.advance()
                 self.commit()
                 self.resume_at = self.end_lsn
                 self.inside = self.began = self.started = False
@@ -258,6 +305,8 @@ cdef class Scanner:
                 return None
             found = self.describe(relation)
             self.set_shown(found)
+            if self.seen is not None:
+                (<Table>found).remember(self.seen.table(relation))
             self.tables[oid] = found
         self.last, self.last_oid = found, oid
         return self.last
@@ -276,7 +325,9 @@ cdef class Scanner:
         cdef Py_ssize_t start = pos
         cdef uint8_t kind
         cdef Table table
-        cdef int unchanged = 0
+        cdef int unchanged = 0, known
+        cdef Py_ssize_t new_start = 0
+        cdef bint remembers, hidden
         if end - pos < 8 + xid_size:
             return DECLINED
         pos += xid_size
@@ -291,7 +342,9 @@ cdef class Scanner:
             if op != OP_INSERT:
                 return DECLINED
             op = OP_SNAPSHOT
-        if not table.shown[op] or not self.selected:
+        hidden = not table.shown[op] or not self.selected
+        remembers = self.seen is not None and table.remembers
+        if hidden and not remembers:
             pos = skip_row(buf, pos, end, op, kind, table.columns)
             return self.counted(buf, start, pos, end)
         if kind != c"N":
@@ -304,16 +357,103 @@ cdef class Scanner:
                 pos += 1
         self.unchanged = 0
         if op != OP_DELETE:
+            new_start = pos + TUPLE_HEAD
             pos = read_tuple(buf, pos, end, table.columns, self.new, &self.unchanged)
         if pos < 0 or not self.ends_well(buf, start, pos, end):
             return DECLINED
-        if self.filter is not None and not self.passes(table, op, kind):
-            return self.counted(buf, start, pos, end)
-        if self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
+        if remembers:
+            known = self.recall(table, op, kind)
+            if known < 0:
+                return DECLINED
+            if known:
+                kind = SEEN
+        if hidden or (self.filter is not None and not self.passes(table, op, kind)):
+            self.left_out += 1
+        elif self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
             return DECLINED
+        if self.seen is not None:
+            self.advance()
+            if remembers:
+                self.replace(op, buf + new_start, pos - new_start, table.columns)
         self.seq += 1
         self.rows += 1
         return pos
+
+    # -- rows that were seen -----------------------------------------------------------------------------------
+
+    cdef inline int advance(self) except -2:
+        """The current transaction counts."""
+        if not self.advanced:
+            self.advanced = True
+            self.seen.last_lsn = self.commit_lsn
+        return 0
+
+    cdef bytes key(self, Table table, const Cell *cells):
+        """The key of a row, as SeenTable.key() makes it; None if a part of it is missing."""
+        cdef Out *out = &self.scratch
+        cdef int i
+        out.size = 0
+        put_object(out, table.prefix)
+        for i in range(table.keys_count):
+            if cells[table.keys[i]].data == NULL:
+                return None
+            put_cell(out, &cells[table.keys[i]])
+        return PyBytes_FromStringAndSize(out.data, out.size)
+
+    cdef int recall(self, Table table, int op, uint8_t kind) except -2:
+        """Look up the row that a change is of; whether it is then in `old`, with all its values. Or DECLINED."""
+        if table.hides or kind == c"O":
+            return DECLINED
+        self.seen_row = None
+        self.seen_key = self.key(table, self.new if kind == c"N" else self.old)
+        if self.seen_key is None:
+            return DECLINED
+        self.new_key = self.key(table, self.new) if op == OP_UPDATE and kind == c"K" else self.seen_key
+        if self.new_key is None:
+            return DECLINED
+        if op != OP_UPDATE and op != OP_DELETE:
+            return False
+        self.seen_row = self.seen_rows.get(self.seen_key)
+        if self.seen_row is None:
+            return False
+        if read_packed(
+            <const uint8_t *>PyBytes_AS_STRING(self.seen_row), PyBytes_GET_SIZE(self.seen_row), table.columns, self.old
+        ) < 0:
+            return DECLINED
+        return table.has_others
+
+    cdef int replace(self, int op, const uint8_t *new, Py_ssize_t size, int columns) except -2:
+        """Remember the new row of a change in place of the one that recall() found; its packed cells are at `new`."""
+        cdef bytes row
+        cdef Out *out = &self.scratch
+        cdef int i
+        if op != OP_DELETE:
+            if self.unchanged:
+                out.size = 0
+                for i in range(columns):
+                    put_cell(
+                        out, &self.old[i] if self.new[i].kind == c"u" and self.seen_row is not None else &self.new[i]
+                    )
+                row = PyBytes_FromStringAndSize(out.data, out.size)
+            else:
+                row = PyBytes_FromStringAndSize(<const char *>new, size)
+        if self.seen_row is not None and (op == OP_DELETE or self.new_key != self.seen_key):
+            self.drop(self.seen_key)
+        if op != OP_DELETE:
+            self.drop(self.new_key)
+            self.seen_rows[self.new_key] = row
+            self.seen_size += SEEN_ROW_SIZE + PyBytes_GET_SIZE(self.new_key) + PyBytes_GET_SIZE(row)
+            if self.seen_size > self.seen_limit:
+                self.seen.size = self.seen_size
+                self.seen.make_room()
+                self.seen_size = self.seen.size
+        return 0
+
+    cdef int drop(self, bytes key) except -2:
+        row = self.seen_rows.pop(key, None)
+        if row is not None:
+            self.seen_size -= SEEN_ROW_SIZE + PyBytes_GET_SIZE(key) + PyBytes_GET_SIZE(row)
+        return 0
 
     cdef inline bint ends_well(self, const uint8_t *buf, Py_ssize_t start, Py_ssize_t pos, Py_ssize_t end) noexcept:
         """Whether a message of ordinary size ends at `pos`."""

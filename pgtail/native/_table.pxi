@@ -574,6 +574,8 @@ cdef class TableScanner(Scanner):
         return self.entered()
 
     cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        if kind == SEEN:
+            return DECLINED
         if not self.started:
             self.begin()
         if self.page is not None and (<ShownTable>table).title is None:

@@ -104,8 +104,10 @@ cdef inline Py_ssize_t after_sgr(Out *out, Py_ssize_t i) noexcept:
 
 
 cdef inline bint is_mark(const uint8_t *p, Py_ssize_t size) noexcept:
-    """Whether an arrow (U+2192) or an ellipsis (U+2026) starts here."""
-    return size >= 3 and ((p[1] == 0x86 and p[2] == 0x92) or (p[1] == 0x80 and p[2] == 0xA6))
+    """Whether an arrow (U+2192, or U+21E2) or an ellipsis (U+2026) starts here."""
+    return size >= 3 and (
+        (p[1] == 0x86 and p[2] == 0x92) or (p[1] == 0x87 and p[2] == 0xA2) or (p[1] == 0x80 and p[2] == 0xA6)
+    )
 
 
 cdef inline Step *step_of(RowPlan plan, bint old) noexcept:
@@ -159,7 +161,7 @@ cdef enum:
 
 @cython.final
 cdef class TextTable(Table):
-    """A table with its plans, by operation and kind of old tuple (none, K, O)."""
+    """A table with its plans, by operation and kind of old tuple (none, K, O, S)."""
 
     cdef list plans         # RowPlan, None if there is none, or False if it was not made
 
@@ -226,7 +228,7 @@ cdef class TextScanner(Scanner):
         cdef TextTable table = self.described.get(relation.version)
         if table is None or table.relation is not relation:
             table = self.described[relation.version] = TextTable(relation)
-            table.plans = [False] * (OPS * 3)
+            table.plans = [False] * (OPS * 4)
         return table
 
     def forget_plans(self):
@@ -363,10 +365,10 @@ cdef class TextScanner(Scanner):
 
     cdef object plan(self, TextTable table, int op, uint8_t kind):
         """The RowPlan; None if there is none."""
-        cdef int place = 3 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2)
+        cdef int place = 4 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2 if kind == c"O" else 3)
         found = table.plans[place]
         if found is False:
-            made = self.plan_of(table.relation, OPERATIONS[op], ("", "K", "O")[place % 3])
+            made = self.plan_of(table.relation, OPERATIONS[op], ("", "K", "O", "S")[place % 4])
             found = table.plans[place] = None if made is None else RowPlan(made[0], made[1], self.groups)
         return found
 

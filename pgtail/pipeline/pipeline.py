@@ -92,8 +92,10 @@ class Pipeline:
         self.stop = Stop(filter_ or Filter(), limit=limit, until=until)
         self._tables: Mapping[int, Relation] = assembler.tables
         self._version: object = None
-        needs_events = seen_rows is not None or (self._filter is not None and self._filter.needs_events)
+        needs_events = self._filter is not None and self._filter.needs_events
         self._scanner = None if needs_events else output.scanner(self._table, self._filter)
+        if self._scanner is not None and seen_rows is not None:
+            self._scanner.remember(seen_rows)
         self._emit = output.event
         self.shown = 0
         self.rows = self.left_out = 0
@@ -157,7 +159,7 @@ class Pipeline:
         else:
             if transaction.messages and not transaction.changes:
                 return pos  # it is shown for its logical messages, which a run does not count
-            if not self._output.takes(transaction):
+            if not self._takes(transaction):
                 return pos
             scanner.enter(transaction, self._waiting is None)
         self._before_run(scanner, assembler.tables, assembler.relations.changes)
@@ -176,7 +178,7 @@ class Pipeline:
     def _take_buffered(self, rows: UndecodedRows) -> None:
         """Process rows of a streamed transaction undecoded, up to the first declined one."""
         scanner, transaction = self._scanner, rows.transaction
-        if scanner is None or not transaction.begun or not self._output.takes(transaction):
+        if scanner is None or not transaction.begun or not self._takes(transaction):
             return
         scanner.enter(transaction, self._waiting is None)
         self._before_run(scanner, rows.tables, rows.versions)
@@ -186,6 +188,10 @@ class Pipeline:
             transaction.changes = scanner.seq
             self._after_run(scanner, transaction)
 
+    def _takes(self, transaction: Transaction) -> bool:
+        """Whether the scanner may process rows of this transaction; those of a prepared one do not count yet."""
+        return self._output.takes(transaction) and (self.seen_rows is None or transaction.state is None)
+
     def _table(self, oid: int) -> Relation | None:
         """The current table, for the scanner."""
         relation = self._tables.get(oid)
@@ -194,8 +200,9 @@ class Pipeline:
     def _before_run(self, scanner: Scanner, tables: Mapping[int, Relation], version: object) -> None:
         """The scanner processes rows of these tables next; `version` changes whenever they do."""
         self._tables = tables
-        if self._version != version:
-            self._version = version
+        forgotten = 0 if self.seen_rows is None else self.seen_rows.forgotten
+        if self._version != (version, forgotten):
+            self._version = version, forgotten
             scanner.forget()
         scanner.written = self._output.before_run()
 

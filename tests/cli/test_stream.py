@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tests.support.limits import within
-from tests.support.run import command
+from tests.support.run import command, here
 from tests.support.run_process import lines as lines_of
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
@@ -119,7 +119,7 @@ def test_from(shop: Database) -> None:
         assert ids(found) == [7, 8, 9]
     found, words = stream(shop, "-S", "s", "--from", "0/1", "--until", "now")
     assert ids(found) == list(range(10))
-    assert "--from 0/1 is before the slot's confirmed_flush_lsn: starting there, at" in words
+    assert "--startpos 0/1 is before the slot's confirmed_flush_lsn: starting there, at" in words
     found, words = stream(shop, "-S", "s", "--from", "FFFFFFFF/0", status=2)
     assert "beyond the server's position" in words
     found, words = stream(shop, "-S", "s", "--from", "0/12345678Z", status=2)
@@ -274,3 +274,26 @@ def test_a_table_in_place_of_a_database(shop: Database) -> None:
     assert (result.status, result.stdout) == (3, b"")
     assert result.stderr.endswith("t is a table: pgtail stream -t t\n")
     assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr
+
+
+def test_old_values_are_not_taken_from_tables_whose_changes_are_not_all_published(newest_database: Database) -> None:
+    database = newest_database
+    database.execute(
+        *[f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("whole", "part")],
+        "CREATE PUBLICATION p FOR TABLE whole",
+        "CREATE PUBLICATION q FOR TABLE part WITH (publish = 'insert, delete')",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        *[f"INSERT INTO {name} VALUES (1, 'old')" for name in ("whole", "part")],
+        "UPDATE part SET v = 'not published'",
+        *[f"DELETE FROM {name}" for name in ("whole", "part")],
+    )
+    options = ("-S", "s", "-P", "p", "-P", "q", "--until", "now", "-o", "json", "--old-values", "seen")
+    ran = here("stream", database.conninfo(), *options, "--op", "delete")
+    assert [(one["table"], one["old"]) for one in ran.objects] == [
+        ("whole", {"id": 1, "v": "old"}),
+        ("part", {"id": 1}),
+    ]
+    assert "nothing is taken from public.part: the publications leave out some of their changes" in ran.stderr
+    refused = here("stream", database.conninfo(), *options, "--origin", "none")
+    assert (refused.status, refused.stdout) == (2, b"")
+    assert "--origin none leaves some out" in refused.stderr

@@ -19,6 +19,12 @@ from tests.support.every import every
 from tests.support.sanitized import load
 
 MUTATIONS = 600 // every(3)
+TABLES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("table", {"max_rows": None, "max_width": 10, "width": 60}),
+    ("table", {"max_rows": 3, "max_width": None, "colored": True}),
+    ("table", {"max_rows": None, "changed": True, "highlight": ("1",)}),
+)
+"""Pages of every row, pages that end with a few rows, and rows as events."""
 
 
 class Discard:
@@ -101,7 +107,7 @@ def scanners(table: Any) -> Iterator[Any]:
 
     conditions = [f"{table.columns[0].name} is not null", " or ".join(every_test(table))]
     for filter_ in (None, *[Filter(where=[condition]) for condition in conditions], Filter(ops=["update"])):
-        for output, options in OUTPUTS:
+        for output, options in (*OUTPUTS, *TABLES):
             made = open_output(output, Discard(), OutputOptions(open_file=lambda *_: Discard(), **options))
             scanner = made.scanner({100: table}.get, filter_)
             if scanner is not None:

@@ -24,7 +24,7 @@ def test_a_missing_slot_lists_the_existing_ones(database: Database) -> None:
     assert f"one, pgoutput, database {database.name}, free, confirmed" in words
     assert "phys, physical" in words
     cure = (
-        "pgtail slot create nosuch creates it. Without --slot, pgtail stream and pgtail stats --for TIME use a"
+        "Without --slot, pgtail stream and pgtail stats --for TIME use a"
         " temporary slot."
     )
     assert cure in words

@@ -326,6 +326,11 @@ def _shown(choose: Random) -> list[str]:
     ]
 
 
+def _seen(choose: Random) -> list[str]:
+    limit = ["--old-values-limit", choose.choice(("0", "2kB", "10kB"))] if choose.random() < 0.2 else []
+    return ["--old-values", "seen", *limit] if choose.random() < 0.4 else []
+
+
 def _unsettled(choose: Random) -> list[str]:
     return _some(choose, 0.15, "--show-aborted", "--show-uncommitted", "--schema-changes")
 
@@ -343,18 +348,32 @@ def _wal2json(choose: Random) -> list[str]:
 
 _TEMPLATES: Final = (r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %g %a %m %{id} %{v} %[v]", "%o %t %a %{a}", "%x %g%a")
 _FORMATS: Final[tuple[Callable[[Random], list[str]], ...]] = (
-    lambda choose: ["-o", "json", *_shown(choose), *_unsettled(choose), *_some(choose, 0.3, "--transactions")],
-    lambda choose: ["-o", "json-tx", *_shown(choose), *_unsettled(choose), *_numbers(choose)],
-    lambda choose: ["-o", "csv", *_shown(choose)],
-    lambda choose: ["-o", "sql", *_some(choose, 0.5, "--undo"), *_some(choose, 0.2, "--schema-changes")],
+    lambda choose: [
+        "-o",
+        "json",
+        *_shown(choose),
+        *_seen(choose),
+        *_unsettled(choose),
+        *_some(choose, 0.3, "--transactions"),
+    ],
+    lambda choose: ["-o", "json-tx", *_shown(choose), *_seen(choose), *_unsettled(choose), *_numbers(choose)],
+    lambda choose: ["-o", "csv", *_shown(choose), *_seen(choose)],
+    lambda choose: ["-o", "sql", *_some(choose, 0.2, "--schema-changes")],
+    lambda choose: ["-o", "sql", "--undo", *_seen(choose), *_some(choose, 0.2, "--schema-changes")],
     lambda choose: ["-o", "wal2json", *_wal2json(choose), *_some(choose, 0.2, "--fill-unchanged")],
     lambda choose: ["-o", "wal2json-v1", *_wal2json(choose), *_some(choose, 0.2, "--fill-unchanged")],
-    lambda choose: ["-o", "debezium", *_some(choose, 0.6, "--transactions"), *_numbers(choose)],
+    lambda choose: ["-o", "debezium", *_some(choose, 0.6, "--transactions"), *_seen(choose), *_numbers(choose)],
     lambda choose: ["-o", "debezium", "--keys", *_some(choose, 0.5, "--schema"), *_numbers(choose)],
-    lambda choose: ["-o", "line", *_shown(choose), *_unsettled(choose), *_color(choose)],
+    lambda choose: ["-o", "line", *_shown(choose), *_seen(choose), *_unsettled(choose), *_color(choose)],
     lambda choose: [
-        *("-o", "table", "--max-rows", choose.choice("0125"), *_some(choose, 0.3, "--all-columns")),
-        *(*_shown(choose), *_unsettled(choose)),
+        "-o",
+        "table",
+        "--max-rows",
+        choose.choice("0125"),
+        *_some(choose, 0.3, "--all-columns"),
+        *_shown(choose),
+        *_seen(choose),
+        *_unsettled(choose),
     ],
     lambda choose: ["--format-string", choose.choice(_TEMPLATES), *_some(choose, 0.1, "--show-aborted")],
 )

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from types import MappingProxyType
 from typing import Final, Protocol, TypeAlias
 
-from pgtail.outputs.table.rows import LEFT, MARGIN, Hidden, NullColumns, TableRow
+from pgtail.outputs.table.rows import LEFT, MARGIN, NO_NULLS, Hidden, NullColumns, TableRow
 from pgtail.terminal.layout import GAP, padding, wrap_sized
 from pgtail.terminal.style import Fragment
 
@@ -38,7 +37,7 @@ class Columns:
         self.min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self.below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
 
-    def lines(self, row: TableRow, hidden: Hidden = MappingProxyType({})) -> Iterable[list[Fragment]]:
+    def lines(self, row: TableRow, hidden: Hidden = NO_NULLS) -> Iterable[list[Fragment]]:
         """The lines of a row: values beside the key, or below it if there is no room."""
         left, used = self._left(row)
         values = row.shown(hidden)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
@@ -66,6 +67,7 @@ _CLIENT: Final = _operation("CLIENT", "origin")
 
 Hidden: TypeAlias = Mapping[int, Collection[int | None]]
 """By version of a table, the indexes of columns whose NULLs are not shown in rows."""
+NO_NULLS: Final[Hidden] = MappingProxyType({})
 
 
 class TableRow:

@@ -35,7 +35,7 @@ from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import local_time
 from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage, find_nulls
-from pgtail.outputs.table.rows import FEWEST_NULLS, MARGIN, NullColumns, RowFormatter, TableRow, rolled_back
+from pgtail.outputs.table.rows import FEWEST_NULLS, MARGIN, NO_NULLS, NullColumns, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 from pgtail.terminal import layout
@@ -229,13 +229,13 @@ class TableOutput(Output):
             return
         if self._columns is None:
             self._columns = Columns(*self._page.widths(), self._width)
+        if not self._page.may_hide(FEWEST_NULLS):
+            self._page.lay_out(self._columns, NO_NULLS, self._sink.write, self._lines)
+            return
         nulls = NullColumns()
-        if self._page.may_hide(FEWEST_NULLS):
-            self._page.find_nulls(nulls)
-        hidden = nulls.found()
-        self._page.lay_out(self._columns, hidden, self._sink.write, self._lines)
-        if hidden:
-            self._lines(nulls.lines(self._width))
+        self._page.find_nulls(nulls)
+        self._page.lay_out(self._columns, nulls.found(), self._sink.write, self._lines)
+        self._lines(nulls.lines(self._width))
 
     # -- headers and footers -----------------------------------------------------------------------------------
 
