@@ -51,6 +51,8 @@ class Option(Record):
     """The field whose setting does not count if this is given."""
     formats: tuple[str, ...] = ()
     """The output formats that it belongs to; all, if empty."""
+    aliases: tuple[str, ...] = ()
+    """Older names that still work, which --help does not list."""
     required: bool = False
     counted: bool = False
     """Whether the value is how often it is given."""

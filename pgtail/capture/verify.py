@@ -35,6 +35,10 @@ class CaptureVerifier:
         self.damaged = False
         self.skipped = False
         """Whether a segment was left out because of what it contains."""
+        self._before: str | None = None
+        """The last segment of the stream that was read or left out."""
+        self._begun = False
+        """Whether one was read."""
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
         self._part: SegmentFile | None = None
@@ -43,18 +47,33 @@ class CaptureVerifier:
         """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
 
-    def capture(self, capture: Location, since: Point | None = None) -> Iterator[Location]:
+    def capture(
+        self, capture: Location, since: Point | None = None, wait: Callable[[], None] | None = None
+    ) -> Iterator[Location]:
         """Yield each segment of a capture, to be read before the next one. Raises InputError.
 
-        With `since`, segments before the first one with such transactions are left out.
+        With `since`, segments before the first one with such transactions are left out. With `wait`, the capture is
+        being recorded: `wait` is called before it is listed again, without end.
         """
         known = read_state(capture)  # before listing the segments: a recorder may be writing
-        found_segments = listed(capture, known)
-        first = 0 if since is None else first_segment(found_segments, since)
-        skipped = [str(found.name) for found in found_segments[:first] if found.snapshot is None]
-        before, begun = skipped[-1] if skipped else None, False
-        incomplete = self._incomplete(capture, found_segments[first:])
-        for segment in found_segments[first:]:
+        found = listed(capture, known)
+        first = 0 if since is None else first_segment(found, since)
+        skipped = [str(one.name) for one in found[:first] if one.snapshot is None]
+        self._before = skipped[-1] if skipped else None
+        yield from self._each(capture, found[first:])
+        while wait is not None:
+            last = str(found[-1].name) if found else ""
+            wait()
+            more = listed(capture, read_state(capture), last)
+            yield from self._each(capture, more)
+            found = more or found
+        if known is not None and known.last > (self._before or ""):
+            self._say(f"segment {known.last} is missing at the end", capture)
+
+    def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
+        """Yield these segments, which are the last ones now."""
+        incomplete = self._incomplete(capture, segments)
+        for segment in segments:
             found = refreshed(capture, segment)
             if found is None:
                 continue
@@ -62,15 +81,14 @@ class CaptureVerifier:
                 if found.snapshot not in incomplete:
                     yield from self._next_part(found)
                 continue
-            if begun and not found.open and self._skip(found, before):
-                before = str(found.name)
+            name, before = str(found.name), self._before
+            self._before = name
+            if self._begun and not found.open and self._skip(found, before):
                 continue
-            self._check_order(found.location, str(found.name), before)
-            before, begun = str(found.name), True
-            may_lack_end = found.open and segment is found_segments[-1]
+            self._check_order(found.location, name, before)
+            self._begun = True
+            may_lack_end = found.open and segment is segments[-1]
             yield self._next(found.location, None if may_lack_end else found.location)
-        if known is not None and known.last > (before or ""):
-            self._say(f"segment {known.last} is missing at the end", capture)
 
     def segment(self, segment: Location) -> Iterator[Location]:
         """As capture(), for one closed segment. Raises InputError."""

@@ -30,11 +30,17 @@ _ASKED: Final = "pgtail.help"
 
 
 class GroupedOption(click.Option):
-    """An option in a group (a key of GROUPS) of --help."""
+    """An option in a group (a key of GROUPS) of --help; `aliases` are names that work, and are not listed."""
 
-    def __init__(self, *args: Any, group: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, group: str, aliases: tuple[str, ...] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.group = group
+        self.aliases = aliases
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        listed, self.opts = self.opts, [*self.opts, *self.aliases]
+        super().add_to_parser(parser, ctx)
+        self.opts = listed
 
 
 def groups(options: list[click.Option]) -> dict[str, list[click.Option]]:
@@ -110,7 +116,7 @@ class Command(click.Command):
                 is_eager=True,
                 callback=_print_help,
                 shell_complete=lambda ctx, param, incomplete: self.help_values(ctx, incomplete),
-                help="Show the options used most, all of them, or those of one group.",
+                help="Show the most used options, all, or a group.",
             )
         return self._help
 

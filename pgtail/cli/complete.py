@@ -6,6 +6,7 @@ that ask a server connect as the command line so far says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -51,14 +52,35 @@ def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     files = _files(ctx)
     found = in_dumps(files) if files else _on_server("tables", ctx)
     names = dict.fromkeys([name.partition(".")[2] for name in found])
-    return _items([*names, *(found if _last(incomplete) else ())], incomplete)
+    return _others(ctx, param, _items([*names, *(found if _last(incomplete) else ())], incomplete))
+
+
+def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Columns of these tables; with the table, and then its schema, once that is typed."""
+    return _others(ctx, param, _items(_columns(ctx, _last(incomplete)), incomplete))
+
+
+def condition(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """A condition with a column in place of its last word."""
+    word = re.search(r"[\w.]*$", incomplete)
+    assert word is not None
+    return [incomplete[: word.start()] + column for column in _matching(_columns(ctx, word[0]), word[0])]
+
+
+def _columns(ctx: click.Context, word: str) -> list[str]:
+    """The columns of the dumps on the command line, else of the database, to complete this word."""
+    from pgtail.commands.complete import in_dumps
+
+    files = _files(ctx)
+    found = [name.split(".") for name in (in_dumps(files, columns=True) if files else _on_server("columns", ctx))]
+    return list(dict.fromkeys([".".join(parts[-used:]) for used in ((1, 2, 3) if word else (1,)) for parts in found]))
 
 
 def ops(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Operations."""
     from pgtail.changes.filters import OPS
 
-    return _items(OPS, incomplete)
+    return _others(ctx, param, _items(OPS, incomplete))
 
 
 def points(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
@@ -126,9 +148,16 @@ def _last(incomplete: str, separator: str = ",") -> str:
 
 
 def _items(values: Iterable[str], incomplete: str, separator: str = ",") -> list[str]:
-    """The values that begin as the last item does, after the items before it."""
+    """The values that begin as the last item does, after the items before it, and are none of these."""
     before = incomplete.removesuffix(_last(incomplete, separator))
-    return [before + value for value in _matching(values, _last(incomplete, separator))]
+    there = before.split(separator)
+    return [before + value for value in _matching(values, _last(incomplete, separator)) if value not in there]
+
+
+def _others(ctx: click.Context, param: click.Parameter, values: list[str]) -> list[str]:
+    """The values without those that the option, which is repeatable, has already on the command line."""
+    there = ctx.params.get(param.name or "") or ()
+    return [value for value in values if value not in there]
 
 
 def _matching(values: Iterable[str], incomplete: str) -> list[str]:

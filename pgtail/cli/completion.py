@@ -55,7 +55,10 @@ fi
 
 
 class _Bash(BashComplete):
-    """Splits the line itself: bash's COMP_WORDS are cut at = and :, and it replaces only what comes after them."""
+    """Splits the line itself: bash's COMP_WORDS are cut at = and :, and it replaces only what comes after them.
+
+    In quotes it replaces the whole word.
+    """
 
     source_template = _BASH
 
@@ -69,7 +72,8 @@ class _Bash(BashComplete):
 
     def format_completion(self, item: CompletionItem[Any]) -> str:
         _, word = _line()
-        before = word[: max(word.rfind("="), word.rfind(":")) + 1]
+        quoted = os.environ[_LINE].removesuffix(word).endswith(("'", '"'))
+        before = "" if quoted else word[: max(word.rfind("="), word.rfind(":")) + 1]
         return f"{item.type},{str(item.value).removeprefix(before)}"
 
 

@@ -53,6 +53,7 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
 
     \b
     pgtail decode changes.bin | jq -c 'select(.op == "delete")'
+    pgtail decode --follow --last 5 captures/shop
     psql -XAtc "SELECT data
       FROM pg_logical_slot_peek_binary_changes('slot', NULL, 1000,
            'proto_version', '1', 'publication_names', 'pub')" |
@@ -63,4 +64,8 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
 
     if "-" in files and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the terminal; Ctrl-D ends the input")
+    if options.last is not None:
+        from pgtail.commands.last import decode_last
+
+        return decode_last(files, options, options.last)
     return Decode(options).run(files)

@@ -63,6 +63,7 @@ def _click_option(name: str, declared: Option) -> Callable[[F], F]:
     assert declared.group in GROUPS
     default, switch = declared.default, "/" in declared.names[0]
     more: dict[str, Any] = {"metavar": declared.metavar, "help": declared.help, "group": declared.group}
+    more["aliases"] = declared.aliases
     if isinstance(declared.kind, tuple):
         more["type"] = click.Choice(declared.kind)
     elif declared.kind != "text":

@@ -2,14 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import click
 
 from pgtail.cli import Commands, complete
-from pgtail.cli.options import converting, dsn_argument, takes
+from pgtail.cli.command import GroupedOption
+from pgtail.cli.options import dsn_argument, takes
+from pgtail.cli.settings import given
 from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
+from pgtail.errors import ServerError
+from pgtail.records import replace
 from pgtail.replication.request import lsn_or_now
+
+T = TypeVar("T", CreateOptions, ChangeOptions)
+
+_slot_option: Final = click.option(
+    "-S",
+    "--slot",
+    cls=GroupedOption,
+    group="slot",
+    metavar="NAME",
+    shell_complete=complete.slots,
+    help="The slot, as for stream; then the argument is the DSN.",
+)
+
+
+def _in_either_order(name: str | None, slot: str | None, options: T, run: Callable[[T, str], None]) -> None:
+    """Call `run` with the options and the name of a slot, which may come before the DSN, after it, or with --slot."""
+    dsn, both = options.connection.dsn, given("dsn")
+    if slot is not None:
+        if both:
+            raise click.UsageError(f"with --slot {slot}, one argument: the DSN")
+        name, dsn = slot, name or dsn
+    elif name is None:
+        raise click.UsageError("missing argument 'NAME'")
+    elif both and set("=/:") & set(name):
+        name, dsn = str(dsn), name
+    try:
+        run(_at(options, dsn), name)
+    except ServerError as error:
+        if slot is not None or not both or f'database "{dsn}" does not exist' not in error.reason:
+            raise
+        try:
+            run(_at(options, name), str(dsn))
+        except ServerError:
+            raise error from None
+
+
+def _at(options: T, dsn: str | None) -> T:
+    return replace(options, connection=replace(options.connection, dsn=dsn))
 
 
 @click.group("slot", cls=Commands, aliases={"ls": "list", "rm": "drop"})
@@ -22,7 +65,8 @@ def command() -> None:
     pgtail slot copy audit audit_test shop
     pgtail slot drop audit_test shop
 
-    `pgtail slot ls` is `pgtail slot list`, and `pgtail slot rm` is `pgtail slot drop`.
+    `pgtail slot ls` is `pgtail slot list`, and `pgtail slot rm` is `pgtail slot drop`. The slot may also be named as
+    for stream: pgtail slot drop shop -S audit_test.
     """
 
 
@@ -42,10 +86,11 @@ def list_(options: ListOptions) -> None:
 
 
 @command.command("create")
-@click.argument("name")
+@click.argument("name", required=False)
 @dsn_argument
+@_slot_option
 @takes(CreateOptions)
-def create(name: str, options: CreateOptions) -> None:
+def create(name: str | None, slot: str | None, options: CreateOptions) -> None:
     """Create a logical slot for pgoutput, and print its position.
 
     The slot starts with what is committed after its creation. The server first waits for all running transactions to
@@ -53,14 +98,15 @@ def create(name: str, options: CreateOptions) -> None:
     """
     from pgtail.commands import slots
 
-    slots.create(options, name)
+    _in_either_order(name, slot, options, slots.create)
 
 
 @command.command("drop")
-@click.argument("name", shell_complete=complete.slots)
+@click.argument("name", required=False, shell_complete=complete.slots)
 @dsn_argument
+@_slot_option
 @takes(ChangeOptions)
-def drop(name: str, options: ChangeOptions) -> None:
+def drop(name: str | None, slot: str | None, options: ChangeOptions) -> None:
     """Drop a slot that nobody is reading.
 
     The server may then remove the WAL that the slot retained; its consumer can no longer read it. pgtail shows the
@@ -68,15 +114,16 @@ def drop(name: str, options: ChangeOptions) -> None:
     """
     from pgtail.commands import slots
 
-    slots.drop(options, name)
+    _in_either_order(name, slot, options, slots.drop)
 
 
 @command.command("advance")
-@click.argument("name", shell_complete=complete.slots)
-@click.argument("to", metavar="LSN|now", callback=converting(lsn_or_now))
+@click.argument("name", required=False, shell_complete=complete.slots)
+@click.argument("to", metavar="LSN|now", required=False)
 @dsn_argument
+@_slot_option
 @takes(ChangeOptions)
-def advance(name: str, to: int | Literal["now"], options: ChangeOptions) -> None:
+def advance(name: str | None, to: str | None, slot: str | None, options: ChangeOptions) -> None:
     """Advance a slot without reading it, and print the position it reached.
 
     Its consumer never receives the changes in between. The server decodes up to the new position, which may take a
@@ -84,7 +131,15 @@ def advance(name: str, to: int | Literal["now"], options: ChangeOptions) -> None
     """
     from pgtail.commands import slots
 
-    slots.advance(options, name, to)
+    if slot is not None:
+        name, to = to, name
+    if to is None:
+        raise click.UsageError("missing argument 'LSN|now'")
+    try:
+        place = lsn_or_now(to)
+    except ValueError as error:
+        raise click.UsageError(f"invalid value for 'LSN|now': {error}") from None
+    _in_either_order(name, slot, options, lambda those, slot: slots.advance(those, slot, place))
 
 
 @command.command("copy")

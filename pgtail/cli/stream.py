@@ -27,6 +27,7 @@ from pgtail.commands.server_options import StreamOptions
         "changed",
         "columns",
         "xids",
+        "undo",
     ),
 )
 @dsn_argument

@@ -52,8 +52,11 @@ def on_server(named: Named, options: ConnectionOptions) -> list[str]:
     return _plain(found)
 
 
-def in_dumps(files: Sequence[str]) -> list[str]:
-    """The tables, as schema.table, that are described in the part of these dumps that can be read in time."""
+def in_dumps(files: Sequence[str], *, columns: bool = False) -> list[str]:
+    """The tables, as schema.table, that are described in the part of these dumps that can be read in time.
+
+    With `columns` their columns, as schema.table.column.
+    """
     # What reads dumps takes long to import, and most completions ask a server.
     from pgtail.commands.selection import expanded
     from pgtail.inputs.recognition import open_input
@@ -68,8 +71,10 @@ def in_dumps(files: Sequence[str]) -> list[str]:
             with Source(file) as source, contextlib.closing(open_input(source, Decoder())) as input_:
                 for message, *_ in input_.messages():
                     if isinstance(message, Relation):
-                        found[f"{message.namespace}.{message.name}"] = None
-    return _plain(sorted(found))
+                        table = f"{message.namespace}.{message.name}"
+                        names = [f"{table}.{column.name}" for column in message.columns] if columns else [table]
+                        found |= dict.fromkeys(names)
+    return _plain(found if columns else sorted(found))
 
 
 def services() -> list[str]:

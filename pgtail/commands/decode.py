@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,7 @@ from pgtail.commands.selection import (
     build_redaction,
     build_types,
     filter_arguments,
+    folders,
     is_local_file,
     no_quotes,
     tell_filter,
@@ -36,7 +38,7 @@ from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, Opt
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
-from pgtail.inputs.source.file import Source
+from pgtail.inputs.source.file import PAUSE, Source
 from pgtail.inputs.source.window import Window
 from pgtail.native import compiled
 from pgtail.outputs.base import Output
@@ -55,6 +57,8 @@ if TYPE_CHECKING:
 
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
+_STORE_PAUSE: Final = 5.0
+"""Seconds after which a capture in a store is listed again."""
 _HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
@@ -117,13 +121,16 @@ class Decode:
             tells_descriptions=takes_seen(options.format),
         )
         check_not_read(options.format.file, files)
+        if options.follow:
+            self._check_follow(files)
         if dump.verify:
             verify(files, dump.storage)
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
         whole = unmasked = divided = False
         try:
-            with paged(options.pager and format_.file is None, files), open_target(format_.file) as target:
+            paging = options.pager and format_.file is None and not options.follow
+            with paged(paging, files), open_target(format_.file) as target:
                 count = self._processes(files, target)
                 turns = self._turns(target) if count > 1 else None
                 sink = target if turns is None else turns
@@ -153,9 +160,17 @@ class Decode:
         skipped = self._skipped or self._options.filter.since is not None
         tell_nothing_passed(seen, whole=whole and not skipped)
 
+    def _check_follow(self, files: tuple[str, ...]) -> None:
+        """Raises OptionError."""
+        if len(files) != 1 or not list(folders(files, self._options.dump.storage)):
+            raise OptionError("--follow reads one capture: name the directory that pgtail record writes")
+        if self._options.format.undo:
+            raise OptionError("--undo writes at the end, which --follow does not wait for")
+
     def _every(self, files: tuple[str, ...], run: _Run) -> bool:
-        """Read the files; returns whether to their end."""
-        return all(self._file(*found, run) for found in self._expanded(files, run.pipeline))
+        """Read the files; returns whether to their end, which a capture that is followed does not have."""
+        every = all(self._file(*found, run) for found in self._expanded(files, run))
+        return every and not self._options.follow
 
     def _files(self, read: Callable[[], bool], pipeline: Pipeline) -> bool:
         """Decode what `read` reads, and complete the output; returns whether it was read to the end, as `read` does."""
@@ -174,7 +189,8 @@ class Decode:
             raise
         except KeyboardInterrupt as stopped:
             self._incomplete(pipeline)
-            raise interrupted(stopped) from None
+            if not self._options.follow:
+                raise interrupted(stopped) from None
         return every
 
     def _incomplete(self, pipeline: Pipeline) -> None:
@@ -187,10 +203,9 @@ class Decode:
         else:
             pipeline.break_off()
 
-    def _expanded(
-        self, names: tuple[str, ...], pipeline: Pipeline
-    ) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+    def _expanded(self, names: tuple[str, ...], run: _Run) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
         """The files; a folder is replaced by the segments of the capture in it that are to be read."""
+        pipeline, follow = run.pipeline, self._options.follow
         skipping = pipeline.may_skip and not self._options.strict
         for name in names:
             if is_local_file(name) and not name.endswith(CLOSED):
@@ -205,11 +220,13 @@ class Decode:
                 yield place, None
                 continue
             verifier = CaptureVerifier(_tell, pipeline.skips if skipping else None, self._options.dump.encoding)
-            since = self._options.filter.since
-            for segment in verifier.capture(place, since) if folder else verifier.segment(place):
-                yield segment, verifier
-            self._damaged = self._damaged or verifier.damaged
-            self._skipped = self._skipped or verifier.skipped
+            since, wait = self._options.filter.since, _pause(run.sink, place) if follow else None
+            try:
+                for segment in verifier.capture(place, since, wait) if folder else verifier.segment(place):
+                    yield segment, verifier
+            finally:
+                self._damaged = self._damaged or verifier.damaged
+                self._skipped = self._skipped or verifier.skipped
 
     def _file(
         self,
@@ -239,7 +256,8 @@ class Decode:
     ) -> bool:
         pipeline = run.pipeline
         check = None if verifier is None else verifier.check
-        with Source(name, on_wait=run.sink.flush, check=check) as source, Reading(source) as reading:
+        follow = self._options.follow and str(name).endswith(OPEN)
+        with Source(name, on_wait=run.sink.flush, check=check, follow=follow) as source, Reading(source) as reading:
             self._source = source.name
             form = self._options.dump.input_format
             reading.input_ = input_ = open_input(source, run.decoder, format=form, read=self._segments)
@@ -492,6 +510,16 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _pause(sink: FileSink | DirectorySink, capture: Location) -> Callable[[], None]:
+    """What waits before a capture is listed again; a store is not asked that often."""
+
+    def pause() -> None:
+        sink.flush()
+        time.sleep(PAUSE if capture.path is not None else _STORE_PAUSE)
+
+    return pause
 
 
 def _is_unfinished(error: InputError, source: Source) -> bool:

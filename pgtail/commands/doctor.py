@@ -1,4 +1,4 @@
-"""`pgtail doctor`: the findings as a report for people, grouped by family, or as lines of JSON."""
+"""`pgtail doctor`: the findings as a report for people, the worst last, or as lines of JSON."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ def run(options: DoctorOptions) -> int:
     palette = report_palette(options.report)
     with Stoppable():
         report = examine(connector_of(options.connection))
+    least = Severity.PROBLEM if options.verbosity.quiet else Severity.OK
     if palette is None:
-        text = _json(report)
+        text = _json(report, least)
     else:
-        text = render(report, palette, width=terminal_width())
+        text = render(report, palette, least, width=terminal_width())
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
         sink.show(text)
     return int(report.severity)
 
 
-def _json(report: Report) -> str:
+def _json(report: Report, least: Severity) -> str:
     lines = [
         {
             "family": family,
@@ -53,27 +54,34 @@ def _json(report: Report) -> str:
             "cure": finding.cure,
         }
         for family, finding in report.all()
+        if finding.severity >= least
     ]
     return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
 
 
-def render(report: Report, palette: Palette, *, width: int) -> str:
-    """The report as text of at most `width` cells a line, as far as names allow."""
+def render(report: Report, palette: Palette, least: Severity, *, width: int) -> str:
+    """The findings of at least this severity as text of at most `width` cells a line, as far as names allow.
+
+    The worst come last, above a line that counts all: what a terminal shows first of a long report is its end.
+    """
     painter = Painter(palette)
-    return painter.lines(_lines(report, max(width, 40)))
+    return painter.lines(_lines(report, least, max(width, 40)))
 
 
-def _lines(report: Report, width: int) -> Iterator[list[Fragment]]:
+def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragment]]:
     server = report.server
     title = f"PostgreSQL {server.version_text} at {server.address}, database {server.database}, role {server.role}"
     if report.provider is not None:
         title += f", {report.provider.name}"
     yield from wrap([sentence(escape(title), "value", width)], width)
-    for family, findings in report.findings.items():
-        yield []
-        yield [(family, "table")]
-        for finding in findings:
-            yield from _finding(finding, width)
+    for severity in Severity:
+        for family, findings in report.findings.items():
+            those = [finding for finding in findings if finding.severity is severity >= least]
+            if those:
+                yield []
+                yield [(family, "table")]
+            for finding in those:
+                yield from _finding(finding, width)
     yield []
     counts = {severity: sum(one.severity is severity for _, one in report.all()) for severity in Severity}
     yield [
@@ -106,7 +114,13 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
 
 
 def _cure(text: str, width: int) -> Iterator[list[Fragment]]:
-    """A line of a cure, wrapped so that it can be pasted: comments are repeated, SQL is broken outside of quotes."""
+    """A line of a cure, wrapped so that it can be pasted: comments are repeated, SQL is broken outside of quotes.
+
+    A shell could not run a command of which a line begins with a comment: it is not broken.
+    """
+    if text.startswith(f"{COMMENT}pgtail "):
+        yield [(COMMENT, "value"), (text.removeprefix(COMMENT), "cure")]
+        return
     if not text.startswith(COMMENT):
         yield from wrap([_sql(text, "cure", width)], width)
         return

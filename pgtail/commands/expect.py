@@ -2,44 +2,74 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import shutil
+import signal
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from pgtail.changes.events import Change
 from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
+from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.selection import filter_arguments, filters, tell_filter
 from pgtail.commands.server_options import EndOptions, ExpectOptions, StreamOptions
-from pgtail.commands.stream import Stream
+from pgtail.commands.stream import Stream, StreamSink
 from pgtail.errors import OptionError, PgtailError
+from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.records import replace
+from pgtail.replication.request import Request
 
+_PATIENCE: Final = 5.0
+"""Seconds for the command to end when it is asked to."""
 _LINE_LIMIT: Final = 1000
 """Characters of a line that shows an unexpected change."""
 
 
 class Expect(Stream):
-    """One run of the command; `expectation` says whether it was met."""
+    """One run; `expectation` says whether it was met, `failed` whether `command` failed, which starts once ready.
 
-    def __init__(self, options: ExpectOptions) -> None:
+    Raises OptionError if there is no such command.
+    """
+
+    def __init__(self, options: ExpectOptions, command: Sequence[str] = ()) -> None:
+        if command and shutil.which(command[0]) is None:
+            raise OptionError(f"there is no command {command[0]}")
         super().__init__(
             StreamOptions(
                 connection=options.connection,
                 request=replace(options.request, ack="none"),
-                end=EndOptions(seconds=options.within, reconnect=options.reconnect),
+                end=EndOptions(seconds=options.timeout, reconnect=options.reconnect),
                 format=options.format,
                 filter=options.filter,
                 verbosity=options.verbosity,
             )
         )
         self.expectation = Expectation(options.count, **filter_arguments(options.filter, self._redaction))
+        self.failed = False
         self._since = time.monotonic()
+        self._command = command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watching = threading.Thread(target=self._tell_failure, name="command", daemon=True)
+        self._stopped = False
+        """Whether the command was stopped."""
+
+    def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
+        try:
+            return super()._follow(request, sink, interrupt)
+        finally:
+            if self._process is not None:
+                self._end_command(self._process, interrupt)
 
     def _make_filter(self) -> Filter:
         return self.expectation
@@ -47,6 +77,40 @@ class Expect(Stream):
     def _ready(self, position: int) -> None:
         self._since = time.monotonic()
         self._stderr.tell(f"ready: every commit from {lsn_text(position)} on will be seen")
+        if self._command:
+            self._start_command()
+
+    def _start_command(self) -> None:
+        """Start the command. It writes to standard error: standard output has the changes. Raises OptionError."""
+        try:
+            self._process = subprocess.Popen(self._command, stdout=sys.stderr or subprocess.DEVNULL)
+        except OSError as error:
+            raise OptionError(f"cannot start {self._command[0]}: {error.strerror}") from None
+        self._watching.start()
+
+    def _tell_failure(self) -> None:
+        """Tell at once that the command failed: nothing may come any more."""
+        assert self._process is not None
+        status = self._process.wait()
+        if status and not self._stopped:
+            what = f"exit status {status}" if status > 0 else signal.Signals(-status).name
+            self._stderr.tell(f"warning: {self._command[0]} failed: {what}")
+
+    def _end_command(self, process: subprocess.Popen[bytes], interrupt: Interrupt) -> None:
+        """Wait for the command; stop it if what it should cause did not come, or if pgtail is to stop."""
+        if self.expectation.met:
+            with contextlib.suppress(KeyboardInterrupt), interrupt.raising():
+                process.wait()
+        if process.poll() is None:
+            self._stopped = True
+            process.terminate()
+            try:
+                process.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            self._stderr.tell(f"{self._command[0]} was stopped")
+        self._watching.join()
+        self.failed = process.wait() != 0
 
     def _summarize(self, error: PgtailError | None = None) -> None:
         if self._tail.resume is None or isinstance(error, OptionError):

@@ -146,6 +146,7 @@ class FilterOptions(Record):
         "--where",
         default=(),
         metavar="CONDITION",
+        completion="condition",
         setting="one by one",
         help='Only changes for which it is true: "total > 100", "changed(status)"; see pgtail-filter(7). Repeatable:'
         " all must be true.",
@@ -163,6 +164,7 @@ class FilterOptions(Record):
         "--redact",
         default=(),
         metavar="COLUMN,...",
+        completion="columns",
         setting="list",
         help="Mask the values of these columns: COLUMN, TABLE.COLUMN or SCHEMA.TABLE.COLUMN, also globs. Repeatable;"
         " adds to the columns in the config file.",
@@ -227,6 +229,14 @@ class DecodeOptions(Record):
         help="Only what was committed up to this time or log position, written as for --since.",
     )
     limit: int | None = limit_option()
+    last: int | None = range_option(
+        "--last", kind="positive number", metavar="N", help="Show only the last N transactions that the filters select."
+    )
+    follow: bool = range_option(
+        "--follow",
+        default=False,
+        help="Read on as the capture grows, until Ctrl-C; FILE is the directory that record writes.",
+    )
     dump: DumpOptions = family(DumpOptions)
     strict: bool = input_option(
         "--strict", default=False, help="Stop, with exit status 1, if the input starts or ends inside a transaction."

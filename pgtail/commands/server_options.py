@@ -95,8 +95,8 @@ class EndOptions(Record):
         convert=end,
         metavar="TIME|LSN|now",
         completion="points",
-        help="Stop after what was committed up to this time (10:30, 2026-11-22T10:00; local time without a zone) or"
-        " log position; now is the server's position when pgtail starts.",
+        help="Stop after this commit time (10:30, 2026-11-22T10:00; local time without a zone) or log position; now: at"
+        " the server's.",
     )
     seconds: float | None = range_option(
         "--for", convert=parse_seconds, metavar="TIME", help="Stop after this time: 30, 30s, 500ms, 2m, 1h."
@@ -269,7 +269,7 @@ class StatsOptions(Record):
 
 
 class ExpectOptions(Record):
-    """Options of `pgtail expect`: `count` changes, in `within` seconds."""
+    """Options of `pgtail expect`: `count` changes, in `timeout` seconds."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
     request: Request = family(
@@ -279,8 +279,13 @@ class ExpectOptions(Record):
     )
     reconnect: bool | None = _reconnect_option()
     filter: FilterOptions = family(FilterOptions, since=None)
-    within: float = range_option(
-        "--within", default="30s", convert=parse_seconds, metavar="TIME", help="How long to wait once ready."
+    timeout: float = range_option(
+        "--timeout",
+        aliases=("--within",),
+        default="30s",
+        convert=parse_seconds,
+        metavar="TIME",
+        help="How long to wait once ready.",
     )
     count: int = range_option(
         "--count", default=1, kind="positive number", metavar="N", help="Wait for at least N changes."
@@ -294,7 +299,10 @@ class DoctorOptions(Record):
 
     connection: ConnectionOptions = family(ConnectionOptions)
     report: ReportOptions = family(
-        ReportOptions, output={"help": "Format; json in a pipe: a line per finding."}, file=None
+        ReportOptions, output={"help": "A table for people, or JSON for programs: a line per finding."}, file=None
+    )
+    verbosity: Verbosity = family(
+        Verbosity, verbose=None, quiet={"help": "Show only problems, and the line that counts all findings."}
     )
 
 
@@ -303,10 +311,15 @@ class ListOptions(Record):
 
     connection: ConnectionOptions = family(ConnectionOptions)
     report: ReportOptions = family(
-        ReportOptions, output={"help": "Format; json in a pipe: a line per slot."}, file=None
+        ReportOptions, output={"help": "A table for people, or JSON for programs: a line per slot."}, file=None
     )
-    watch: bool = output_option("--watch", default=False, help="Repeat until Ctrl-C.")
+    watch: bool = output_option(
+        "--watch", default=False, help="Repeat until Ctrl-C, with how fast the WAL that a slot retains grows."
+    )
     interval: float = _interval_option("output")
+    critical: int = output_option(
+        "--critical", default="10GB", convert=size, metavar="SIZE", help="Slots that retain so much WAL are red."
+    )
 
 
 class CreateOptions(Record):

@@ -21,6 +21,7 @@ from pgtail.files.stopping import Stoppable
 from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import Unreachable
+from pgtail.postgres.slot_growth import SlotGrowth
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape, escape_json
 from pgtail.terminal.style import Palette
@@ -38,38 +39,42 @@ def run(options: ListOptions) -> None:
     with open_sink(None) as sink:
         if not options.watch:
             with Stoppable():
-                sink.show(_formatted(_reports(connector), palette))
+                sink.show(_formatted(_reports(connector), palette, options.critical))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
-                _watch(sink, connector, palette, options.interval, interrupt)
+                _watch(sink, connector, palette, options, interrupt)
 
 
 def _watch(
-    sink: FileSink, connector: Connector, palette: Palette | None, interval: float, interrupt: Interrupt
+    sink: FileSink, connector: Connector, palette: Palette | None, options: ListOptions, interrupt: Interrupt
 ) -> None:
     """Once the server was reached, wait for it whenever it is away. Raises KeyboardInterrupt when asked to stop."""
+    interval, growth = options.interval, SlotGrowth()
     with interrupt.raising():
         reports = _reports(connector)  # before the screen changes: it may ask for a password
+    reports = growth.added(reports, time.monotonic())
     screen = Screen(sink, interval) if palette is not None and to_terminal() else None
     away: str | None = None
     with contextlib.nullcontext() if screen is None else screen.shown():
         while True:
             if screen is not None and palette is not None:
                 note = "" if away is None else away_note(away, palette, width=terminal_width())
-                screen.show(note + _formatted(reports, palette))
+                screen.show(note + _formatted(reports, palette, options.critical))
             elif away is None:
-                sink.show(_formatted(reports, palette) + ("\n" if palette is not None else ""))
+                sink.show(_formatted(reports, palette, options.critical) + ("\n" if palette is not None else ""))
             select.select([interrupt], [], [], interval)
             with interrupt.raising():
-                before, (reports, away) = away, _next(connector, reports, away)
+                before, (reports, away) = away, _next(connector, growth, reports, away)
             if screen is None and (before is None) != (away is None):
                 say("connected again" if away is None else escape(away))
 
 
-def _next(connector: Connector, shown: list[SlotReport], away: str | None) -> tuple[list[SlotReport], str | None]:
+def _next(
+    connector: Connector, growth: SlotGrowth, shown: list[SlotReport], away: str | None
+) -> tuple[list[SlotReport], str | None]:
     """The reports to show, and since when the server is away; then they are those shown before."""
     try:
-        return _reports(connector, connect_timeout=_CONNECT_TIMEOUT), None
+        return growth.added(_reports(connector, connect_timeout=_CONNECT_TIMEOUT), time.monotonic()), None
     except Unreachable as error:
         since, reason = time.strftime("%Y-%m-%d %H:%M:%S"), error.reason.partition("\n")[0]
         return shown, away or f"the server is away since {since}; trying again: {reason}"
@@ -81,8 +86,8 @@ def _reports(connector: Connector, *, connect_timeout: int | None = None) -> lis
         return slot_report.reports(connection, catalog.server_facts(connection).major)
 
 
-def _formatted(reports: list[SlotReport], palette: Palette | None) -> str:
+def _formatted(reports: list[SlotReport], palette: Palette | None, critical: int) -> str:
     if palette is not None:
-        return render(reports, palette, width=terminal_width())
+        return render(reports, palette, width=terminal_width(), critical=critical)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return "".join([escape_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports])

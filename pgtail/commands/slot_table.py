@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pgtail.humanize import counted, seconds_text, size_text
+from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, padding, sentence, width_of, wrap
@@ -14,20 +15,23 @@ from pgtail.terminal.style import Fragment, Painter, Palette
 _RETAINED_WARNING: Final = 1 << 30
 """Bytes of WAL from which on an inactive slot is marked."""
 
-_TITLES: Final = ("SLOT", "PLUGIN", "DATABASE", "LAG", "WAL HELD", "STATE")
-_RIGHT_ALIGNED: Final = frozenset({"LAG", "WAL HELD"})
+_RIGHT_ALIGNED: Final = frozenset({"lag", "WAL held", "a minute", "lost in"})
+"""Of the columns, by name; a title is the name in capitals."""
 _MARGIN: Final = 2
 _INDENT: Final = 4
 _NARROWEST_NAME: Final = 12
 _FLAGS: Final = ("temporary", "two_phase", "failover", "synced")
 
 
-def render(reports: Sequence[SlotReport], palette: Palette, *, width: int) -> str:
-    """All slots as text of at most `width` cells a line, as far as names allow."""
+def render(reports: Sequence[SlotReport], palette: Palette, *, width: int, critical: int | None = None) -> str:
+    """All slots as text of at most `width` cells a line, as far as names allow.
+
+    A slot that retains `critical` bytes or more is red.
+    """
     painter = Painter(palette)
     if not reports:
         return painter.line([("the server has no replication slots", "note")]) + "\n"
-    return painter.lines(_lines(reports, width))
+    return painter.lines(_lines(reports, width, critical))
 
 
 def away_note(text: str, palette: Palette, *, width: int) -> str:
@@ -36,28 +40,29 @@ def away_note(text: str, palette: Palette, *, width: int) -> str:
     return Painter(palette).lines([*wrap([words], width), []])
 
 
-def _lines(reports: Sequence[SlotReport], width: int) -> Iterator[list[Fragment]]:
-    rows = [_columns(report) for report in reports]
-    widths = [max(width_of(text) for text in column) for column in zip(_TITLES, *rows, strict=True)]
-    for_name = width - _MARGIN - sum(widths[1:]) - GAP * (len(widths) - 1)
+def _lines(reports: Sequence[SlotReport], width: int, critical: int | None) -> Iterator[list[Fragment]]:
+    rows = [(report, _columns(report), _state_style(report, critical)) for report in reports]
+    names = list(rows[0][1])
+    widths = {name: max(width_of(name), *[width_of(cells[name]) for _, cells, _ in rows]) for name in names}
+    for_name = width - _MARGIN - sum(widths.values()) + widths["slot"] - GAP * (len(names) - 1)
     if for_name < _NARROWEST_NAME:
-        for report, row in zip(reports, rows, strict=True):
-            yield from _without_columns(report, row, width)
+        for report, cells, style in rows:
+            yield from _without_columns(report, cells, style, width)
         return
-    widths[0] = min(widths[0], for_name)
-    yield [padding(_MARGIN), *_row(_TITLES, ["dim"] * len(_TITLES), widths)]
-    for report, row in zip(reports, rows, strict=True):
-        yield from _headline(row, _state_style(report), widths)
+    widths["slot"] = min(widths["slot"], for_name)
+    titles = {name: name.upper() for name in names}
+    yield [padding(_MARGIN), *_row(titles, dict.fromkeys(names, "dim"), widths)]
+    for report, cells, style in rows:
+        yield from _headline(cells, style, widths)
         yield from _indented(_details(report), width)
 
 
-def _without_columns(report: SlotReport, row: Sequence[str], width: int) -> Iterator[list[Fragment]]:
+def _without_columns(report: SlotReport, cells: Mapping[str, str], style: str, width: int) -> Iterator[list[Fragment]]:
     """A slot on a terminal too narrow for columns: their values come before the details."""
-    style = _state_style(report)
-    slot, plugin, database, lag, held, state = row
-    yield from wrap([(("● ", style), (slot, "table"))], width)
-    items: list[Item] = [((plugin, "value"),), *_named([("database", database), ("lag", lag), ("WAL held", held)])]
-    items.append(sentence(state, style, width - _INDENT))
+    yield from wrap([(("● ", style), (cells["slot"], "table"))], width)
+    items: list[Item] = [((cells["plugin"], "value"),)] if "plugin" in cells else []
+    items += _named([(name, text) for name, text in cells.items() if name not in ("slot", "plugin", "state")])
+    items.append(sentence(cells["state"], style, width - _INDENT))
     yield from _indented([*items, *_details(report)], width)
 
 
@@ -66,35 +71,54 @@ def _indented(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
         yield [padding(_INDENT), *line]
 
 
-def _headline(row: Sequence[str], style: str, widths: Sequence[int]) -> Iterator[list[Fragment]]:
+def _headline(cells: Mapping[str, str], style: str, widths: Mapping[str, int]) -> Iterator[list[Fragment]]:
     """The columns of a slot; a name too long for its column gets a line of its own."""
     dot: Fragment = ("● ", style)
-    styles = ["table", "value", "value", "value", style if style != "good" else "value", style]
-    if width_of(row[0]) > widths[0]:
-        yield [dot, (row[0], "table")]
-        yield [padding(_MARGIN), *_row(["", *row[1:]], styles, widths)]
+    styles = dict.fromkeys(cells, "value") | {
+        "slot": "table",
+        "WAL held": style if style != "good" else "value",
+        "state": style,
+    }
+    if width_of(cells["slot"]) > widths["slot"]:
+        yield [dot, (cells["slot"], "table")]
+        yield [padding(_MARGIN), *_row({**cells, "slot": ""}, styles, widths)]
     else:
-        yield [dot, *_row(row, styles, widths)]
+        yield [dot, *_row(cells, styles, widths)]
 
 
-def _row(texts: Sequence[str], styles: Sequence[str], widths: Sequence[int]) -> list[Fragment]:
+def _row(cells: Mapping[str, str], styles: Mapping[str, str], widths: Mapping[str, int]) -> list[Fragment]:
     line: list[Fragment] = []
-    for title, text, style, width in zip(_TITLES, texts, styles, widths, strict=True):
-        space = padding(width - width_of(text))
-        line += [space, (text, style)] if title in _RIGHT_ALIGNED else [(text, style), space]
+    for name, text in cells.items():
+        space = padding(widths[name] - width_of(text))
+        line += [space, (text, styles[name])] if name in _RIGHT_ALIGNED else [(text, styles[name]), space]
         line.append(padding(GAP))
     while line and not line[-1][0].strip():
         del line[-1]
     return line
 
 
-def _columns(report: SlotReport) -> list[str]:
+def _columns(report: SlotReport) -> dict[str, str]:
+    """The cells of the first line of a slot; one that is watched has its growth in place of plugin and database."""
     facts = report.facts
-    physical = report.slot.physical
     lag = "" if facts["lag_bytes"] is None else size_text(max(0, facts["lag_bytes"]))
     held = "" if facts["restart_lsn"] is None else size_text(report.retained)
-    plugin = "physical" if physical else escape(str(facts["plugin"]))
-    return [escape(facts["slot_name"]), plugin, escape(facts["database"] or ""), lag, held, _state(report)]
+    name, database = escape(facts["slot_name"]), escape(facts["database"] or "")
+    if GROWTH not in facts:
+        cells = {"slot": name, "plugin": _plugin(report), "database": database, "lag": lag, "WAL held": held}
+    else:
+        growth, left = facts[GROWTH], facts[SAFE_SECONDS]
+        cells = {
+            "slot": name,
+            "lag": lag,
+            "WAL held": held,
+            "a minute": "" if growth is None else f"{'-' if growth < 0 else '+'}{size_text(abs(growth))}",
+            "lost in": "" if left is None else seconds_text(left),
+        }
+    return {**cells, "state": _state(report)}
+
+
+def _plugin(report: SlotReport) -> str:
+    return "physical" if report.slot.physical else escape(str(report.facts["plugin"]))
 
 
 def _state(report: SlotReport) -> str:
@@ -106,10 +130,10 @@ def _state(report: SlotReport) -> str:
     return "inactive" if seconds is None else f"inactive for {seconds_text(seconds)}"
 
 
-def _state_style(report: SlotReport) -> str:
+def _state_style(report: SlotReport, critical: int | None) -> str:
     """The style of a slot's state: whether it is in use, or in trouble."""
-    status = report.facts.get("wal_status")
-    if report.slot.invalid is not None or status in ("unreserved", "lost"):
+    status, much = report.facts.get("wal_status"), critical is not None and report.retained >= critical
+    if report.slot.invalid is not None or status in ("unreserved", "lost") or much:
         return "bad"
     if report.slot.active_pid is not None:
         return "good"
@@ -118,6 +142,9 @@ def _state_style(report: SlotReport) -> str:
 
 def _details(report: SlotReport) -> Iterator[Item]:
     facts = report.facts
+    if GROWTH in facts:
+        yield ((_plugin(report), "value"),)
+        yield from _named([("database", facts["database"])])
     yield from _reader(facts, hidden=report.hidden)
     yield from _named([("confirmed", facts["confirmed_flush_lsn"]), ("restart", facts["restart_lsn"])])
     if facts["lag_seconds"] is not None:
@@ -146,7 +173,12 @@ def _reader(facts: dict[str, Any], *, hidden: bool) -> Iterator[Item]:
         if facts["connected_seconds"] is not None:
             yield _item("connected for", seconds_text(facts["connected_seconds"]))
     elif facts.get("inactive_since"):
-        yield _item("inactive since", facts["inactive_since"].replace("T", " ").partition(".")[0] + " UTC")
+        from pgtail.local_time import zone_text  # these are not loaded for every list
+        from pgtail.outputs.fields import local_minute
+        from pgtail.values.moments import moment
+
+        since = int(moment(facts["inactive_since"]).micros)
+        yield _item("inactive since", f"{local_minute(since)}{zone_text(since)}")
 
 
 def _counters(facts: dict[str, Any]) -> Iterator[Item]:

@@ -25,6 +25,20 @@ quiet_mode = False
 """Whether notes, details and progress are left out (-q), in the whole process."""
 
 
+class _Muted:
+    now = False
+
+
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
+    """Say nothing while the body runs: a pass that shows something follows, and says it."""
+    _Muted.now = True
+    try:
+        yield
+    finally:
+        _Muted.now = False
+
+
 def say(text: str) -> None:
     """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere."""
     if sys.stderr is not None and not _left_out(text):
@@ -34,7 +48,7 @@ def say(text: str) -> None:
 
 
 def _left_out(text: str) -> bool:
-    return quiet_mode and text.startswith("note:")
+    return _Muted.now or (quiet_mode and text.startswith("note:"))
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 import time
@@ -107,6 +108,7 @@ class Stream:
         request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
         self._connector = connector_of(options.connection)
         self._stderr = self._open_stderr()
+        self._tell_file()
         if options.verbosity.settings:
             self._stderr.detail(f"settings: {options.verbosity.settings}")
         try:
@@ -122,6 +124,17 @@ class Stream:
             return False
         finally:
             self._stderr.close()
+
+    def _tell_file(self) -> None:
+        """Tell what -f writes if its value may be meant as a database, as in `tail -f`."""
+        format_, connection = self._options.format, self._options.connection
+        file = format_.file
+        if file in (None, "-") or connection.dsn or connection.dbname or "." in file or "/" in file:
+            return
+        what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
+        self._stderr.tell(
+            f"note: -f {file} writes {what} to the file {file}; to read a database:\npgtail stream {shlex.quote(file)}"
+        )
 
     def _shared(self, target: FileSink | DirectorySink) -> StreamSink | DirectorySink:
         """The target, for a thread that shares a terminal with the status line."""

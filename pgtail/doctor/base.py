@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import shlex
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -71,6 +72,10 @@ class Context(Record):
         """The only row of a query."""
         return rows.only(self.connection, purpose, query, *values)
 
+    def command(self, words: str, database: str | None = None) -> str:
+        """A command of pgtail for this server, as a comment; in this database, or the one connected to."""
+        return comment(f"{words} {shlex.quote(self.connector.dsn(database or self.server.database))}")
+
     def number(self, setting: str) -> int | None:
         """A numeric setting; None if the server does not have it."""
         return Row("the settings", self.settings).optional_integer(setting)
@@ -120,5 +125,5 @@ def comment(text: str) -> str:
 
 
 def destructive(words: str, *statements: str) -> tuple[str, ...]:
-    """SQL that destroys something, as comments; `words` say what is lost."""
-    return (comment(f"{words}:"), *map(comment, statements))
+    """SQL or commands that destroy something, as comments; `words` say what is lost."""
+    return (comment(f"{words}:"), *[one if one.startswith(COMMENT) else comment(one) for one in statements])

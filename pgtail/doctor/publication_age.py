@@ -47,7 +47,7 @@ def publication_age(context: Context) -> Iterator[Finding]:
         try:
             missing = _missing(context, slot, unsure, deadline) if unsure else []
         except _Unknown as reason:
-            yield _not_found_out(slot, unsure, str(reason))
+            yield _not_found_out(context, slot, unsure, str(reason))
             continue
         if missing:
             younger.setdefault(tuple(missing), []).append(slot.name)
@@ -87,18 +87,18 @@ def _missing(context: Context, slot: Slot, unsure: list[str], deadline: float) -
     return sorted(missing)
 
 
-def _not_found_out(slot: Slot, unsure: list[str], reason: str) -> Finding:
+def _not_found_out(context: Context, slot: Slot, unsure: list[str], reason: str) -> Finding:
     text = f"slot {slot.name} may have changes older than publication {_names(unsure)}: not checked, because {reason}"
-    look = comment(f"If its consumer makes progress, all is well. To check: pgtail stream --fork {slot.name}")
-    return warning("publication_age", text, look, subjects=[slot.name])
+    look = comment("If its consumer makes progress, all is well. To check:")
+    fork = context.command(f"pgtail stream --fork {slot.name}")
+    return warning("publication_age", text, look, fork, subjects=[slot.name])
 
 
 def _found(context: Context, missing: list[str], others: list[str], slots: list[str]) -> Finding:
     what = "decoding them fails" if context.server.major < _SILENT_SINCE else "the publication is skipped for them"
     text = f"slots have changes older than publication {_names(missing)}: {what}"
     one = f" One that does can request only {_names(others)} until it has passed them." if others else ""
-    here = "pg_last_wal_replay_lsn()" if context.server.in_recovery else "pg_current_wal_flush_lsn()"
-    advance = [f"SELECT pg_replication_slot_advance('{name}', {here});" for name in slots]
+    advance = [context.command(f"pgtail slot advance {name} now") for name in slots]
     return warning(
         "publication_age",
         text,

@@ -17,19 +17,6 @@ _SHORT: Final = 10_000
 _ENTRY: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
 _EFFECTIVE_SINCE: Final = 19
 _STANDBY_SINCE: Final = 16
-_FREE: Final = {
-    "free_slots": destructive(
-        "Or drop an unused one (its consumer loses what the slot has, and then needs a fresh copy of the tables)",
-        "SELECT slot_name, active, database FROM pg_replication_slots;",
-        "SELECT pg_drop_replication_slot('...');",
-    ),
-    "free_senders": destructive(
-        "Or end an unneeded one (its consumer or standby loses its connection, and may reconnect at once)",
-        "SELECT pid, usename, application_name, client_addr FROM pg_stat_replication;",
-        "SELECT pg_terminate_backend(...);",
-    ),
-}
-"""How to free a slot or walsender without a restart."""
 
 
 def bugs(context: Context) -> Iterator[Finding]:
@@ -95,7 +82,22 @@ def _usage(check: str, what: str, used: int, name: str, context: Context) -> Fin
         return ok(check, f"{used} of {limit} {what} are in use")
     text = f"all {limit} {what} are in use" if limit else f"{name} is 0: there are no {what}"
     more = context.change(name, str(limit + 10))
-    return problem(check, text, *more, *(_FREE[check] if limit else ()))
+    return problem(check, text, *more, *(_freed(check, context) if limit else ()))
+
+
+def _freed(check: str, context: Context) -> tuple[str, ...]:
+    """How to free a slot or walsender without a restart."""
+    if check == "free_slots":
+        return destructive(
+            "Or drop an unused one (its consumer loses what the slot has, and then needs a fresh copy of the tables)",
+            context.command("pgtail slot list"),
+            context.command("pgtail slot drop NAME"),
+        )
+    return destructive(
+        "Or end an unneeded one (its consumer or standby loses its connection, and may reconnect at once)",
+        "SELECT pid, usename, application_name, client_addr FROM pg_stat_replication;",
+        "SELECT pg_terminate_backend(...);",
+    )
 
 
 def timeouts(context: Context) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Final
 
@@ -15,7 +14,7 @@ from pgtail.postgres.slot_report import SlotReport, reports
 MUCH_WAL: Final = 1 << 30
 """Retained bytes of WAL that cause a warning."""
 LONG: Final = 3600
-"""Seconds after which an open transaction causes a warning."""
+"""Seconds after which an open transaction causes a warning, and so does an inactive slot that nothing limits."""
 _SAFE_SHARE: Final = 4
 """Warn if less than 1/4 of max_slot_wal_keep_size is left."""
 _OLD_SHARE: Final = 10
@@ -41,25 +40,54 @@ def slots(context: Context) -> Iterator[Finding]:
     if not found:
         yield ok("slots", "the server has no replication slots")
     for report in found:
-        findings = [*_broken(report), *_wal(report, context), *_vacuum(report, context)]
-        yield from findings or [ok("slots", _described(report), report.slot.name)]
+        findings = [*_broken(report, context), *_wal(report, context), *_vacuum(report, context)]
+        yield from findings or [ok("slots", _described(report, context), report.slot.name)]
 
 
-def _described(report: SlotReport) -> str:
+def _described(report: SlotReport, context: Context) -> str:
     state = "is in use" if report.slot.active_pid is not None else "is not in use"
-    return f"slot {report.slot.name} {state} and retains {size_text(report.retained)} of WAL"
+    return (
+        f"slot {report.slot.name} {state} and retains {size_text(report.retained)} of WAL{_no_limit(report, context)}"
+    )
 
 
-def _drop(report: SlotReport) -> str:
-    return f"SELECT pg_drop_replication_slot('{report.slot.name}');"
+def _no_limit(report: SlotReport, context: Context) -> str:
+    """That nothing limits what an inactive slot retains."""
+    if report.slot.active_pid is not None or not _unlimited(context):
+        return ""
+    setting = context.number("max_slot_wal_keep_size")
+    return ", and nothing limits it" + ("" if setting is None else f" (max_slot_wal_keep_size is {setting})")
 
 
-def _broken(report: SlotReport) -> Iterator[Finding]:
+def _unlimited(context: Context) -> bool:
+    """Whether a slot that nobody reads retains WAL until the disk is full; the settings are of 13 and 18."""
+    limit, idle = context.number("max_slot_wal_keep_size"), context.number("idle_replication_slot_timeout")
+    return limit in (None, -1) and not idle
+
+
+def _grows_unread(report: SlotReport, context: Context) -> bool:
+    """Whether a slot has been inactive for LONG, and retains a file of WAL or more that was written since.
+
+    A standby's copy of a primary's slot is never active. The time is known from PostgreSQL 17 on.
+    """
+    facts = report.facts
+    seconds, size = facts.get("inactive_seconds"), context.number("wal_segment_size")
+    if seconds is None or size is None or facts.get("synced") or not _unlimited(context):
+        return False
+    unread = report.retained if facts["lag_bytes"] is None else facts["lag_bytes"]
+    return report.slot.active_pid is None and bool(seconds >= LONG and unread >= size)
+
+
+def _drop(report: SlotReport, context: Context) -> str:
+    return context.command(f"pgtail slot drop {report.slot.name}", report.slot.database)
+
+
+def _broken(report: SlotReport, context: Context) -> Iterator[Finding]:
     slot, invalid = report.slot, report.slot.invalid
     if invalid is None:
         return
     text = f"slot {slot.name} is invalidated ({invalid}): its changes are lost"
-    cure = [comment("Its changes are already lost; dropping it loses nothing more:"), _drop(report)]
+    cure = [comment("Its changes are already lost; dropping it loses nothing more:"), _drop(report, context)]
     if invalid == "wal_level_insufficient":
         cure.insert(0, comment("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it."))
     again = (
@@ -81,11 +109,11 @@ def _wal(report: SlotReport, context: Context) -> Iterator[Finding]:
     elif safe is not None and limit is not None and safe < (limit << 20) / _SAFE_SHARE:
         text = f"{held} and will be invalidated after {size_text(max(0, safe))} more (max_slot_wal_keep_size)"
         say, more = warning, _more(report, context)
-    elif report.retained >= MUCH_WAL:
-        text, say, more = f"{held}{_reader(report)}", warning, _limit(context)
+    elif report.retained >= MUCH_WAL or _grows_unread(report, context):
+        text, say, more = f"{held}{_reader(report)}{_no_limit(report, context)}", warning, _limit(context)
     else:
         return
-    yield say("slot_wal", text, *_why(report), *more, *_given_up(report), subjects=[name])
+    yield say("slot_wal", text, *_why(report, context), *more, *_given_up(report, context), subjects=[name])
 
 
 def _reader(report: SlotReport) -> str:
@@ -95,7 +123,7 @@ def _reader(report: SlotReport) -> str:
     return ", not in use" if seconds is None else f", not in use for {seconds_text(seconds)}"
 
 
-def _why(report: SlotReport) -> list[str]:
+def _why(report: SlotReport, context: Context) -> list[str]:
     """Why it retains so much: it is not in use, its reader lags, or an open transaction needs the WAL."""
     slot, lag = report.slot, max(0, report.facts["lag_bytes"] or 0)
     if slot.active_pid is None:
@@ -106,11 +134,13 @@ def _why(report: SlotReport) -> list[str]:
         return [
             comment("Its reader has confirmed most of it: an old open transaction retains the rest (see transactions).")
         ]
-    fork = f"pgtail stream -d {shlex.quote(slot.database or '')} --fork {slot.name}"
-    return [comment(f"Its reader lags by {size_text(lag)}; to see what it gets: {fork}")]
+    return [
+        comment(f"Its reader lags by {size_text(lag)}; to see what it gets:"),
+        context.command(f"pgtail stream --fork {slot.name}", slot.database),
+    ]
 
 
-def _given_up(report: SlotReport) -> tuple[str, ...]:
+def _given_up(report: SlotReport, context: Context) -> tuple[str, ...]:
     """The cure if the slot is no longer needed."""
     slot = report.slot
     if slot.active_pid is not None:
@@ -118,7 +148,7 @@ def _given_up(report: SlotReport) -> tuple[str, ...]:
     again = (
         "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
     )
-    return destructive(f"Or, if it is no longer needed (all its changes are lost, and {again})", _drop(report))
+    return destructive(f"Or, if it is no longer needed (all its changes are lost, and {again})", _drop(report, context))
 
 
 def _limit(context: Context) -> tuple[str, ...]:
@@ -144,7 +174,8 @@ def _vacuum(report: SlotReport, context: Context) -> Iterator[Finding]:
             continue
         say = problem if age >= limit else warning
         text = f"slot {report.slot.name} prevents vacuum from cleaning {what}: its {column} is {age} transactions old"
-        yield say("slot_vacuum", text, *_why(report), *_given_up(report), subjects=[report.slot.name])
+        why, given_up = _why(report, context), _given_up(report, context)
+        yield say("slot_vacuum", text, *why, *given_up, subjects=[report.slot.name])
 
 
 def transactions(context: Context) -> Iterator[Finding]:

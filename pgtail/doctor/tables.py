@@ -43,7 +43,7 @@ SELECT format('%I.%I', n.nspname, c.relname) AS name, (
             SELECT FROM pg_attribute a
             WHERE a.attrelid = c.oid AND a.attnum = ANY(i.indkey::int2[]) AND NOT a.attnotnull)
     ORDER BY i.indnatts, u.relname LIMIT 1) AS index, {strict} AS strict
-FROM leaves l JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM leaves l JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND l.identified AND c.relreplident <> 'f' AND NOT EXISTS (
     SELECT FROM pg_index i
     WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
@@ -57,7 +57,7 @@ _TOASTED: Final = (
     _LEAVES
     + """
 SELECT format('%I.%I', n.nspname, c.relname) AS name, {strict} AS strict
-FROM leaves l JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM leaves l JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class t ON t.oid = c.reltoastrelid
 LEFT JOIN pg_stat_all_tables s ON s.relid = t.oid
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND l.updates AND c.relreplident <> 'f'
@@ -133,7 +133,7 @@ WITH RECURSIVE tree AS (
     WHERE c.relispartition
 )
 SELECT DISTINCT t.pubname, a.attgenerated AS kind, format('%I.%I', n.nspname, c.relname) AS name
-FROM tree t JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM tree t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND NOT t.listed
     AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND t.pubgencols <> 's')
@@ -152,7 +152,7 @@ _UNLOGGED: Final = (
     JOIN pg_publication p ON p.puballtables {schemas}
     WHERE c.relpersistence = 'u' AND c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   UNION
-    SELECT oid FROM leaves JOIN pg_class c USING (oid) WHERE c.relpersistence = 'u'
+    SELECT l.oid FROM leaves l JOIN pg_class c ON c.oid = l.oid WHERE c.relpersistence = 'u'
 )
 SELECT format('%I.%I', n.nspname, c.relname) AS name, to_json(ARRAY(
     SELECT format('%I.%I', rn.nspname, r.relname) FROM pg_constraint k
@@ -162,7 +162,7 @@ SELECT format('%I.%I', n.nspname, c.relname) AS name, to_json(ARRAY(
     SELECT FROM pg_index i
     WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
         AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END) AS bare
-FROM found JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1
+FROM found f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1
 """
 )
 _SCHEMAS: Final = """OR EXISTS (
@@ -179,7 +179,7 @@ WITH RECURSIVE above AS (
     SELECT a.pubname, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
 )
 SELECT a.pubname, json_agg(format('%I.%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname) AS names
-FROM above a JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM above a JOIN pg_class c ON c.oid = a.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE NOT c.relispartition GROUP BY a.pubname ORDER BY 1
 """
 

@@ -151,6 +151,7 @@ class OutputOptions(Record):
         "--columns",
         default=(),
         metavar="GLOB,...",
+        completion="columns",
         help="Only the key and [[SCHEMA.]TABLE.]COLUMN, also globs. Table, line, JSON, CSV.",
     )
     changed: bool = _output(

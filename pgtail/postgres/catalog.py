@@ -60,7 +60,7 @@ WITH RECURSIVE enums AS (
 SELECT oid FROM enums
 """
 
-Named: TypeAlias = Literal["slots", "publications", "tables", "databases"]
+Named: TypeAlias = Literal["slots", "publications", "tables", "columns", "databases"]
 
 _NAMES: Final[dict[Named, str]] = {
     "slots": "SELECT slot_name AS name FROM pg_replication_slots WHERE slot_type = 'logical' ORDER BY 1",
@@ -71,6 +71,12 @@ _NAMES: Final[dict[Named, str]] = {
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
             AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ORDER BY 1
+    """,
+    "columns": """
+        SELECT n.nspname || '.' || c.relname || '.' || a.attname AS name
+        FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid
+        WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND a.attnum > 0 AND NOT a.attisdropped
+            AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema' ORDER BY c.relname, a.attnum
     """,
 }
 
@@ -241,5 +247,5 @@ def enums(connection: Connection) -> list[int]:
 
 
 def names(connection: Connection, named: Named) -> list[str]:
-    """The names of all logical slots, or of the database's publications or tables. Raises ServerError."""
+    """The names of all logical slots, or of the database's publications, tables or columns. Raises ServerError."""
     return [row.text("name") for row in rows.rows(connection, f"the list of {named}", _NAMES[named])]

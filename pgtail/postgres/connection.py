@@ -155,6 +155,15 @@ class Connector:
         self._ask = ask
         self._ask_first = ask_first
 
+    def dsn(self, database: str | None = None) -> str:
+        """A connection string for a command line: the same server, without secrets; `database` replaces the name."""
+        named = {} if database is None else {"dbname": database}
+        shown = {name: value for name, value in self._parameters.items() if name not in _SECRETS} | named
+        first = [name for name in ("host", "port", "user", "dbname") if name in shown]
+        given = {name: shown[name] for name in [*first, *(shown.keys() - first)]}
+        plain = first == [*given] == ["dbname"] and not set("=/") & set(given["dbname"])
+        return given["dbname"] if plain else make_conninfo("", **given)
+
     def without_asking(self) -> Connector:
         """The same connector, but it never asks for a password."""
         return Connector(self._parameters)

@@ -93,7 +93,7 @@ RUNNING: Final = (
     Cure("42704", 'publication "[^"]*" does not exist',
          "The publication was created after the slot's position, or dropped: the server reads the catalog as it was"
          " at that position. Create a new slot (it starts after the publication), or start pgtail stream after the"
-         " publication's creation with --from."),
+         " publication's creation with --startpos."),
     Cure(None, 'skipped loading publication',
          "The publication was dropped, or created after the slot's position; its changes are not sent. Create a new"
          " slot, or continue without it: --allow-missing-publication."),

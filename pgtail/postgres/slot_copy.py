@@ -61,7 +61,7 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
             f"database {slot.database} has no publication. pgoutput sends nothing without one, and a new publication"
             f" does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
             cure="To read what is committed from now on:\nCREATE PUBLICATION some_name FOR TABLE some_table,"
-            f" another_table;\nand then pgtail stream --fork {slot.name} --from now",
+            f" another_table;\nand then pgtail stream --fork {slot.name} --startpos now",
         )
 
 
@@ -96,7 +96,7 @@ def check_older(
         return (certain, []) if certain else (chosen, [unchecked])
     readable = [one for one in chosen if one.name not in missing]
     if missing and (named or not readable):
-        cures = [f"To read what is committed from now on: pgtail stream --fork {slot.name} --from now"]
+        cures = [f"To read what is committed from now on: pgtail stream --fork {slot.name} --startpos now"]
         if older:
             cures.append(f"Publications as old as the slot: {publications.flags(older)}")
         raise ServerError(

@@ -89,7 +89,7 @@ def _cures(delivered: int, commits_at: int | None, option: str, slot: str | None
     return [
         _REPORT,
         *before,
-        f"To read what follows without moving the slot: {option} --from {next_lsn}",
+        f"To read what follows without moving the slot: {option} --startpos {next_lsn}",
         f"To skip it for good: SELECT pg_replication_slot_advance({literal(slot)}, '{next_lsn}');",
         lost,
         *after,

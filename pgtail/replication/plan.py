@@ -132,19 +132,19 @@ def _start(request: Request, server: ServerFacts, slot: Slot | None, *, acknowle
     start = server.position if request.start == "now" else request.start
     if start > server.position:
         raise OptionError(
-            f"--from {lsn_text(start)} is beyond the server's position, {lsn_text(server.position)}:"
+            f"--startpos {lsn_text(start)} is beyond the server's position, {lsn_text(server.position)}:"
             " the server would accept it and silently skip everything up to there"
         )
     confirmed = 0 if slot is None else slot.confirmed_flush_lsn or 0
     if start < confirmed:
         remark = (
-            f"--from {lsn_text(start)} is before the slot's confirmed_flush_lsn: starting there, at"
+            f"--startpos {lsn_text(start)} is before the slot's confirmed_flush_lsn: starting there, at"
             f" {lsn_text(confirmed)}"
         )
         return 0, [remark]
     if slot is not None and acknowledging and start > confirmed and not request.yes:
         raise OptionError(
-            f"--from {lsn_text(start)} together with --ack permanently skips what the slot has from"
+            f"--startpos {lsn_text(start)} together with --ack permanently skips what the slot has from"
             f" {lsn_text(confirmed)} on, also for its other readers; --yes confirms this"
         )
     return start, []
@@ -189,5 +189,5 @@ def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int)
         raise ServerError(
             f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name}.",
             cure="Changes committed between these positions were not read. To continue after the gap: pgtail stream"
-            f" --from {lsn_text(confirmed)}, or pgtail record --allow-gap",
+            f" --startpos {lsn_text(confirmed)}, or pgtail record --allow-gap",
         )

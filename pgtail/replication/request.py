@@ -76,12 +76,12 @@ class Request(Record):
         " for a slot that existed before, else commit.",
     )
     yes: bool = _slot(
-        "--yes", default=False, help="Allow --from with --ack, which skips changes for all readers of the slot."
+        "--yes", default=False, help="Allow --startpos with --ack, which skips changes for all readers of the slot."
     )
     start: LsnOrNow = option(
         "-I",
-        "--from",
         "--startpos",
+        aliases=("--from",),
         convert=lsn_or_now,
         group="range",
         metavar="LSN|now",

@@ -130,7 +130,7 @@ class Tail:
                 position = plan.slot.confirmed_flush_lsn or 0
             start = max(plan.start, position)
             if 0 < plan.start < start:
-                self._reporter.tell(f"--from is before the slot's position: starting at {lsn_text(start)}")
+                self._reporter.tell(f"--startpos is before the slot's position: starting at {lsn_text(start)}")
             self._consumer = self._make_consumer(self._queue, start, identity)
             self._timelines.wanted = self._reconnect or self._consumer.tracks_server
             self._loop = SessionLoop(

@@ -59,6 +59,8 @@ def test_an_option_and_its_value_in_one_word(shell: str) -> None:
     ("words", "values"),
     [
         (("decode", "--op", "insert,t"), {"insert,truncate"}),
+        (("decode", "--op", "insert,i"), set()),
+        (("decode", "--op", "insert", "--op", "i"), set()),
         (
             ("inspect", "--kind", "begin,stream-"),
             {f"begin,stream-{x}" for x in ["abort", "commit", "prepare", "start", "stop"]},
@@ -88,6 +90,19 @@ def test_tables_of_a_dump(tmp_path: Path) -> None:
     frames = capture("A_ddl", "p1").forms["walsender.bin"]
     assert here("record", "--from", frames, "-D", tmp_path / "capture").status == 0
     assert completed("fish", "decode", str(tmp_path / "capture"), "-t", "") == bare
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_columns_of_a_dump(shell: str) -> None:
+    dump = str(TABLES)
+    for option in ("--columns", "--redact", "--where"):
+        assert completed(shell, "decode", dump, option, "oth") == {"other"}, option
+        assert not any("." in name for name in completed(shell, "decode", dump, option, ""))
+    assert completed(shell, "decode", dump, "--redact", "id,oth") == {"id,other"}
+    assert completed(shell, "decode", dump, "--columns", "id,id") == set(), "no name twice"
+    assert completed(shell, "decode", dump, "--redact", "later.") == {"later.id", "later.v"}
+    assert completed(shell, "decode", dump, "--redact", "public.later.i") == {"public.later.id"}
+    assert completed(shell, "decode", dump, "--where", "'id = 1 and oth") == {"id = 1 and other"}
 
 
 @pytest.fixture
@@ -120,6 +135,7 @@ def test_names_of_a_server(shop: Database, shell: str) -> None:
     assert completed(shell, "stream", "-P", "", **where) == {"shop_pub"}
     assert completed(shell, "stream", "-t", "", **where) == {"orders"}
     assert completed(shell, "stream", "-t", "x,sal", **where) == {"x,sales.orders"}
+    assert completed(shell, "stream", "--redact", "sal", **where) == {"sales.orders.id"}
     assert shop.name in completed(shell, "stream", "", **where)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.text import Text
 
@@ -51,8 +53,16 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     words = " ".join(out.split())
     assert "● problem UPDATE and DELETE fail: the tables are published, but have no usable replica identity" in words
     assert "public.bare_04 … and 7 more" in words
+    severities = re.findall("^● ([a-z]+)", out, re.MULTILINE)
+    assert severities == sorted(severities, key=["ok", "warning", "problem"].index), "the worst come last"
+    assert set(severities) == {"ok", "problem"}
     assert "(-o json has them all)" in words
     assert out.splitlines()[-1].endswith("1 problem")
+    short, _ = pgtail("doctor", shop.conninfo(), "-q", env={"COLUMNS": str(width)}, status=2)
+    assert re.findall("^● ([a-z]+)", short, re.MULTILINE) == ["problem"]
+    assert short.splitlines()[-1] == out.splitlines()[-1]
+    lines_, _ = pgtail("doctor", shop.conninfo(), "-q", "-o", "json", status=2)
+    assert [line["severity"] for line in lines(lines_)] == ["problem"]
     colored, _ = pgtail("doctor", shop.conninfo(), "-o", "table", "--color", "always", status=2)
     assert Text.from_ansi(colored).plain.split() == out.split()
     assert "\x1b[38;5;231;48;5;124m● problem\x1b[0m" in colored

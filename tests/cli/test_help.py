@@ -21,7 +21,7 @@ CONTEXTS = {context.command_path: context for context in make_man.commands()}
 LARGE = [path for path, context in CONTEXTS.items() if isinstance(context.command, Command) and context.command.first]
 RECV = capture("Z_small", "p1").forms["recv.bin"]
 TABLES = capture("A_ddl", "p1").forms["recv.bin"]
-MANY = 12
+MANY = 13
 """Options that a command may have without a short help."""
 
 
@@ -104,7 +104,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("slot cat", "no such command 'cat'.", "pgtail slot"),
         ("completion", "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish", "pgtail completion"),
         ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer range.", "pgtail decode"),
-        ("stream --from x", "invalid value for '-I' / '--from' / '--startpos': ", "pgtail stream"),
+        ("stream --from x", "invalid value for '-I' / '--startpos': ", "pgtail stream"),
     ],
 )
 def test_a_wrong_command_line(arguments: str, message: str, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -14,8 +15,9 @@ import pytest
 from pgtail.commands.slot_table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS, SlotGrowth
 from pgtail.records import replace
-from pgtail.terminal.style import PLAIN
+from pgtail.terminal.style import PLAIN, palette
 from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.refused import physical_slot
@@ -180,11 +182,50 @@ def test_watch_repeats_until_ctrl_c(newest_database: Database) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         for _ in range(3):
-            assert b'"slot_name":"s"' in process.stdout.readline()
+            line = process.stdout.readline()
+            assert b'"slot_name":"s"' in line
+        assert json.loads(line)["wal_growth_bytes_per_minute"] >= 0
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=within(PATIENCE))
     assert process.returncode == 0
     assert errors == b""
+
+
+def test_watch_shows_how_fast_the_retained_wal_grows(newest_database: Database) -> None:
+    """The same picture after Ctrl-C; the slot that retains most is the first."""
+    connector = Connector(parameters(newest_database.conninfo()))
+    for name in ("a_new", "b_old"):
+        newest_database.query(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    with connector.ordinary() as connection:
+        new, old = [slot_report.report(connection, newest_database.version, name) for name in ("a_new", "b_old")]
+    assert new is not None
+    assert old is not None
+
+    def at(held: int, safe: int | None, report: slot_report.SlotReport = old) -> slot_report.SlotReport:
+        return replace(report, facts={**report.facts, "wal_held_bytes": held, "safe_wal_size": safe})
+
+    growth, megabyte = SlotGrowth(), 1 << 20
+    first = growth.added([at(megabyte, None, new), at(2 * megabyte, 90 * megabyte)], 0)
+    assert [report.slot.name for report in first] == ["b_old", "a_new"]
+    assert [(report.facts[GROWTH], report.facts[SAFE_SECONDS]) for report in first] == [(None, None)] * 2
+    grown = growth.added([at(0, None, new), at(4 * megabyte, 88 * megabyte)], 30)
+    facts = [(report.facts[GROWTH], report.facts[SAFE_SECONDS]) for report in grown]
+    assert facts == [(4 * megabyte, 1320), (-2 * megabyte, None)]
+    later = growth.added([at(4 * megabyte, 88 * megabyte)], 95)
+    assert later[0].facts[GROWTH] == 0, "the last minute counts"
+    for width in (80, 160):
+        text = render(grown, PLAIN, width=width, critical=4 * megabyte)
+        assert max(map(len, text.splitlines())) <= width
+        words = " ".join(text.split())
+        assert "A MINUTE LOST IN STATE" in words
+        assert re.search(r"4.0 MB \+4.0 MB 22 min inactive", words)
+        assert re.search(r"0 bytes -2.0 MB inactive", words)
+    bad, other = [
+        line
+        for line in render(grown, palette(color=True), width=160, critical=4 * megabyte).splitlines()
+        if "●" in line
+    ]
+    assert (bad.count("124m"), other.count("124m")) == (3, 0), "the dot, the size and the state are red"
 
 
 def test_watch_uses_the_alternate_screen_of_a_terminal(newest_database: Database) -> None:
@@ -276,6 +317,28 @@ def test_create_copy_advance_and_drop(database: Database) -> None:
     _, words = pgtail("slot", "drop", "copied", conninfo, "--yes")
     assert "slot copied was dropped" in words
     assert set(slots(database)) == {"made"}
+
+
+def test_the_slot_may_come_after_the_database(newest_database: Database) -> None:
+    """As for stream with -S, or in the other order; a server has no database of the slot's name."""
+    conninfo = newest_database.conninfo()
+    server = newest_database.server
+    where = {"PGHOST": str(server.directory), "PGPORT": str(server.port), "PGUSER": "postgres"}
+    for name, arguments in {
+        "one": [conninfo, "-S", "one"],
+        "two": [conninfo, "two"],
+        "three": [newest_database.name, "three"],
+    }.items():
+        pgtail("slot", "create", *arguments, env=where)
+        assert set(slots(newest_database)) == {name}
+        out, _ = pgtail("slot", "advance", "now", conninfo, "-S", name, "--yes")
+        assert slots(newest_database)[name][2] == out.strip()
+        pgtail("slot", "drop", *arguments, "--yes", env=where)
+        assert slots(newest_database) == {}
+    for command in (["drop"], ["drop", "a", "b", "-S", "c"], ["advance", "a", "-S", "b"], ["advance"]):
+        pgtail("slot", *command, "--yes", status=2)
+    _, words = pgtail("slot", "drop", "no_slot", "no_database", "--yes", env=where, status=3)
+    assert 'database "no_database" does not exist' in words
 
 
 def test_impossible_requests_are_refused(newest_database: Database) -> None:

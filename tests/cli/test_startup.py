@@ -35,7 +35,7 @@ MODULES = {
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW."""
 
 _AWAY = "-h /there/is/no/server"
-CONNECTING = {f"slot list {_AWAY}": 47, f"completion of slot drop {_AWAY}": 38}
+CONNECTING = {f"slot list {_AWAY}": 48, f"completion of slot drop {_AWAY}": 38}
 """The same for what connects to a server: it imports psycopg, and with it most of SLOW."""
 
 

@@ -119,7 +119,7 @@ def test_from(shop: Database) -> None:
         assert ids(found) == [7, 8, 9]
     found, words = stream(shop, "-S", "s", "--from", "0/1", "--until", "now")
     assert ids(found) == list(range(10))
-    assert "--from 0/1 is before the slot's confirmed_flush_lsn: starting there, at" in words
+    assert "--startpos 0/1 is before the slot's confirmed_flush_lsn: starting there, at" in words
     found, words = stream(shop, "-S", "s", "--from", "FFFFFFFF/0", status=2)
     assert "beyond the server's position" in words
     found, words = stream(shop, "-S", "s", "--from", "0/12345678Z", status=2)

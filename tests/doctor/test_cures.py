@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
 import pytest
@@ -15,8 +16,9 @@ from tests.support.run_process import pgtail
 from tests.support.servers import Database, fresh_database, run_program
 from tests.support.tail import wait_for
 
+_COMMAND = re.compile("^-- pgtail (slot .*)", re.MULTILINE)
 _DECIDED = re.compile(r"-- ((?:SELECT|ALTER|ROLLBACK) .*;)")
-DESTROYS = ("drop_replication_slot", "DROP PUBLICATION", "terminate", "ROLLBACK", "slot_advance", "'insert')", "100GB")
+DESTROYS = ("slot drop", "DROP PUBLICATION", "terminate", "ROLLBACK", "slot advance", "'insert')", "100GB")
 PARTED = "CREATE TABLE parts (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)"
 PART = "CREATE {} TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10)"
 BIG = "CREATE TABLE big (id int PRIMARY KEY, v text); ALTER TABLE big ALTER v SET STORAGE EXTERNAL;"
@@ -31,8 +33,12 @@ def paste(database: Database, finding: Finding, *, decide: bool = False) -> None
     assert not any(word in line for word in DESTROYS for line in finding.cure[:1]), (
         "a destructive cure is never the first"
     )
-    if finding.check != "slot_invalid":  # there is nothing left to destroy
-        assert all(line.startswith("-- ") for line in finding.cure for word in DESTROYS if word in line), text
+    assert all(line.startswith("-- ") for line in finding.cure for word in DESTROYS if word in line), text
+    commands = _COMMAND.findall(text) if decide else []
+    for command in commands:
+        pgtail(*shlex.split(command), "--yes")
+    if commands:
+        return
     if decide:
         text = "\n".join(_DECIDED.findall(text))
     assert re.search("^[^-]", text, re.MULTILINE), "nothing to paste"
@@ -179,6 +185,7 @@ CONDITIONS = {
             'CREATE PUBLICATION "you""nger" FOR TABLE t',
             "INSERT INTO t VALUES (2)",
         ),
+        since=12,
         decide=True,
     ),
     "a prepared transaction is forgotten": Condition(

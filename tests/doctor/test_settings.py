@@ -181,7 +181,7 @@ def test_slots_that_hold_back_vacuum_or_lost_wal(alone: Database) -> None:
     [finding] = of_severity(alone, "slot_invalid")
     assert finding.severity is PROBLEM
     assert finding.subjects == ("lost",)
-    paste(alone, finding)
+    paste(alone, finding, decide=True)
     assert wrong(examine(alone)) == {}
 
 
@@ -193,7 +193,7 @@ def test_a_slot_that_was_not_used_for_long(alone: Database) -> None:
     wait_for("timeout", lambda: [alone.query("CHECKPOINT"), of_severity(alone, "slot_invalid")][1])
     [finding] = of_severity(alone, "slot_invalid")
     assert "idle_timeout" in finding.text
-    paste(alone, finding)
+    paste(alone, finding, decide=True)
     assert wrong(examine(alone)) == {}
 
 
@@ -244,5 +244,5 @@ def invalidated(primary: Database, standby: Database) -> None:
     [finding] = of_severity(standby, "slot_invalid")
     assert ("on the primary: ALTER SYSTEM SET wal_level" in finding.cure[0]) == ("wal_level" in finding.text)
     primary.server.restart(wal_level="logical")
-    paste(standby, finding)
+    paste(standby, finding, decide=True)
     wait_for("cure", lambda: wrong(examine(standby)) == {})

@@ -53,12 +53,12 @@ def terms(text: str) -> set[str]:
 
 
 def all_options() -> set[str]:
-    """The long names of all options of all commands."""
+    """The long names of all options of all commands, also those that only work."""
     return {
         name
         for context in CONTEXTS.values()
         for option in make_man.options(context)
-        for name in [*option.opts, *option.secondary_opts]
+        for name in [*option.opts, *option.secondary_opts, *getattr(option, "aliases", ())]
         if name.startswith("--")
     }
 

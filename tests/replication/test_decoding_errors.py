@@ -74,13 +74,13 @@ def test_a_transaction_that_has_begun_is_skipped_exactly(orders: Database, hosti
     assert NO_CHUNK.decode() in words
     assert "The server's own decoding failed in the transaction that commits at " in words
     assert "pgsql-bugs@lists.postgresql.org" in words
-    [looked] = re.findall(r"pgtail stream --slot s --from (\S+)", words)
+    [looked] = re.findall(r"pgtail stream --slot s --startpos (\S+)", words)
     [(statement, skipped)] = re.findall(r"(SELECT pg_replication_slot_advance\('s', '(.+)'\);)", words)
     assert looked == skipped
     before = confirmed(orders)
     assert ids(orders, "--from", looked) == ["3", "4"]
     assert confirmed(orders) == before
-    assert words.index("--from") < words.index("pg_replication_slot_advance"), (
+    assert words.index("--startpos") < words.index("pg_replication_slot_advance"), (
         "the advice that loses nothing comes first"
     )
     assert "The slot's consumer then loses that transaction" in words

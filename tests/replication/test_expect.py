@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.limits import within
+from tests.support.run_process import pgtail
 from tests.support.servers import Database
 from tests.support.tail import Tailing, tailing, terminate
 from tests.support.two_phase import ADVANCE, CREATE_SLOT
@@ -27,7 +30,7 @@ def shop(newest_database: Database) -> Database:
 
 
 def span(seconds: float) -> str:
-    """A time for --within, longer on a slow machine."""
+    """A time for --timeout, longer on a slow machine."""
     return f"{within(seconds):.1f}s"
 
 
@@ -118,10 +121,38 @@ def test_a_slot_is_read_from_its_position_and_not_consumed(shop: Database) -> No
     before = shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
     shop.execute("UPDATE orders SET status = 'paid' WHERE id = 1")
     for _ in range(2):
-        with expect(shop, "-S", "s", *PAID, "--within", span(20), "-o", "table") as running:
+        with expect(shop, "-S", "s", *PAID, "--timeout", span(20), "-o", "table") as running:
             assert "as expected" in running.end()
             assert b"'paid'" in b"".join(running.out)
     assert shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots") == before
+
+
+def test_a_command_makes_the_change(shop: Database, tmp_path: Path) -> None:
+    """It is started when ready, and stopped if the change does not come; its own failure is not silent."""
+
+    def ran(script: str, *arguments: str, status: int) -> tuple[str, str]:
+        given = ["expect", shop.conninfo(), *PAID, *arguments, "--", sys.executable, "-c", script]
+        return pgtail(*given, status=status)
+
+    update = f"import psycopg; print('said'); psycopg.connect({shop.conninfo()!r}, autocommit=True).execute('%s')"
+    paid = update % "UPDATE orders SET status = $$paid$$ WHERE id = 1"
+    out, words = ran(paid, status=0)
+    assert '"status":"paid"' in out
+    assert "said" not in out
+    assert "said" in words
+    assert "failed" not in words
+    out, words = ran(f"{paid}; raise SystemExit(3)", status=1)
+    assert '"status":"paid"' in out
+    assert f"warning: {sys.executable} failed: exit status 3" in words
+    assert "as expected" in words
+    mark = tmp_path / "mark"
+    late = f"import time; time.sleep(60); open({str(mark)!r}, 'w')"
+    _, words = ran(late, "--timeout", span(0.5), status=1)
+    assert f"{sys.executable} was stopped" in words
+    assert not mark.exists()
+    _, words = pgtail("expect", shop.conninfo(), "--", "no-such-program", status=2)
+    assert "there is no command no-such-program" in words
+    assert "a command comes after --" in pgtail("expect", shop.conninfo(), "psql", status=2)[1]
 
 
 def test_it_connects_again_as_stream_does(shop: Database) -> None:

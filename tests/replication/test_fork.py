@@ -110,7 +110,7 @@ def test_a_publication_must_be_as_old_as_the_changes_of_the_slot(database: Datab
     database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t")
     _, words = stream(database, "--fork", "s", "-v", status=3)
     assert 'publication "young" is newer than the changes of slot s' in words
-    assert "pgtail stream --fork s --from now" in words
+    assert "pgtail stream --fork s --startpos now" in words
     assert "starting at" not in words, "it ends before it starts"
     assert names(database) == {"s"}
     create_slot(database, "later")
@@ -127,8 +127,8 @@ def test_advice_without_an_old_publication(newest_database: Database) -> None:
     _, words = stream(database, "--fork", "s", status=3)
     assert f"database {database.name} has no publication" in words
     assert "does not apply to the changes that slot s has so far" in words
-    assert "pgtail stream --fork s --from now" in words
-    assert "pgtail stream --fork s --from now" in stream(database, "--fork", "s", command="stats", status=3)[1]
+    assert "pgtail stream --fork s --startpos now" in words
+    assert "pgtail stream --fork s --startpos now" in stream(database, "--fork", "s", command="stats", status=3)[1]
     database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t")
     with tailing(database, "--fork", "s", "--from", "now", "-v") as fork:
         fork.wait_for_words("starting at")

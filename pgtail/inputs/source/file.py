@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from pgtail.files.gunzip import Gunzip
     from pgtail.storage import Location, Reader
 
+PAUSE: Final = 0.2
+"""Seconds after which a file that is followed is read again."""
 _STDIN: Final = 0
 
 
@@ -32,6 +35,8 @@ class Source(ByteStream):
 
     `on_wait` is called before a read that has to wait; `check` is given all bytes that are read. Raises InputError if
     the file cannot be opened or read.
+    With `follow` the end of the file is awaited while it has its name, which a segment loses when it is closed; it is
+    read as a pipe is.
     At damage of the gzip data the bytes end, and `damage` says why; `cut_off` says whether they just end too early.
     """
 
@@ -41,6 +46,7 @@ class Source(ByteStream):
         *,
         on_wait: Callable[[], None] | None = None,
         check: SegmentCheck | None = None,
+        follow: bool = False,
     ) -> None:
         name = str(path)
         super().__init__("<stdin>" if name == "-" else name, live=False)
@@ -60,6 +66,8 @@ class Source(ByteStream):
             self.size = self._reader.size
         else:
             self.size = self._open(name)
+            self.size = None if follow else self.size
+        self._follow = follow
         self.consumed = 0
         """How many of these bytes were read."""
         self.live = self.size is None
@@ -239,10 +247,26 @@ class Source(ByteStream):
                     self._on_wait()
                 self._poll.poll()
             data = os.read(self._fd, limit)
+            while not data and self._follow:
+                grows = self._has_name()
+                data = os.read(self._fd, limit)
+                if not (grows or data):
+                    break
+                if not data and self._on_wait is not None:
+                    self._on_wait()
+                if not data:
+                    time.sleep(PAUSE)
         except OSError as error:
             raise InputError(reason_of(error), source=self.name, offset=self.position) from None
         self._ended = not data
         return data
+
+    def _has_name(self) -> bool:
+        """Whether the file that is open still has its name."""
+        try:
+            return os.path.samestat(os.fstat(self._fd), os.stat(self.name))
+        except FileNotFoundError:
+            return False
 
     def _pread(self, size: int, position: int) -> bytes:
         if self._reader is not None:
