@@ -17,14 +17,13 @@ from typing import Any, Final
 
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
+from pgtail.native.plan import SEEN_ROW_SIZE
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
 from pgtail.values.oids import BUILTIN
 
 LIMIT: Final = 256 << 20
 """Bytes of rows that are remembered, unless told otherwise."""
 
-_ROW_SIZE: Final = 240
-"""The approximate memory overhead of a row in bytes."""
 _PREFIX: Final = 8
 """Bytes of a key that say of which version of a table it is."""
 _BATCH: Final = 64
@@ -311,7 +310,7 @@ class SeenRows:
 
     def _count(self, key: bytes, row: bytes, sign: int) -> None:
         """A row came (1), or went (-1)."""
-        self.size += sign * (_ROW_SIZE + len(key) + len(row))
+        self.size += sign * (SEEN_ROW_SIZE + len(key) + len(row))
 
 
 def _filled(table: SeenTable, new: TupleData, old: TupleData | None, seen: TupleData | None) -> TupleData:

@@ -37,7 +37,7 @@ _LINE_LIMIT: Final = 1000
 
 
 class Expect(Stream):
-    """One run; `expectation` says whether it was met, `failed` whether `command` failed, which starts once ready.
+    """One run; `expectation` says whether it was met. `command` starts once changes can be seen.
 
     Raises OptionError if there is no such command.
     """
@@ -56,7 +56,6 @@ class Expect(Stream):
             )
         )
         self.expectation = Expectation(options.count, **filter_arguments(options.filter, self._redaction))
-        self.failed = False
         self._since = time.monotonic()
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
@@ -110,7 +109,6 @@ class Expect(Stream):
                 process.kill()
             self._stderr.tell(f"{self._command[0]} was stopped")
         self._watching.join()
-        self.failed = process.wait() != 0
 
     def _summarize(self, error: PgtailError | None = None) -> None:
         if self._tail.resume is None or isinstance(error, OptionError):

@@ -12,7 +12,7 @@ cdef enum:
 
 
 cdef enum:
-    SEEN_ROW_SIZE = 240     # that of changes/seen_rows.py
+    SEEN_ROW_SIZE = 240     # that of plan.py
     TUPLE_HEAD = 2          # bytes of the number of cells before them
 
 cdef uint8_t SEEN = c"S"    # the kind of an old row that was not sent

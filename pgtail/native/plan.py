@@ -364,5 +364,8 @@ class Empty(NoPlan):
     """A row of which no cell is written, by Cells.not_empty."""
 
 
+SEEN_ROW_SIZE: Final = 240
+"""Bytes: the approximate memory overhead of a row that is remembered (changes/seen_rows.py)."""
+
 LARGE: Final = 1024 * 1024
 """Bytes; longer values are converted in pieces, and rows with them written in parts, to avoid copies in memory."""

@@ -201,8 +201,10 @@ CONDITIONS = {
     "two phases": Condition(
         "bugs", WARNING, ("SELECT pg_create_logical_replication_slot('s', 'pgoutput', false, true)",), since=14
     ),
-    "timeout of the role and database": Condition("timeouts", WARNING, (HERE % ("ROLE postgres IN DATABASE", "0"),)),
-    "timeout of the database": Condition("timeouts", WARNING, (HERE % ("DATABASE", "2000"),)),
+    "timeout of the role and database": Condition(
+        "timeouts", WARNING, (HERE % ("ROLE postgres IN DATABASE", "0"),), since=12
+    ),
+    "timeout of the database": Condition("timeouts", WARNING, (HERE % ("DATABASE", "2000"),), since=12),
 }
 
 
