@@ -23,10 +23,7 @@ def test_a_missing_slot_lists_the_existing_ones(database: Database) -> None:
         words = fails(database, "-S", "nosuch")
     assert f"one, pgoutput, database {database.name}, free, confirmed" in words
     assert "phys, physical" in words
-    cure = (
-        "Without --slot, pgtail stream and pgtail stats --for TIME use a"
-        " temporary slot."
-    )
+    cure = "Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
     assert cure in words
     assert cure in fails(database, "-S", "nosuch", command="stats")
     stream(database, "--for", "0.1", "-o", "json", command="stats")
