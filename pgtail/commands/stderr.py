@@ -59,14 +59,20 @@ def laid_out(text: str, columns: int | None) -> str:
     Elsewhere (None) a command follows the line before it.
     """
     if columns is None:
-        return f"\n{' ' * len(_NAME)}".join(f"{_NAME}{text.replace(COMMAND, ' ')}".split("\n"))
+        first, *rest = text.split("\n")
+        between = f"\n{' ' * len(_NAME)}"
+        return _NAME + first + "".join([f" {line.lstrip()}" if _is_command(line) else between + line for line in rest])
     indent = " " * (len(_NAME) if columns >= _NARROW else 2)
-    command = COMMAND.removeprefix("\n")
     lines: list[str] = []
     for line in f"{_NAME}{text}".split("\n"):
         before = indent if lines else ""
-        lines += [before + line] if line.startswith(command) else _wrapped(line, columns, before, indent)
+        lines += [before + line] if _is_command(line) else _wrapped(line, columns, before, indent)
     return "\n".join(lines)
+
+
+def _is_command(line: str) -> bool:
+    """Whether a line of a message is a command; what points at a place in the line before it is none."""
+    return f"\n{line}".startswith(COMMAND) and not line.removeprefix(COMMAND[1:]).startswith((" ", "^"))
 
 
 def _wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:

@@ -33,6 +33,16 @@ def test_a_command_stands_alone() -> None:
     ]
 
 
+@pytest.mark.parametrize("columns", [None, 80])
+@pytest.mark.parametrize("place", [0, 4, 9])
+def test_a_mark_below_a_line_stays_there(columns: int | None, place: int) -> None:
+    mark = " " * place + "^"
+    assert laid_out(f"error: no operator\nv == 'value'\n{mark}", columns).split("\n")[1:] == [
+        "        v == 'value'",
+        f"        {mark}",
+    ]
+
+
 @given(st.lists(st.text(st.sampled_from("ab語"), min_size=1, max_size=12), min_size=1), st.integers(20, 200))
 def test_words_stay_whole_at_any_width(words: list[str], columns: int) -> None:
     lines = laid_out(" ".join(words), columns).split("\n")
