@@ -24,7 +24,7 @@ def test_demo_shows_tables_then_the_same_as_lines_and_json() -> None:
     tables = "\n".join(line for line in lines if not line.startswith("{"))
     for shown in (
         "'new' → 'paid'",
-        "(unchanged)",
+        "?balance=",
         "id=2 → 3",
         "TRUNC",
         "MESSAGE",

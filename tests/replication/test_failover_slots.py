@@ -42,7 +42,7 @@ def test_synchronized_slot_is_usable_only_after_the_promotion(start_server: Star
         for arguments in uses(standby, tmp_path / "c"):
             _, words = pgtail(*arguments, status=3)
             assert USED in words, (arguments, words)
-        assert "promoted, or read a copy of it (pgtail stream --fork cdc)" in pgtail(
+        assert "promoted, or read a copy of it: pgtail stream --fork cdc" in pgtail(
             *uses(standby, tmp_path)[0], status=3
         )[1].replace("\n        ", " ")
         looked_at, _ = stream(standby, "--fork", "cdc", "--until", "now")
