@@ -109,6 +109,8 @@ class Started(Record, frozen=False):
 
 SEEN: Final = "S"
 """The `old_kind` of a row that the server did not send (changes/seen_rows.py)."""
+OLD_ROWS: Final = ("O", SEEN)
+"""The `old_kind` of old rows, which are not only a key."""
 
 
 class RowChange(Record, frozen=False):

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from pgtail.changes.comparison import NUMBER, TEXT, TIMESTAMPTZ, Comparison, comparison_of
 from pgtail.changes.condition import Operand
-from pgtail.changes.events import SEEN, Change, RowChange
+from pgtail.changes.events import OLD_ROWS, Change, RowChange
 from pgtail.changes.json_member import member
 from pgtail.changes.relations import Column, Relation
 from pgtail.native.conditions import NotTested
@@ -55,7 +55,7 @@ class OperandSource(Record):
         if cells is None and self.same_row:
             cells = change.new
         cell = cells[self.index] if cells is not None and self.index < len(cells) else UNCHANGED
-        if cell is UNCHANGED and self.place == "new" and change.old_kind in ("O", SEEN) and change.old is not None:
+        if cell is UNCHANGED and self.place == "new" and change.old_kind in OLD_ROWS and change.old is not None:
             cell = change.old[self.index] if self.index < len(change.old) else UNCHANGED
         if cell is UNCHANGED or (cell is None and change.old_kind == missing and not self.key):
             raise NotTested

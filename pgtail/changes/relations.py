@@ -141,7 +141,7 @@ class Relations:
                     column.name,
                     column.type_oid,
                     column.typmod,
-                    bool(column.flags & 1),
+                    column.is_key,
                     self._types.type_name(column.type_oid, column.typmod),
                     self._types.codec(column.type_oid, column.typmod),
                 )

@@ -133,7 +133,8 @@ class Stream:
             return
         what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
         self._stderr.tell(
-            f"note: -f {file} writes {what} to the file {file}; to read a database:\npgtail stream {shlex.quote(file)}"
+            f"note: -f {file} writes {what} to the file {file}; to read a database:"
+            f"\n    pgtail stream {shlex.quote(file)}"
         )
 
     def _shared(self, target: FileSink | DirectorySink) -> StreamSink | DirectorySink:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
-from pgtail.native.plan import Changed, Side, Skip
+from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
 from pgtail.outputs.rows import Shape
 from pgtail.records import NamedTuple
 
@@ -119,3 +119,10 @@ def changed_columns(shape: Shape, shown: Shown, of: Callable[[Sequence[int], Seq
     changed."""
     compared = tuple([index for index in shown.indexes if index not in shown.unknown]) if shape.old_kind else ()
     return Changed(compared, shown.unknown, of)
+
+
+def seen_columns(shape: Shape, shown: Shown, name: Callable[[str], bytes]) -> Cells:
+    """The names, by `name`, of the shown columns whose old value the server did not send, as far as it is known."""
+    indexes = [index for index in shown.indexes if index in shape.seen]
+    names = [Cell(at, name(shape.columns[at].name), None, b"", skip=shown.skip(at, "old")) for at in indexes]
+    return Cells("old", tuple(names))

@@ -31,7 +31,7 @@ from pgtail.native.plan import (
     joined,
 )
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.choice import Shown, changed_columns
+from pgtail.outputs.choice import Shown, changed_columns, seen_columns
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, encoding_of_text
 
@@ -145,15 +145,9 @@ class Csv(PlannedOutput):
 
 def _seen_names(shape: Shape, shown: Shown) -> list[Piece]:
     """The array of the columns of the old row that the server did not send, as far as they are known."""
-    cells = [
-        Cell(
-            *(index, _element(shape.columns[index].name).replace('"', '""').encode(), None, b""),
-            skip=shown.skip(index, "old"),
-        )
-        for index in shown.indexes
-        if index in shape.seen
-    ]
-    return [b',"{', Cells("old", tuple(cells)), b'}"'] if shape.seen else [b","]
+    if not shape.seen:
+        return [b","]
+    return [b',"{', seen_columns(shape, shown, lambda name: _element(name).replace('"', '""').encode()), b'}"']
 
 
 def _own(op: str) -> list[Piece]:

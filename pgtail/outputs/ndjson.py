@@ -36,7 +36,7 @@ from pgtail.native.plan import (
     joined,
 )
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.choice import ColumnChoice, Shown, changed_columns
+from pgtail.outputs.choice import ColumnChoice, Shown, changed_columns, seen_columns
 from pgtail.outputs.executor import Part
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, write_parts
@@ -149,7 +149,7 @@ class RowObjects:
         if shape.old_width is not None:
             pieces += [b',"old":{', Cells("old", _cells(shape, "old", shown)), b"}"]
         if shape.seen:
-            pieces += [b',"old_seen":[', Cells("old", _seen_names(shape, shown)), b"]"]
+            pieces += [b',"old_seen":[', seen_columns(shape, shown, dumps), b"]"]
         if shape.new_width is not None:
             pieces += [b',"new":{', Cells("new", _cells(shape, "new", shown), fill=self._fill), b"}"]
 
@@ -180,12 +180,6 @@ def _cells(shape: Shape, side: Side, shown: Shown) -> tuple[Cell, ...]:
             skip = shown.skip(index, side)
             cells.append(Cell(index, dumps(column.name) + b":", _encoding(column.codec), null, skip=skip))
     return tuple(cells)
-
-
-def _seen_names(shape: Shape, shown: Shown) -> tuple[Cell, ...]:
-    """The names of the shown columns whose old value the server did not send, as far as it is known."""
-    indexes = [index for index in shown.indexes if index in shape.seen]
-    return tuple([Cell(at, dumps(shape.columns[at].name), None, b"", skip=shown.skip(at, "old")) for at in indexes])
 
 
 def undecoded_names(columns: Sequence[Column]) -> Undecodable:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias, cast
 
-from pgtail.changes.events import SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
+from pgtail.changes.events import OLD_ROWS, SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
 from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side, Text
 from pgtail.outputs.executor import Execution, Part, joined_parts
@@ -54,7 +54,7 @@ class Shape(NamedTuple):
     @property
     def has_old_row(self) -> bool:
         """Whether the old tuple is the old row, of which what is unknown is UNCHANGED, and not only its key."""
-        return self.old_kind in ("O", SEEN) and self.relation.seen
+        return self.old_kind in OLD_ROWS and self.relation.seen
 
     @property
     def seen(self) -> tuple[int, ...]:

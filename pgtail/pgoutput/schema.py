@@ -22,6 +22,10 @@ class RelationColumn(NamedTuple):
     type_oid: int
     typmod: int
 
+    @property
+    def is_key(self) -> bool:
+        return bool(self.flags & 1)
+
     @classmethod
     def read(cls, cur: Cursor, field: str) -> Self:
         return cls(

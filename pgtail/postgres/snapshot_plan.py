@@ -152,7 +152,7 @@ class PublishedTable:
     def key(self) -> tuple[str, ...]:
         """The columns by which the stream identifies a row; none if it sends all of them, or cannot identify one."""
         keyed = self.relation.identity in ("d", "i")
-        return tuple([column.name for column in self.relation.columns if keyed and column.flags & 1])
+        return tuple([column.name for column in self.relation.columns if keyed and column.is_key])
 
     @property
     def size(self) -> int:

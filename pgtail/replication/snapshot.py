@@ -79,7 +79,7 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
     if not published:
         raise ServerError(
             f"there is no table to copy: none is published by {' and '.join(names)}.",
-            cure=f"Add one: ALTER PUBLICATION {identifier(names[0])} ADD TABLE some_table;",
+            cure=f"Add one:\n    ALTER PUBLICATION {identifier(names[0])} ADD TABLE some_table;",
         )
     return published
 

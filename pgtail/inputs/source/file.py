@@ -248,14 +248,13 @@ class Source(ByteStream):
                 self._poll.poll()
             data = os.read(self._fd, limit)
             while not data and self._follow:
-                grows = self._has_name()
+                grows = self._has_name()  # before the read: all is written when a segment loses its name
                 data = os.read(self._fd, limit)
-                if not (grows or data):
+                if data or not grows:
                     break
-                if not data and self._on_wait is not None:
+                if self._on_wait is not None:
                     self._on_wait()
-                if not data:
-                    time.sleep(PAUSE)
+                time.sleep(PAUSE)
         except OSError as error:
             raise InputError(reason_of(error), source=self.name, offset=self.position) from None
         self._ended = not data

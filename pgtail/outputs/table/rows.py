@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from pgtail.changes.events import SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
+from pgtail.changes.events import OLD_ROWS, SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
@@ -204,7 +204,7 @@ class RowFormatter:
             self._deleted(row, parts, change.old_kind, old or ())
         else:
             changed = self._choice.changed and change.op == "update"
-            whole = old if old is not None and change.old_kind in ("O", SEEN) else ()
+            whole = old if old is not None and change.old_kind in OLD_ROWS else ()
             arrow = _SEEN_ARROW if change.old_kind == SEEN else _ARROW
             self._written(row, parts, whole, new, arrow, changed=changed)
             if changed and row.values and not whole:
@@ -326,7 +326,7 @@ class RowFormatter:
 
     def _deleted(self, row: TableRow, parts: _TableParts, kind: str, old: TupleData) -> None:
         """Show the old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""
-        whole = kind in ("O", SEEN) and parts.relation.seen
+        whole = kind in OLD_ROWS and parts.relation.seen
         for column in parts.others:
             if (
                 column.index < len(old)
