@@ -81,9 +81,7 @@ class _Verify:
         """What a pass that did not come to its end has left."""
         if not self._at:
             return ""
-        found = (
-            f"{counted(self.problems, 'problem')} in what comes before" if self.problems else "all before it is whole"
-        )
+        found = f"{counted(self.problems, 'problem') if self.problems else 'no problem'} before it"
         command = f"pgtail capture verify {shlex.quote(self.name)} --from {self._at}"
         return f", in segment {self._at}; {found}. To go on:{COMMAND}{command}"
 
