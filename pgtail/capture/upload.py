@@ -193,7 +193,8 @@ class Uploader:
             if last and not head:
                 head = read_head(self._target / f"{last}{CLOSED}").parameters
             gap = None if found is None else found.gap
-            write_state(self._spool, CaptureState(self.position, last, 0, head, gap, snapshots=snapshots))
+            begun = CaptureState(self.position, last, 0, head, gap)
+            write_state(self._spool, begun._replace(snapshots=snapshots, target=str(self._target)))
             return
         pruned = "" if found is None or found.pruned is None else found.pruned.segment
         for path in self._pending():
@@ -211,7 +212,7 @@ class Uploader:
             raise self._does_not_continue()
         if self.position > recovered.position:
             known = known._replace(position=self.position, last=last, messages=0)
-        write_state(self._spool, known._replace(snapshots=snapshots))
+        write_state(self._spool, known._replace(snapshots=snapshots, target=str(self._target)))
 
     def _complete_snapshots(self, found: CaptureState | None) -> tuple[TableSnapshot, ...]:
         """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
@@ -324,9 +325,8 @@ class Uploader:
         known = read_state(LocalLocation(self._spool))
         assert known is not None
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
-        state = known._replace(
-            position=position, last=uploaded, messages=0, gap=gap, uploaded=uploaded, writer=self._writer
-        )
+        state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
+        state = state._replace(uploaded=uploaded, writer=self._writer)
         return state.with_pruned(None if self._found is None else self._found.pruned)
 
     def _pending(self) -> list[Path]:
