@@ -131,8 +131,15 @@ _TRANSIENT_TEXT = re.compile(
 )
 
 
+_CREDENTIALS_TEXT = re.compile("authentication failed|no password supplied|certificate")
+
+
 class Unreachable(ServerError):
     """The server cannot be reached at the moment; a retry may succeed."""
+
+
+class CredentialsRefused(ServerError):
+    """The password or the certificate is wrong, or there is none. Those in files may be changed."""
 
 
 class RecoveryConflict(ServerError):
@@ -162,7 +169,8 @@ def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> Ser
     """The error for a failed connection attempt."""
     text = _first_failure(str(error))
     cure = _cure(CONNECTING, None, text, parameters)
-    kind = Unreachable if _TRANSIENT_TEXT.search(text) else ServerError
+    refused = CredentialsRefused if _CREDENTIALS_TEXT.search(text) else ServerError
+    kind = Unreachable if _TRANSIENT_TEXT.search(text) else refused
     return kind(text, cure=cure)
 
 
