@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import signal
 import stat
 import sys
@@ -64,6 +63,7 @@ from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
+from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
 
 
@@ -190,7 +190,7 @@ class Stream:
         what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
         self._stderr.tell(
             f"note: -f {file} writes {what} to the file {file}; to read a database:"
-            f"\n    pgtail stream {shlex.quote(file)}"
+            f"\n    pgtail stream {shell_word(file)}"
         )
 
     @contextlib.contextmanager
