@@ -225,6 +225,7 @@ class _Command:
                 raise rows.unreadable(f"table {self.table}", str(error)) from None
             parts.append(taken)
             size, count = size + len(taken), count + added
+            del taken  # while the next row is read, this one may be large
             if count and (size >= batch_bytes or length == ENDED):
                 yield RowBatch(parts[0] if len(parts) == 1 else b"".join(parts), count)
                 parts, size, count = [], 0, 0

@@ -343,6 +343,7 @@ class Copying:
                 sent = min(size + len(batch.frames), part.size)
                 self._count(batch.rows, sent - size)
                 rows, size = rows + batch.rows, sent
+                del batch  # while the next one is read, it may be large
             target.finish()
         except BaseException:
             target.abandon()
