@@ -10,27 +10,32 @@ from typing import Any
 import pytest
 
 from pgtail.capture.prune import Bound, Prunable, prune
+from pgtail.capture.recorder import Recorder
 from pgtail.errors import OptionError
 from pgtail.spark import read
 from pgtail.spark.lake.pruning import applied_to
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.increment import MissingSegment
 from pgtail.storage import NO_OPTIONS, locate
+from tests.capture.test_prune import SHORT, take_groups
+from tests.capture.test_recovery import transactions
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.run import here
 from tests.support.spark import model
-from tests.support.spark.captures import record, rows_of, segments
+from tests.support.spark.captures import rows_of, segments
 from tests.support.spark.copied import Recording, Server
 from tests.support.spark.world import apply, same_as_model, stored
-
-STREAM = capture("A_dml", "p1")
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Path:
-    record(STREAM, tmp_path / "whole", size=6_000)
-    return tmp_path / "whole"
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    recorder = Recorder(folder, {"client_encoding": "UTF8"}, rotation=SHORT)
+    take_groups(recorder, transactions(capture("A_dml", "p1")))
+    recorder.close()
+    return folder
 
 
 def remove(folder: Path, count: int) -> int:
@@ -58,7 +63,8 @@ def test_what_is_applied_is_removed_while_the_capture_grows(spark: Any, recorded
             shutil.copy(path, growing)
         if start:
             refused = here("capture", "prune", "--applied", out, "--delete", growing)
-            assert (refused.status, "has not applied what follows" in refused.stderr) == (0, True)
+            assert refused.status == 0
+            assert {path.name for path in paths[start : start + 5]} <= {path.name for path in segments(growing)}
         apply(spark, out, [str(growing)])
         assert here("capture", "prune", "--applied", out, "--delete", growing).status == 0
         removed = start + 5 - len(segments(growing))
