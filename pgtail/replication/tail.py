@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
@@ -331,7 +331,7 @@ class Tail:
         except ServerError as error:  # what has ended the copy is raised
             self._reporter.tell(
                 f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
-                f"\n    pgtail slot drop {self._slot}"
+                f"{COMMAND}pgtail slot drop {self._slot}"
             )
 
     def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
@@ -349,9 +349,7 @@ class Tail:
             tell=self._reporter.tell,
         )
         if not plan.temporary:
-            self._reporter.tell(
-                f"slot {self._slot} was created. It retains WAL until it is dropped:\n    pgtail slot drop {self._slot}"
-            )
+            self._reporter.tell(f"slot {self._slot} was created. {slots.retains(self._slot)}")
         return created
 
     def _start(self, session: Session, lsn: int, *, flushed: int) -> None:
