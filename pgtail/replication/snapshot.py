@@ -225,6 +225,8 @@ class Copying:
         self._unfinished: dict[int, int] = {}
         """Parts of each table that are not copied yet, by OID."""
         self._error: BaseException | None = None
+        self._working = 0
+        """Threads that have not ended their work: one that has may be alive for a moment."""
         self.tables: Sequence[PublishedTable] = ()
         self.again: dict[int, ServerError] = {}
         self.progress = Progress()
@@ -245,18 +247,19 @@ class Copying:
         self._unfinished = {table.oid: len(table.parts) for table in tables}
         self.progress.all_tables = len(tables)
         self.progress.all_bytes = sum(table.size for table in tables)
+        self._working = len(sessions)
         threads = [threading.Thread(target=self._work, args=[session], name="copy") for session in sessions]
         for thread in threads:
             thread.start()
         poll = select.poll()
         poll.register(interrupt.fileno(), select.POLLIN)
         try:
-            while any(thread.is_alive() for thread in threads) and not interrupt.count:
+            while self._working and not interrupt.count:
                 poll.poll(_TICK * 1000)
                 interrupt.clear()
                 report(self.progress)
         finally:
-            if any(thread.is_alive() for thread in threads):
+            if self._working:
                 self._end()
             for thread in threads:
                 thread.join()
@@ -286,6 +289,8 @@ class Copying:
             self._error = self._error or error
             self._end()
         finally:
+            with self._lock:
+                self._working -= 1
             self._wake()
 
     def _next(self) -> tuple[PublishedTable, Part] | None:
