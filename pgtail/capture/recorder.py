@@ -35,6 +35,7 @@ from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Begin
+from pgtail.service.progress import TableRows
 
 _COMMIT_TIME: Final = struct.Struct(">q")
 """Of Begin, after the commit LSN."""
@@ -70,6 +71,14 @@ class RunLimits(NamedTuple):
 
 
 NO_LIMITS: Final = RunLimits()
+
+
+class ClosedSegment(NamedTuple):
+    """A segment that is complete; `size` in bytes before compression."""
+
+    name: str
+    messages: int
+    size: int
 
 
 class Recorder:
@@ -123,6 +132,9 @@ class Recorder:
         self.messages = self.bytes = self.transactions = 0
         self.closed = 0
         """Changes whenever segments were closed."""
+        self.finished = 0
+        """How many segments were closed with their end."""
+        self._reported = list[ClosedSegment]()
         self._write_state()
 
     @property
@@ -237,6 +249,8 @@ class Recorder:
             for segment in self._finished:
                 segment.close()
                 self.closed += 1
+                self.finished += 1
+                self._reported.append(ClosedSegment(str(segment.name), segment.messages, segment.size))
             self._finished.clear()
 
     @property
@@ -253,6 +267,20 @@ class Recorder:
     def rows(self) -> int:
         """Recorded row changes and truncated tables."""
         return self._stream.rows
+
+    def take_closed(self) -> list[ClosedSegment]:
+        """The segments that were closed with their end since the last call."""
+        closed, self._reported = self._reported, []
+        return closed
+
+    @property
+    def commit_time(self) -> int | None:
+        """Of the last transaction, in microseconds since 2000-01-01 UTC; inside of one it is that one's."""
+        return self._contents.last_time
+
+    def rows_by_table(self) -> list[TableRows]:
+        """How many rows of each table were recorded. Any thread may ask."""
+        return self._contents.rows_by_table()
 
     def restart(self) -> None:
         """Drop an incomplete transaction: the server sends it again from its beginning."""

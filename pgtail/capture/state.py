@@ -290,11 +290,11 @@ def parse_state(data: bytes, source: str) -> CaptureState:
         gap, pruned = found.get("gap"), found.get("pruned")
         return CaptureState(
             parse_lsn(found["position"]),
-            str(found["last"]),
-            int(found["messages"]),
+            _segment_name(found["last"]),
+            _number(found["messages"]),
             head,
-            None if gap is None else Gap(str(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
-            None if found.get("uploaded") is None else str(found["uploaded"]),
+            None if gap is None else Gap(_segment_name(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
+            None if found.get("uploaded") is None else _segment_name(found["uploaded"]),
             None if found.get("writer") is None else str(found["writer"]),
             _parse_snapshots(found["snapshots"]) if format_ == WITH_SNAPSHOTS else (),
             None if pruned is None else Pruned(str(pruned["segment"]), parse_lsn(pruned["position"])),
@@ -346,6 +346,13 @@ def _parse_segment(found: Mapping[str, Any]) -> SnapshotFile:
     if name is None or _SHA256.fullmatch(found["sha256"]) is None:
         raise ValueError(found)
     return SnapshotFile(name, _number(found["bytes"]), found["sha256"])
+
+
+def _segment_name(value: Any) -> str:
+    """The name of a segment, or an empty text. Raises ValueError for anything else, such as a path."""
+    if value != "" and SegmentName.parse(value) is None:
+        raise ValueError(value)
+    return str(value)
 
 
 def _number(value: Any) -> int:

@@ -82,10 +82,11 @@ class Commands(click.Group):
     def _meant(self, ctx: click.Context, word: str) -> str | None:
         """What to type in place of a word that is no command."""
         import difflib
-        import shlex
 
         if self._summaries and os.path.exists(word):
-            return f"pgtail decode {shlex.quote(word)}"
+            from pgtail.terminal.escape import shell_word
+
+            return f"pgtail decode {shell_word(word)}"
         names = self.list_commands(ctx)
         if word in SYNONYMS and SYNONYMS[word] in names:
             return SYNONYMS[word]
@@ -153,7 +154,7 @@ def main() -> None:
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
 
-    Manual pages: pgtail help filter, formats, json, capture, config or options.
+    Manual pages: pgtail help filter, formats, json, capture, config, options, service or metrics.
     """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgtail import __version__
 from pgtail.capture.lock import open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
@@ -17,6 +18,7 @@ from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
 from pgtail.commands.reading import interrupted
 from pgtail.commands.server_options import RecordOptions
+from pgtail.commands.service import Service
 from pgtail.commands.stderr import StderrThread, say
 from pgtail.commands.stream import limits_of, request_of
 from pgtail.errors import OptionError
@@ -37,6 +39,7 @@ from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
 from pgtail.replication.record_thread import RecordThread
 from pgtail.replication.request import Request
 from pgtail.replication.tail import Tail
+from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
 from pgtail.terminal.escape import escape
@@ -71,6 +74,7 @@ class Record:
         self._complete: CompleteTables | None = None
         """The tables of which the slot has every change, as far as known."""
         self._copying = False
+        self._progress = SlotProgress()
 
     def run(self) -> bool:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
@@ -81,11 +85,14 @@ class Record:
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)
         stderr = StderrThread(options.verbosity.verbose)
+        progress = self._progress
+        info = {"command": "record", "version": __version__, "slot": options.request.slot}
         try:
-            with open_directory(spool) as directory:
+            with Service(options.service, progress, stderr.tell, info), open_directory(spool) as directory:
                 uploader = None
                 if target.path is None:
-                    uploader = Uploader(directory, target, stderr.tell, compress=options.compress)
+                    uploader = Uploader(directory, target, stderr.tell, compress=options.compress, progress=progress)
+                progress.uploads = uploader
                 self._record(directory, uploader, stderr)
         except KeyboardInterrupt:
             stderr.tell(
@@ -114,7 +121,7 @@ class Record:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
                 self._copying = True
-                publisher = Publisher(plan, connector, interrupt, stderr)
+                publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
                 SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
                 self._copying = False
                 known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
@@ -145,10 +152,11 @@ class Record:
                     until_time=request.until_time,
                     completeness=CompletenessProbe(plan, connector),
                     uploader=uploader,
+                    reporter=stderr,
                 )
 
             tail = Tail(
-                Publisher(plan, connector, interrupt, stderr),
+                Publisher(plan, connector, interrupt, stderr, self._progress),
                 limits_of(options.end, plan),
                 make,
                 reconnect=options.end.reconnect,

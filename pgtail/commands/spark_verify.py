@@ -34,6 +34,7 @@ from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.request import Request
 from pgtail.replication.server_copy import ServerCopy, ServerCopying
+from pgtail.service.progress import SlotProgress
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings
 from pgtail.storage import Location, locate, locate_target
@@ -106,7 +107,7 @@ class _Verify:
                 for warning in plan.warnings:
                     stderr.tell(f"warning: {warning}")
                 copying = ServerCopying(
-                    Publisher(plan, self.connector, self.interrupt, stderr),
+                    Publisher(plan, self.connector, self.interrupt, stderr, SlotProgress()),
                     known,
                     lambda table: self._is_selected(table.schema, table.name, base),
                     sample=self._sample,
@@ -151,7 +152,8 @@ class _Verify:
         recorded = known.head.get(_DATABASE, plan.server.database)
         if recorded != plan.server.database:
             raise OptionError(
-                f"{last} was recorded from database {recorded}, not {plan.server.database}: connect to that database"
+                f"{last} was recorded from database {escape(str(recorded))}, not {escape(plan.server.database)}:"
+                " connect to that database"
             )
         return known, plan
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pgtail.commands.pager import errors_paged
-from pgtail.errors import COMMAND, ClosedPipe, PgtailError
+from pgtail.errors import COMMAND, ClosedPipe, InputError, PgtailError
 from pgtail.terminal.escape import escape, escape_lines
 
 _QUEUE_LIMIT: Final = 10_000
@@ -26,8 +27,15 @@ _NAME: Final = "pgtail: "
 _NARROW: Final = 40
 """Cells of a terminal below which they are indented less."""
 
+_PASSWORDS: Final = re.compile(
+    r"""(://[^\s/:@'"]*):[^\s'"]*@|\b(password|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'";&]+)"""
+)
+"""The password of a URI or of a connection string: an error quotes what was given in a wrong place."""
+
 quiet_mode = False
 """Whether notes, details and progress are left out (-q), in the whole process."""
+json_log = False
+"""Whether messages are JSON objects (--log-format json), in the whole process."""
 
 
 class _Muted:
@@ -44,20 +52,33 @@ def muted() -> Iterator[None]:
         _Muted.now = False
 
 
-def say(text: str) -> None:
-    """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere."""
+def say(text: str, /, event: str = "", **fields: object) -> None:
+    """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere.
+
+    `event` and `fields` are for --log-format json.
+    """
     if sys.stderr is not None and not _left_out(text):
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{laid_out(text, columns_of(_descriptor()))}\n")
+            sys.stderr.write(f"{_message(text, _descriptor(), event, fields)}\n")
             sys.stderr.flush()
 
 
+def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] | None = None) -> str:
+    """A message as a JSON object, or as text for what shows the descriptor."""
+    if not json_log:
+        return laid_out(text, columns_of(fd))
+    from pgtail.commands.log import log_line  # not loaded without
+
+    return log_line(_PASSWORDS.sub(_masked, text), event, fields or {})
+
+
 def laid_out(text: str, columns: int | None) -> str:
-    """The lines of a message, the text of which has newlines and commands (errors.COMMAND).
+    """The lines of a message, the text of which has newlines and commands (errors.COMMAND); passwords are masked.
 
     On a terminal of so many columns they are broken between words, and a command has its own line, which is not broken.
     Elsewhere (None) a command follows the line before it.
     """
+    text = _PASSWORDS.sub(_masked, text)
     if columns is None:
         first, *rest = text.split("\n")
         between = f"\n{' ' * len(_NAME)}"
@@ -68,6 +89,10 @@ def laid_out(text: str, columns: int | None) -> str:
         before = indent if lines else ""
         lines += [before + line] if _is_command(line) else _wrapped(line, columns, before, indent)
     return "\n".join(lines)
+
+
+def _masked(found: re.Match[str]) -> str:
+    return f"{found[1]}:********@" if found[1] else f"{found[2]}{found[3]}********"
 
 
 def _is_command(line: str) -> bool:
@@ -125,8 +150,15 @@ def exit_statuses() -> Iterator[None]:
     except ClosedPipe:
         raise SystemExit(0) from None
     except PgtailError as error:
-        say(f"error: {escape_lines(str(error))}")
+        say(f"error: {_in_words(error)}")
         raise SystemExit(error.exit_status) from None
+
+
+def _in_words(error: PgtailError) -> str:
+    """Its message, escaped. What names the source is of one line: the name of a file may have several."""
+    if isinstance(error, InputError):
+        return ": ".join([*map(escape, error.where()), escape_lines(error.reason)])
+    return escape_lines(str(error))
 
 
 class StderrThread:
@@ -136,10 +168,10 @@ class StderrThread:
         # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
         self._fd = _descriptor()
         terminal = self._fd >= 0 and os.isatty(self._fd)
-        self.wants_status = terminal and not quiet_mode
+        self.wants_status = terminal and not quiet_mode and not json_log
         self.wants_trace = verbosity >= 2
-        self._wants_more = verbosity >= 1
-        self._wants_detail = (terminal and not quiet_mode) or verbosity >= 1
+        self._wants_more = verbosity >= 1 or json_log
+        self._wants_detail = (terminal and not quiet_mode) or self._wants_more
         self._lines: deque[str] = deque()
         self._status: list[str] | None = None
         self._dropped = 0
@@ -150,11 +182,11 @@ class StderrThread:
         self._thread = threading.Thread(target=self._write_all, name="stderr", daemon=True)
         self._thread.start()
 
-    def tell(self, text: str) -> None:
-        """Write a message, with -q no note."""
+    def tell(self, text: str, /, event: str = "", **fields: object) -> None:
+        """Write a message, with -q no note; `event` and `fields` are for --log-format json."""
         if _left_out(text):
             return
-        self._put(laid_out(escape_lines(text), columns_of(self._fd)))
+        self._put(_message(escape_lines(text), self._fd, event, fields))
 
     def inform(self, text: str) -> None:
         """Write a message that nobody needs to act on; not with -q."""
@@ -166,15 +198,15 @@ class StderrThread:
         if self._wants_detail:
             self.tell(text)
 
-    def more(self, text: str) -> None:
-        """Write a message with -v."""
+    def more(self, text: str, /, event: str = "", **fields: object) -> None:
+        """Write a message with -v, or in a log of JSON."""
         if self._wants_more:
-            self.tell(text)
+            self.tell(text, event, **fields)
 
     def trace(self, text: str) -> None:
         """Write a line of the trace, with -vv."""
         if self.wants_trace:
-            self._put(escape(text))
+            self._put(_message(escape(text), -1, "trace") if json_log else escape(text))
 
     def status(self, parts: Sequence[str]) -> None:
         """Replace the status line. Parts for which the terminal has no room are left out, the last ones first."""
@@ -219,7 +251,7 @@ class StderrThread:
                 self._lines.clear()
                 self._status, self._dropped = None, 0
             if dropped:
-                lines.insert(0, f"pgtail: {dropped} lines were dropped here: standard error was blocked")
+                lines.insert(0, _message(f"{dropped} lines were dropped here: standard error was blocked", -1))
             with self._terminal:
                 self._draw(lines, None if closed else status)
             if closed:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shlex
+import signal
 import stat
 import sys
 import time
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
+from pgtail import __version__
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
@@ -36,8 +40,9 @@ from pgtail.commands.selection import (
     tell_unmasked,
 )
 from pgtail.commands.server_options import EndOptions, StreamOptions
+from pgtail.commands.service import Service
 from pgtail.commands.sinks import FileSink, continue_file
-from pgtail.commands.stderr import StderrThread
+from pgtail.commands.stderr import StderrThread, say
 from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted, grouped
@@ -59,16 +64,23 @@ from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
+from pgtail.service.progress import SlotProgress
+from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
 
 
 class StreamSink(FileSink):
-    """A file sink that another thread can stop, and that keeps the status line apart from the output."""
+    """A file sink that another thread can stop, and that keeps the status line apart from the output.
+
+    On SIGUSR1 a file is opened anew, as programs that rotate logs want it.
+    """
 
     def __init__(self, fd: int, name: str, stderr: StderrThread | None) -> None:
         super().__init__(fd, name)
         self.stopped = False
         self._stderr = stderr
+        self._reopen_asked = False
+        self._tell: Callable[[str], None] = say
 
     def flush(self) -> None:
         """Write what is buffered, as FileSink does. Raises Stopped once `stopped` is set."""
@@ -79,6 +91,40 @@ class StreamSink(FileSink):
             return
         with self._stderr.quiet():
             super().flush()
+
+    @contextlib.contextmanager
+    def following(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """A context in which a file is appended to, and SIGUSR1 asks to open it anew. Enter it in the main thread."""
+        self._tell = tell
+        continue_file(self, tell)
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self._reopen_asked = True
+
+        before = signal.signal(signal.SIGUSR1, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def reopen(self) -> bool:
+        """If that was asked for, go on in the file that has the name now, or a new one. Returns whether it did.
+
+        What was written before is on disk then. Raises OutputError.
+        """
+        if not self._reopen_asked:
+            return False
+        self._reopen_asked = False
+        self.sync()
+        try:
+            fd = os.open(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.name}: {error.strerror}") from error
+        os.dup2(fd, self.fd, inheritable=False)
+        os.close(fd)
+        self.begin()
+        continue_file(self, self._tell)
+        return True
 
 
 class Stream:
@@ -99,6 +145,7 @@ class Stream:
         """Whether seen old values are asked for, not only taken where they are known to be right."""
         self._options = replace(options, format=with_old_values(options.format))
         self._redaction = redaction or build_redaction(options.filter)
+        self._progress = SlotProgress()
 
     def run(self) -> bool:
         """Tail until the end; returns whether a part of the stream could not be shown, or not be masked.
@@ -115,8 +162,13 @@ class Stream:
         if options.verbosity.settings:
             self._stderr.detail(f"settings: {options.verbosity.settings}")
         try:
-            with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
-                return self._follow(request, self._shared(target), interrupt)
+            with (
+                Service(options.service, self._progress, self._stderr.tell, self._info()),
+                Interrupt() as interrupt,
+                open_target(options.format.file, append=True) as target,
+                self._shared(target) as sink,
+            ):
+                return self._follow(request, sink, interrupt)
         except ServerError as error:
             raise with_table_cure(error, options.connection) from None
         except KeyboardInterrupt:
@@ -128,6 +180,11 @@ class Stream:
         finally:
             self._stderr.close()
 
+    def _info(self) -> dict[str, str]:
+        """What runs, for the metrics."""
+        request = self._options.request
+        return {"command": "stream", "version": __version__, "slot": request.slot or request.fork or ""}
+
     def _tell_file(self) -> None:
         """Tell what -f writes if its value may be meant as a database, as in `tail -f`."""
         format_, connection = self._options.format, self._options.connection
@@ -137,18 +194,22 @@ class Stream:
         what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
         self._stderr.tell(
             f"note: -f {file} writes {what} to the file {file}; to read a database:"
-            f"{COMMAND}pgtail stream {shlex.quote(file)}"
+            f"{COMMAND}pgtail stream {shell_word(file)}"
         )
 
-    def _shared(self, target: FileSink | DirectorySink) -> StreamSink | DirectorySink:
+    @contextlib.contextmanager
+    def _shared(self, target: FileSink | DirectorySink) -> Iterator[StreamSink | DirectorySink]:
         """The target, for a thread that shares a terminal with the status line."""
         if isinstance(target, DirectorySink):
-            return target
+            yield target
+            return
         # Only a terminal shares the screen with the status line: a full pipe must not block standard error.
         sink = StreamSink(target.fd, target.name, self._stderr if os.isatty(target.fd) else None)
-        if self._options.format.file not in (None, "-"):
-            continue_file(sink, self._stderr.tell)
-        return sink
+        if self._options.format.file in (None, "-"):
+            yield sink
+            return
+        with sink.following(self._stderr.tell):
+            yield sink
 
     def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
         options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
@@ -156,7 +217,7 @@ class Stream:
         plan = self._plan(request, types, interrupt)
         if plan.slot is None and plan.fork is None:
             _check_since(options.filter.since)
-        publisher = Publisher(plan, self._connector, interrupt, stderr)
+        publisher = Publisher(plan, self._connector, interrupt, stderr, self._progress)
         snapshot = self._snapshot(publisher, request)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:

@@ -23,6 +23,7 @@ from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
 from pgtail.records import NamedTuple
+from pgtail.terminal.escape import escape, sql_identifier
 
 BATCH: Final = 1 << 20
 """Bytes of frames that are returned together; one row more. A capture's gzip members have as many."""
@@ -181,8 +182,8 @@ class _Command:
     def __init__(self, session: SnapshotSession, source: CopySource, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
-        self.table = f"{source.schema}.{source.name}"
-        self._quoted = f"{identifier(source.schema)}.{identifier(source.name)}"
+        self.table = escape(f"{source.schema}.{source.name}")
+        self._quoted = f"{sql_identifier(source.schema)}.{sql_identifier(source.name)}"
         self._on_standby = self._pgconn.parameter_status(b"in_hot_standby") == b"on"
         self._doing = f"table {self.table} cannot be copied"
         self._stop = stop
@@ -224,6 +225,7 @@ class _Command:
                 raise rows.unreadable(f"table {self.table}", str(error)) from None
             parts.append(taken)
             size, count = size + len(taken), count + added
+            del taken  # while the next row is read, this one may be large
             if count and (size >= batch_bytes or length == ENDED):
                 yield RowBatch(parts[0] if len(parts) == 1 else b"".join(parts), count)
                 parts, size, count = [], 0, 0
@@ -304,7 +306,7 @@ class _Command:
             errors="replace"
         )
         if sqlstate in _GONE:
-            return _changed(self.table, text)
+            return _changed(self.table, escape(text))
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":

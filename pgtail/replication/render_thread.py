@@ -18,6 +18,7 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
+from pgtail.service.progress import Counts
 
 _LARGE: Final = 10_000
 """Changes of a transaction from which on the status line counts them as they arrive."""
@@ -30,6 +31,9 @@ class Sink(Protocol):
 
     stopped: bool
 
+    def reopen(self) -> bool:
+        """If that was asked for, go on in the file that has the name now. Returns whether it did."""
+
     def write(self, data: bytes, /) -> None: ...
     def flush(self) -> None: ...
     def sync(self) -> None: ...
@@ -40,6 +44,8 @@ class RenderThread(ConsumerThread):
 
     Delivered is what was flushed; if `durable`, what was synced to disk.
     """
+
+    idle_timeout = 1.0
 
     def __init__(
         self,
@@ -88,6 +94,14 @@ class RenderThread(ConsumerThread):
         if open_ is not None and open_[1]:
             words.insert(0, f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")
         return words
+
+    def counts(self) -> Counts:
+        pipeline = self._pipeline
+        return Counts(pipeline.transactions, pipeline.rows, selected=pipeline.rows - pipeline.left_out)
+
+    @property
+    def last_commit(self) -> int | None:
+        return None if self._pipeline.times is None else self._pipeline.times[1]
 
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but also abandons a write in progress."""
@@ -160,6 +174,9 @@ class RenderThread(ConsumerThread):
         """Flush the output and update `delivered`; sync files at most every SYNC_PAUSE, unless `now`."""
         position = self.position
         self._sink.flush()
+        if not self._pipeline.inside and self._sink.reopen():
+            self._pipeline.new_file()
+            self._sink.flush()
         if position <= self.delivered:
             return
         if self._durable:

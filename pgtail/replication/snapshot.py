@@ -20,7 +20,6 @@ from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
 from pgtail.postgres.errors import STANDBY_CONFLICT, RecoveryConflict, Unreachable
-from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
@@ -28,6 +27,7 @@ from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
+from pgtail.terminal.escape import escape, sql_identifier
 
 _TICK: Final = 0.25
 """Seconds between two reports of the progress."""
@@ -78,8 +78,8 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
     published = snapshot_plan(session, names)
     if not published:
         raise ServerError(
-            f"there is no table to copy: none is published by {' and '.join(names)}.",
-            cure=f"Add one:{COMMAND}ALTER PUBLICATION {identifier(names[0])} ADD TABLE some_table;",
+            f"there is no table to copy: none is published by {' and '.join(map(escape, names))}.",
+            cure=f"Add one:{COMMAND}ALTER PUBLICATION {sql_identifier(names[0])} ADD TABLE some_table;",
         )
     return published
 
@@ -343,6 +343,7 @@ class Copying:
                 sent = min(size + len(batch.frames), part.size)
                 self._count(batch.rows, sent - size)
                 rows, size = rows + batch.rows, sent
+                del batch  # while the next one is read, it may be large
             target.finish()
         except BaseException:
             target.abandon()
