@@ -388,6 +388,7 @@ class Tail:
             now=time.monotonic(),
         )
         self._progress.followed(time.monotonic())
+        self._progress.timeline = self._timelines.identity.timeline
 
     def _report_lost(self, why: ServerError) -> None:
         self._progress.lost(why.reason)
