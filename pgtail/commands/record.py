@@ -12,6 +12,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
 from pgtail.capture.upload import Uploader
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
@@ -28,6 +29,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.slots import check_name
 from pgtail.records import replace
+from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
@@ -69,6 +71,8 @@ class Record:
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
+        self._complete: CompleteTables | None = None
+        """The tables of which the slot has every change, as far as known."""
         self._copying = False
         self._progress = SlotProgress()
 
@@ -128,7 +132,7 @@ class Record:
 
             def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
                 gap = (known.position, position) if 0 < known.position < position else None
-                head = head_of(plan, identity)
+                head = head_of(plan, identity, self._complete)
                 recorder = Recorder(
                     directory,
                     head,
@@ -146,6 +150,7 @@ class Record:
                     position=position,
                     until=plan.until,
                     until_time=request.until_time,
+                    completeness=CompletenessProbe(plan, connector),
                     uploader=uploader,
                     reporter=stderr,
                 )
@@ -170,7 +175,9 @@ class Record:
 
     def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
         with interrupt.raising(), connector.ordinary() as connection:
-            return prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            plan = prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            self._complete = complete_since_start(connection, plan)
+        return plan
 
 
 def _rotation(options: RecordOptions) -> Rotation:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pgtail.commands.health import Health
 from pgtail.commands.server_options import ServiceOptions
-from pgtail.errors import OptionError
+from pgtail.errors import COMMAND, OptionError
 from pgtail.service.progress import Progress
 from pgtail.service.systemd import Notifier
 
@@ -140,7 +140,7 @@ def _exposition(health: Health) -> Exposition:
         from pgtail.commands.metrics import Exposition
     except ImportError:
         raise OptionError(
-            "--metrics and --metrics-file need prometheus-client, which is not installed:\n    pip install"
+            f"--metrics and --metrics-file need prometheus-client, which is not installed:{COMMAND}pip install"
             " prometheus-client"
         ) from None
     return Exposition(health)

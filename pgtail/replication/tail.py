@@ -350,7 +350,7 @@ class Tail:
         except ServerError as error:  # what has ended the copy is raised
             self._reporter.tell(
                 f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
-                f"\n    pgtail slot drop {self._slot}"
+                f"{COMMAND}pgtail slot drop {self._slot}"
             )
 
     def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
@@ -369,8 +369,7 @@ class Tail:
         )
         if not plan.temporary:
             self._reporter.tell(
-                f"slot {self._slot} was created. It retains WAL until it is dropped:{COMMAND}pgtail slot drop"
-                f" {self._slot}",
+                f"slot {self._slot} was created. {slots.retains(self._slot)}",
                 "slot_created",
                 slot=self._slot,
             )
