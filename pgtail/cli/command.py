@@ -22,6 +22,7 @@ GROUPS: Final = {
     "snapshot": "Snapshot",
     "input": "Input",
     "protocol": "Protocol",
+    "service": "Service",
     "other": "Other options",
 }
 """Name -> heading, in the order of --help all."""

@@ -136,7 +136,7 @@ def test_a_manual_page(word: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
     man.chmod(0o755)
     assert here("help", word, PATH=str(tmp_path)).status == 0
     assert capfd.readouterr().out == f"page: {make_man.MAN / PAGES[word]}\n"
-    assert f", {word}" in shown("--help").replace(" or ", ", ").replace("help ", ", ")
+    assert f", {word}" in " ".join(shown("--help").split()).replace(" or ", ", ").replace("help ", ", ")
 
 
 def test_a_manual_page_without_man(tmp_path: Path) -> None:
