@@ -49,6 +49,8 @@ _SLOT: Final = (
                lambda slot: slot.server),
     _Described("pgtail_last_commit_timestamp_seconds", "When the last transaction that was written was committed.",
                lambda slot: slot.commit_time),
+    _Described("pgtail_server_timeline", "Timeline of the server: another one after a promotion.",
+               lambda slot: slot.timeline),
     _Described("pgtail_received_bytes_total", "Bytes that the server sent in the stream.",
                lambda slot: slot.received_bytes),
     _Described("pgtail_uploaded_segments_total", "Segments that were uploaded.",

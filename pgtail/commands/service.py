@@ -19,7 +19,7 @@ from pgtail.service.systemd import Notifier
 if TYPE_CHECKING:
     from pgtail.commands.metrics import Exposition
 
-_TICK: Final = 0.25
+_TICK: Final = 0.5
 """Seconds between two looks at the progress."""
 _FILE_PAUSE: Final = 5.0
 """Seconds between two files of metrics."""

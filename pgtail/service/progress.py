@@ -193,6 +193,8 @@ class SlotProgress(Progress):
         self.received = self.flushed = self.received_bytes = 0
         """`flushed` is the last position that was acknowledged to the server."""
         self.reconnections = self.gaps = 0
+        self.timeline: int | None = None
+        """Of the server; another one after a promotion."""
         self.server: int | None = None
         """The server's position, as of `asked`."""
         self.asked = 0.0

@@ -6,7 +6,9 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -105,6 +107,12 @@ def _lint(text: str) -> list[str]:
             problems.append(f"{name}: its unit is not at the end")
         if re.search(r"_(ms|millis|us|minutes|hours|days|kb|mb|percent)(_|$)", name):
             problems.append(f"{name}: not a base unit")
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        checked = subprocess.run(
+            [promtool, "check", "metrics"], input=text, capture_output=True, check=False, text=True
+        )
+        problems += [checked.stderr] if checked.returncode else []
     samples = re.findall(r"^([a-z_]+)(\{.*\})? \S+$", text, re.MULTILINE)
     return problems + [f"{name} has no type" for name, _ in samples if name not in kinds]
 
