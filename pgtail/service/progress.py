@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
@@ -18,6 +19,7 @@ SILENCE: Final = 3.0
 """Seconds without a frame after which the server counts as silent: it is asked for one every second."""
 BLOCKED: Final = 5.0
 """Seconds that the output may take for a piece before it counts as blocked."""
+_NOT_STARTED: Final = "the stream has not started yet"
 _FRESH: Final = 15.0
 """Seconds for which the server's position counts as its present one."""
 _APART: Final = 1.0
@@ -184,8 +186,10 @@ class SlotProgress(Progress):
 
     def __init__(self) -> None:
         super().__init__()
-        self.source: Trouble | None = Trouble(time.monotonic(), "not connected yet")
+        self.source: Trouble | None = Trouble(time.monotonic(), _NOT_STARTED)
         """Why there is no session."""
+        self.copying = False
+        """Whether tables are copied before the stream."""
         self.beat = time.monotonic()
         """When the main thread last went on."""
         self.heard = 0.0
@@ -207,6 +211,15 @@ class SlotProgress(Progress):
     def followed(self, now: float) -> None:
         """A session streams."""
         self.source, self.heard, self.ready = None, now, True
+
+    @contextmanager
+    def copying_tables(self) -> Iterator[None]:
+        """Tables are copied while the body runs: nothing else is to be expected."""
+        self.copying, self.status = True, ["copying tables"]
+        try:
+            yield
+        finally:
+            self.copying, self.source = False, Trouble(time.monotonic(), _NOT_STARTED)
 
     def lost(self, reason: str) -> None:
         """There is no session, for this reason."""
@@ -252,6 +265,8 @@ class SlotProgress(Progress):
         return max(0.0, time.time() - max(times)) if times else None
 
     def trouble(self, now: float) -> Trouble | None:
+        if self.copying:
+            return self.target
         if self.source is not None:
             return self.source
         if now - self.heard > SILENCE:

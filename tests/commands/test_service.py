@@ -230,6 +230,8 @@ def test_lag() -> None:
     assert found is not None
     assert found.reason == "away"
     assert (progress.lag_seconds(now) or 0) < 2  # since nothing was missing, not since the last commit
+    with progress.copying_tables():
+        assert progress.trouble(now) is None
     progress.followed(now)
     assert progress.trouble(now) is None
     assert progress.trouble(now + 4) is not None  # silent
