@@ -65,14 +65,14 @@ class Service:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._progress.watched:
             return
-        self._ended.set()
-        self._thread.join(_LAST)
         self._progress.stopping = True
         if isinstance(error, PgtailError):
             self._progress.ended(str(error))
-        self._tick()
-        self._notify_end()
-        self._write_file()
+        self._ended.set()
+        self._thread.join(_LAST)
+        if not self._thread.is_alive():
+            self._notify_end()
+            self._write_file()
         if self._exposition is not None:
             self._exposition.close()
 
@@ -130,7 +130,9 @@ class Service:
                 notifier.send("WATCHDOG=1")
 
     def _notify_end(self) -> None:
-        trouble = self._progress.trouble(time.monotonic())
+        if not self._stopping:
+            self._notifier.send("STOPPING=1")
+        trouble = self._progress.target
         self._notifier.status("stopped" if trouble is None else trouble.reason)
 
 

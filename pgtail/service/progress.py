@@ -20,6 +20,8 @@ SILENCE: Final = 3.0
 BLOCKED: Final = 5.0
 """Seconds that the output may take for a piece before it counts as blocked."""
 _NOT_STARTED: Final = "the stream has not started yet"
+SLOW_UPLOAD: Final = 30.0
+"""Seconds that an upload may take before something counts as wrong."""
 _FRESH: Final = 15.0
 """Seconds for which the server's position counts as its present one."""
 _APART: Final = 1.0
@@ -63,6 +65,8 @@ class Output(Protocol):
 
     busy_since: float | None
     """When it began with the piece it is at; None while it waits for one."""
+    uploading_since: float | None
+    """When it began to upload, which may take long and is tried again; it is not busy then."""
     commit_time: int | None
     """Of the last transaction that was written: microseconds since 2000-01-01 UTC."""
 
@@ -238,8 +242,8 @@ class SlotProgress(Progress):
 
     @property
     def busy_since(self) -> float | None:
-        """When the output began with the piece it is at; None while it waits, also for the next attempt."""
-        return None if self.output is None or self.target is not None else self.output.busy_since
+        """When the output began with the piece it is at; None while it waits or uploads."""
+        return None if self.output is None else self.output.busy_since
 
     def is_stuck(self, now: float, limit: float) -> bool:
         busy = self.busy_since
@@ -276,4 +280,7 @@ class SlotProgress(Progress):
         busy = self.busy_since
         if busy is not None and now - busy > BLOCKED:
             return Trouble(busy, "the output is blocked")
+        uploading = None if self.output is None else self.output.uploading_since
+        if uploading is not None and now - uploading > SLOW_UPLOAD:
+            return Trouble(uploading, "the upload takes long")
         return None
