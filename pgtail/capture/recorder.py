@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
+    COMPLETE,
     FORMAT,
     GAP,
     HEAD,
@@ -104,6 +105,8 @@ class Recorder:
         self._directory = directory
         self._head = {FORMAT: PLAIN, **head}
         self._next_head: dict[str, str] | None = None
+        self._confirmed = 0
+        """The `doubts` that were there when the server was last asked for COMPLETE."""
         self._rotation = rotation
         self._compress = compress
         fast = compiled()
@@ -251,6 +254,16 @@ class Recorder:
             self._finished.clear()
 
     @property
+    def doubts(self) -> int:
+        """How often a table was described again, which may stand for an ALTER PUBLICATION."""
+        return self._stream.repeats
+
+    def confirm(self, complete: str, doubts: int) -> None:
+        """The server was asked for COMPLETE when this many `doubts` were there."""
+        self._confirmed = max(self._confirmed, doubts)
+        self.follow({COMPLETE: complete})
+
+    @property
     def rows(self) -> int:
         """Recorded row changes and truncated tables."""
         return self._stream.rows
@@ -318,6 +331,8 @@ class Recorder:
         segment = SegmentWriter(self._directory, name, compress=self._compress)
         format_ = WITH_SNAPSHOTS if self._state.snapshots else PLAIN
         head = {**self._head, FORMAT: format_, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        if stream.repeats > self._confirmed:
+            head.pop(COMPLETE, None)  # it is not known
         if self._pending_gap is not None:
             head[GAP] = str(self._pending_gap)
         before = (stream.changes, stream.messages, stream.ordinal) if stream.inside else None

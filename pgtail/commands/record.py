@@ -14,6 +14,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
 from pgtail.capture.upload import TakenOver, Uploader
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
@@ -32,6 +33,7 @@ from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_name
 from pgtail.records import replace
+from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import ConsumedElsewhere, Plan
 from pgtail.replication.publisher import Publisher
@@ -79,6 +81,8 @@ class Record:
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
+        self._complete: CompleteTables | None = None
+        """The tables of which the slot has every change, as far as known."""
         self._copying = False
         self._waiting = ""
         """What is waited for, as it was told last."""
@@ -137,6 +141,7 @@ class Record:
         reason = str(taken).partition("\n")[0].removesuffix(".")
         if reason != self._waiting:
             self._waiting = reason
+            self._progress.lost(reason)
             stderr.tell(f"waiting: {reason}", "waiting")
         connector = connector_of(self._options.connection)
         with Interrupt() as interrupt:
@@ -169,7 +174,8 @@ class Record:
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
                 self._copying = True
                 publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
-                SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
+                with self._progress.copying_tables():
+                    SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
                 self._copying = False
                 known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
@@ -179,7 +185,7 @@ class Record:
 
             def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
                 gap = (known.position, position) if 0 < known.position < position else None
-                head = head_of(plan, identity)
+                head = head_of(plan, identity, self._complete)
                 recorder = Recorder(
                     directory,
                     head,
@@ -197,6 +203,7 @@ class Record:
                     position=position,
                     until=plan.until,
                     until_time=request.until_time,
+                    completeness=CompletenessProbe(plan, connector),
                     uploader=uploader,
                     reporter=stderr,
                 )
@@ -221,7 +228,9 @@ class Record:
 
     def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
         with interrupt.raising(), connector.ordinary() as connection:
-            return prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            plan = prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            self._complete = complete_since_start(connection, plan)
+        return plan
 
 
 def _rotation(options: RecordOptions) -> Rotation:

@@ -8,12 +8,13 @@ import signal
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
@@ -27,6 +28,7 @@ from pgtail.commands.output import (
     show_of,
     takes_seen,
     tell_dropped,
+    with_old_values,
 )
 from pgtail.commands.selection import (
     build_redaction,
@@ -41,7 +43,7 @@ from pgtail.commands.server_options import EndOptions, StreamOptions
 from pgtail.commands.service import Service
 from pgtail.commands.sinks import FileSink, continue_file
 from pgtail.commands.stderr import StderrThread, say
-from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError, ServerError
+from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted, grouped
 from pgtail.outputs.base import Output
@@ -49,9 +51,9 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connection, Connector
-from pgtail.postgres.publications import incomplete_tables
+from pgtail.postgres.connection import Connector
 from pgtail.records import replace
+from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
@@ -133,13 +135,15 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
-    _incomplete: Collection[tuple[str, str]] = ()
-    """The tables of which the stream is known not to have all changes, for --old-values seen."""
+    _complete: CompleteTables | None = None
+    """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
-        self._options = options
+        self._asked = takes_seen(options.format)
+        """Whether seen old values are asked for, not only taken where they are known to be right."""
+        self._options = replace(options, format=with_old_values(options.format))
         self._redaction = redaction or build_redaction(options.filter)
         self._progress = SlotProgress()
 
@@ -190,7 +194,7 @@ class Stream:
         what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
         self._stderr.tell(
             f"note: -f {file} writes {what} to the file {file}; to read a database:"
-            f"\n    pgtail stream {shell_word(file)}"
+            f"{COMMAND}pgtail stream {shell_word(file)}"
         )
 
     @contextlib.contextmanager
@@ -226,6 +230,9 @@ class Stream:
         for note in plan.notes:
             stderr.tell(f"note: {note}")
         assembler = Assembler(types, show=show_of(options.format), tells_descriptions=takes_seen(options.format))
+        seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked)
+        if seen_rows is not None:
+            seen_rows.trust(self._complete)
         self._pipeline = Pipeline(
             assembler,
             self._output(sink, plan),
@@ -233,8 +240,9 @@ class Stream:
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
             until=plan.until if snapshot is None else None,
-            seen_rows=seen_rows_of(options.format, stderr.tell, self._incomplete),
+            seen_rows=seen_rows,
         )
+        completeness = None if seen_rows is None else CompletenessProbe(plan, self._connector)
 
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
             return self._render_thread(
@@ -245,6 +253,7 @@ class Stream:
                 interrupt.wake,
                 position=position,
                 durable=options.format.file not in (None, "-") and plan.ack != "none",
+                completeness=completeness,
             )
 
         self._tail = Tail(
@@ -275,7 +284,11 @@ class Stream:
             plan = prepare(request, connection)
             plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
             if takes_seen(self._options.format):
-                self._incomplete = _incomplete(connection, plan)
+                if self._asked and plan.options.origin == "none":
+                    raise OptionError(
+                        "--old-values seen needs every change of a table, and --origin none leaves some out"
+                    )
+                self._complete = complete_since_start(connection, plan)
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
@@ -342,16 +355,6 @@ class Stream:
             if pipeline.left_out
             else f"note: stopped inside {where}: its first {changes} were shown"
         )
-
-
-def _incomplete(connection: Connection, plan: Plan) -> list[tuple[str, str]]:
-    """The tables, by schema and name, of which the stream does not have every change. Raises OptionError, ServerError.
-
-    Raises OptionError for a stream that leaves out the changes of other servers.
-    """
-    if plan.options.origin == "none":
-        raise OptionError("--old-values seen needs every change of a table, and --origin none leaves some out")
-    return incomplete_tables(connection, [one.name for one in plan.publications])
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

@@ -167,6 +167,7 @@ class SessionLoop:
                 "promoted",
                 timeline=identity.timeline,
             )
+            self._progress.timeline = identity.timeline
             self._consumer.server_changed(identity)
 
     def _take(self, frames: bytes, feedback: Feedback) -> bool:

@@ -18,6 +18,7 @@ from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Reporter
@@ -48,6 +49,7 @@ class RecordThread(ConsumerThread):
         position: int,
         until: int | None,
         until_time: int | None = None,
+        completeness: CompletenessProbe | None = None,
         uploader: Uploader | None = None,
         reporter: Reporter,
     ) -> None:
@@ -55,6 +57,7 @@ class RecordThread(ConsumerThread):
         self._until = until
         self._recorder = recorder
         self._until_time = until_time
+        self._completeness = completeness
         self._uploader = uploader
         self._reporter = reporter
         self._lock = threading.Lock()
@@ -127,9 +130,17 @@ class RecordThread(ConsumerThread):
                 elif kind == _KEEPALIVE:
                     recorder.reached(_LSN(frames, start + 1)[0])
                     self._check_until()
-            recorder.tick()
-            self._deliver()
+            self._tend()
         self._publish()
+
+    def _tend(self) -> None:
+        """Do what is due by the clock, and start another segment if the publications publish something else now."""
+        recorder = self._recorder
+        answer = None if self._completeness is None else self._completeness.poll(recorder.doubts)
+        if answer is not None:
+            recorder.confirm("" if answer.complete is None else answer.complete.text(), answer.doubts)
+        recorder.tick()
+        self._deliver()
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other one."""
@@ -167,8 +178,7 @@ class RecordThread(ConsumerThread):
 
     def _tick(self) -> None:
         with self._lock:
-            self._recorder.tick()
-            self._deliver()
+            self._tend()
         self._publish()
 
     def _deliver(self) -> None:
@@ -194,8 +204,9 @@ class RecordThread(ConsumerThread):
         with self._lock:
             work = uploader.work(self._recorder)
         if work is not None:
-            before = uploader.uploaded
+            before, self.busy_since, self.uploading_since = uploader.uploaded, None, time.monotonic()
             uploader.publish(work)
+            self.uploading_since = None
             for path in work.segments if uploader.uploaded > before else ():
                 name = path.name.removesuffix(CLOSED)
                 self._reporter.more(f"segment {name} uploaded", "segment_uploaded", name=name)

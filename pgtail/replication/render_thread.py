@@ -15,6 +15,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
 from pgtail.service.progress import Counts
@@ -56,6 +57,7 @@ class RenderThread(ConsumerThread):
         *,
         position: int,
         durable: bool,
+        completeness: CompletenessProbe | None = None,
     ) -> None:
         super().__init__(queue, wake, position=position)
         self._pipeline = pipeline
@@ -63,6 +65,7 @@ class RenderThread(ConsumerThread):
         self._new_decoder = decoder
         self._decoder = decoder()
         self._durable = durable
+        self._completeness = completeness
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -118,8 +121,17 @@ class RenderThread(ConsumerThread):
         self._deliver(now=True)
 
     def _batch(self, frames: bytes) -> None:
+        self._check_completeness()
         self._render(frames)
+        self._check_completeness()  # what is doubted since then is asked at once
         self._deliver(now=self.reached or self._queue.paused)
+
+    def _check_completeness(self) -> None:
+        """Learn of which tables the stream has every change, where old values are taken from them."""
+        rows, probe = self._pipeline.seen_rows, self._completeness
+        answer = None if rows is None or probe is None else probe.poll(rows.doubts)
+        if rows is not None and answer is not None and answer.doubts == rows.doubts:
+            rows.trust(answer.complete)
 
     def _render(self, frames: bytes) -> None:
         """Process frames: runs of rows undecoded, everything else one by one."""

@@ -29,10 +29,13 @@ from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import Exported
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.timelines import TimelineProbe
+from pgtail.service.progress import SILENCE
 from pgtail.terminal.escape import escape
 
 DRAIN: Final = 2.0
 """Maximum seconds for ending a session in which something was acknowledged."""
+_DRAIN_SILENT: Final = 0.5
+"""The same for a server that did not answer when it was asked before."""
 _OUTPUT_PAUSE: Final = 1.0
 """Seconds for the output to finish its current write at the end."""
 _ANSWER_PAUSE: Final = 1.0
@@ -151,7 +154,8 @@ class Tail:
             )
             self._report_start(start)
             if copied is not None:
-                self._copy(copied)
+                with self._progress.copying_tables():
+                    self._copy(copied)
                 return self._follow_copy(session, copied)
             self._start(session, plan.start, flushed=position)
             if self._ready is not None:
@@ -347,7 +351,7 @@ class Tail:
         except ServerError as error:  # what has ended the copy is raised
             self._reporter.tell(
                 f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
-                f"\n    pgtail slot drop {self._slot}"
+                f"{COMMAND}pgtail slot drop {self._slot}"
             )
 
     def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
@@ -366,8 +370,7 @@ class Tail:
         )
         if not plan.temporary:
             self._reporter.tell(
-                f"slot {self._slot} was created. It retains WAL until it is dropped:{COMMAND}pgtail slot drop"
-                f" {self._slot}",
+                f"slot {self._slot} was created. {slots.retains(self._slot)}",
                 "slot_created",
                 slot=self._slot,
             )
@@ -388,6 +391,7 @@ class Tail:
             now=time.monotonic(),
         )
         self._progress.followed(time.monotonic())
+        self._progress.timeline = self._timelines.identity.timeline
 
     def _report_lost(self, why: ServerError) -> None:
         self._progress.lost(why.reason)
@@ -414,8 +418,15 @@ class Tail:
         if self._plan.ack != "none" and not self._plan.temporary:
             clean = self._acknowledge(session, last=good)
         session.close()
-        if not clean:
+        if not clean and self._is_silent:
+            self._reporter.tell("the server did not confirm the last acknowledgement", "not_acknowledged")
+        elif not clean:
             self._report_confirmed()
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the server sends nothing: it would not answer a query either."""
+        return time.monotonic() - self._feedback.last_frame > SILENCE
 
     def _acknowledge(self, session: Session, *, last: bool) -> bool:
         """Send the last status, then CopyDone: a plain close during a backlog loses the status (measured)."""
@@ -426,7 +437,7 @@ class Tail:
         except ServerError:
             return False
         self._reporter.trace(trace.sent(status))
-        return session.finish(DRAIN)
+        return session.finish(_DRAIN_SILENT if self._progress.watched and self._is_silent else DRAIN)
 
     def _report_confirmed(self) -> None:
         delivered = self._consumer.acknowledged

@@ -6,7 +6,9 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -105,6 +107,12 @@ def _lint(text: str) -> list[str]:
             problems.append(f"{name}: its unit is not at the end")
         if re.search(r"_(ms|millis|us|minutes|hours|days|kb|mb|percent)(_|$)", name):
             problems.append(f"{name}: not a base unit")
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        checked = subprocess.run(
+            [promtool, "check", "metrics"], input=text, capture_output=True, check=False, text=True
+        )
+        problems += [checked.stderr] if checked.returncode else []
     samples = re.findall(r"^([a-z_]+)(\{.*\})? \S+$", text, re.MULTILINE)
     return problems + [f"{name} has no type" for name, _ in samples if name not in kinds]
 
@@ -197,6 +205,7 @@ class _Output:
     """What Progress reads of an output."""
 
     busy_since: float | None = None
+    uploading_since: float | None = None
     commit_time: int | None = None
     acknowledged = 0
 
@@ -222,11 +231,18 @@ def test_lag() -> None:
     assert found is not None
     assert found.reason == "away"
     assert (progress.lag_seconds(now) or 0) < 2  # since nothing was missing, not since the last commit
+    with progress.copying_tables():
+        assert progress.trouble(now) is None
     progress.followed(now)
     assert progress.trouble(now) is None
     assert progress.trouble(now + 4) is not None  # silent
     output.busy_since = now - 6
     assert progress.trouble(now) == (now - 6, "the output is blocked")
+    output.busy_since, output.uploading_since = None, now - 29
+    assert progress.trouble(now) is None
+    output.uploading_since = now - 31
+    assert progress.trouble(now) == (now - 31, "the upload takes long")
+    assert not progress.is_stuck(now, 30)
 
 
 def test_commit_times_belong_to_positions() -> None:
