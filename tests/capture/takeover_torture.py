@@ -73,12 +73,12 @@ class Machine:
     def spool(self) -> Path:
         return self.target.folder / f"spool {self.name}"
 
-    def signal(self, number: signal.Signals) -> None:
+    def send(self, number: signal.Signals) -> None:
         assert self.running is not None
         self.running.send_signal(number)
 
     def end(self, number: signal.Signals) -> None:
-        self.signal(number)
+        self.send(number)
         assert self.running is not None
         self.running.wait(within(60))
 
@@ -122,14 +122,14 @@ class _Pair:
             first.end(signal.SIGTERM)
         else:
             if how == "freeze":
-                first.signal(signal.SIGSTOP)
+                first.send(signal.SIGSTOP)
             self._database.query(f"SELECT pg_terminate_backend({pid})")
         if how != "cut":
             wait_for("take-over", lambda: (now := self.active()) is not None and now[0] is other, 60)
             self.seconds.append(time.monotonic() - begun)
         wait_for("progress", lambda: self._position() > before, 60)
         if how == "freeze":
-            first.signal(signal.SIGCONT)
+            first.send(signal.SIGCONT)
         elif how != "cut":
             if self._target.store is not None and rng.random() < 0.25:
                 shutil.rmtree(first.spool, ignore_errors=True)
