@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import secrets
 import threading
 import time
@@ -187,9 +188,10 @@ class Uploader:
     def spool(self) -> list[int]:
         """The sizes in bytes of the files in the spool, as far as they are still there. Any thread may ask."""
         found = []
-        for path in self._spool.iterdir():
-            with contextlib.suppress(OSError):
-                found.append(path.stat().st_size)
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self._spool):
+                with contextlib.suppress(OSError):
+                    found.append(entry.stat().st_size)
         return found
 
     # -- the start ---------------------------------------------------------------------------------------------

@@ -57,8 +57,10 @@ def _in_either_order(arguments: list[str], slot: str | None, options: T, run: Ca
             raise
         try:
             run(_at(options, name), str(dsn))
-        except ServerError:
-            raise error from None
+        except ServerError as other:
+            if f'database "{name}" does not exist' in other.reason:
+                raise error from None
+            raise
 
 
 def _at(options: T, dsn: str | None) -> T:

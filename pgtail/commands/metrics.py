@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http.server import ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, MetricsHandler, write_to_textfile
@@ -123,7 +124,7 @@ def _of_slot(slot: SlotProgress) -> Iterator[Metric]:
 def _of_lake(lake: LakeProgress) -> Iterator[Metric]:
     yield from _described(_LAKE, lake)
     changes = CounterMetricFamily("pgtail_spark_changes", "Changes that were applied.", labels=["dataset"])
-    for dataset, count in lake.changes.items():
+    for dataset, count in list(lake.changes.items()):
         changes.add_metric([dataset], count)
     yield changes
 
@@ -209,6 +210,11 @@ class Exposition:
             """A server of one address family."""
 
             address_family, _, _, _, place = _resolved(address)
+
+            def server_bind(self) -> None:
+                """As http.server does it, without asking for the name of the host, which may take long."""
+                TCPServer.server_bind(self)
+                self.server_name, self.server_port = address.host, self.server_address[1]
 
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """A client that is gone is no error of the service."""

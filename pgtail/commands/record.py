@@ -122,7 +122,8 @@ class Record:
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
                 self._copying = True
                 publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
-                SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
+                with self._progress.copying_tables():
+                    SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
                 self._copying = False
                 known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)

@@ -418,4 +418,4 @@ class ChangeOptions(Record):
     """Options of the commands that ask before they change a slot."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
-    yes: bool = option("--yes", default=False, help="Do not ask.")
+    yes: bool = option("-y", "--yes", default=False, help="Do not ask.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from pgtail.commands.health import Health
 from pgtail.commands.server_options import ServiceOptions
-from pgtail.errors import COMMAND, OptionError
+from pgtail.errors import COMMAND, OptionError, PgtailError
 from pgtail.service.progress import Progress
 from pgtail.service.systemd import Notifier
 
@@ -23,6 +22,8 @@ _TICK: Final = 0.5
 """Seconds between two looks at the progress."""
 _FILE_PAUSE: Final = 5.0
 """Seconds between two files of metrics."""
+_LAST: Final = 1.0
+"""Seconds for the last look to end, which a disk may block."""
 _START_MORE: Final = 60
 """Seconds for which a start that goes on may last longer."""
 
@@ -64,14 +65,14 @@ class Service:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._progress.watched:
             return
-        self._ended.set()
-        self._thread.join()
         self._progress.stopping = True
-        if error is not None and str(error):
+        if isinstance(error, PgtailError):
             self._progress.ended(str(error))
-        self._tick()
-        self._notify_end()
-        self._write_file()
+        self._ended.set()
+        self._thread.join(_LAST)
+        if not self._thread.is_alive():
+            self._notify_end()
+            self._write_file()
         if self._exposition is not None:
             self._exposition.close()
 
@@ -129,9 +130,10 @@ class Service:
                 notifier.send("WATCHDOG=1")
 
     def _notify_end(self) -> None:
-        reason = self._progress.trouble(time.monotonic())
-        with contextlib.suppress(OSError):
-            self._notifier.status("stopped" if reason is None else reason.reason)
+        if not self._stopping:
+            self._notifier.send("STOPPING=1")
+        trouble = self._progress.target
+        self._notifier.status("stopped" if trouble is None else trouble.reason)
 
 
 def _exposition(health: Health) -> Exposition:

@@ -89,7 +89,8 @@ class ColumnChoice:
             self._told = True
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged (see --changed"
-                f" in pgtail(1)). To have it sent:{COMMAND}ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
+                f" and --old-values in pgtail(1)). To have it sent:{COMMAND}ALTER TABLE {table(relation)}"
+                " REPLICA IDENTITY FULL;"
             )
 
     def tell_unused(self) -> None:

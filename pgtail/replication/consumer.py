@@ -43,6 +43,7 @@ class ConsumerThread(threading.Thread, ABC):
         self.error: BaseException | None = None
         self.ended = False
         self.busy_since: float | None = None
+        self.uploading_since: float | None = None
         self.commit_time: int | None = None
         self._commit_times = CommitTimes()
 

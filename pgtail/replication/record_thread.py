@@ -204,8 +204,9 @@ class RecordThread(ConsumerThread):
         with self._lock:
             work = uploader.work(self._recorder)
         if work is not None:
-            before = uploader.uploaded
+            before, self.busy_since, self.uploading_since = uploader.uploaded, None, time.monotonic()
             uploader.publish(work)
+            self.uploading_since = None
             for path in work.segments if uploader.uploaded > before else ():
                 name = path.name.removesuffix(CLOSED)
                 self._reporter.more(f"segment {name} uploaded", "segment_uploaded", name=name)

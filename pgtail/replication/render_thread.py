@@ -123,6 +123,7 @@ class RenderThread(ConsumerThread):
     def _batch(self, frames: bytes) -> None:
         self._check_completeness()
         self._render(frames)
+        self._check_completeness()  # what is doubted since then is asked at once
         self._deliver(now=self.reached or self._queue.paused)
 
     def _check_completeness(self) -> None:

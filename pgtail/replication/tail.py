@@ -154,7 +154,8 @@ class Tail:
             )
             self._report_start(start)
             if copied is not None:
-                self._copy(copied)
+                with self._progress.copying_tables():
+                    self._copy(copied)
                 return self._follow_copy(session, copied)
             self._start(session, plan.start, flushed=position)
             if self._ready is not None:

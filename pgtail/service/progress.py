@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
@@ -18,6 +19,9 @@ SILENCE: Final = 3.0
 """Seconds without a frame after which the server counts as silent: it is asked for one every second."""
 BLOCKED: Final = 5.0
 """Seconds that the output may take for a piece before it counts as blocked."""
+_NOT_STARTED: Final = "the stream has not started yet"
+SLOW_UPLOAD: Final = 30.0
+"""Seconds that an upload may take before something counts as wrong."""
 _FRESH: Final = 15.0
 """Seconds for which the server's position counts as its present one."""
 _APART: Final = 1.0
@@ -61,6 +65,8 @@ class Output(Protocol):
 
     busy_since: float | None
     """When it began with the piece it is at; None while it waits for one."""
+    uploading_since: float | None
+    """When it began to upload, which may take long and is tried again; it is not busy then."""
     commit_time: int | None
     """Of the last transaction that was written: microseconds since 2000-01-01 UTC."""
 
@@ -184,8 +190,10 @@ class SlotProgress(Progress):
 
     def __init__(self) -> None:
         super().__init__()
-        self.source: Trouble | None = Trouble(time.monotonic(), "not connected yet")
+        self.source: Trouble | None = Trouble(time.monotonic(), _NOT_STARTED)
         """Why there is no session."""
+        self.copying = False
+        """Whether tables are copied before the stream."""
         self.beat = time.monotonic()
         """When the main thread last went on."""
         self.heard = 0.0
@@ -208,6 +216,15 @@ class SlotProgress(Progress):
         """A session streams."""
         self.source, self.heard, self.ready = None, now, True
 
+    @contextmanager
+    def copying_tables(self) -> Iterator[None]:
+        """Tables are copied while the body runs: nothing else is to be expected."""
+        self.copying, self.status = True, ["copying tables"]
+        try:
+            yield
+        finally:
+            self.copying, self.source = False, Trouble(time.monotonic(), _NOT_STARTED)
+
     def lost(self, reason: str) -> None:
         """There is no session, for this reason."""
         self.source = self.failed(time.monotonic() if self.source is None else self.source.since, reason)
@@ -225,8 +242,8 @@ class SlotProgress(Progress):
 
     @property
     def busy_since(self) -> float | None:
-        """When the output began with the piece it is at; None while it waits, also for the next attempt."""
-        return None if self.output is None or self.target is not None else self.output.busy_since
+        """When the output began with the piece it is at; None while it waits or uploads."""
+        return None if self.output is None else self.output.busy_since
 
     def is_stuck(self, now: float, limit: float) -> bool:
         busy = self.busy_since
@@ -252,6 +269,8 @@ class SlotProgress(Progress):
         return max(0.0, time.time() - max(times)) if times else None
 
     def trouble(self, now: float) -> Trouble | None:
+        if self.copying:
+            return self.target
         if self.source is not None:
             return self.source
         if now - self.heard > SILENCE:
@@ -261,4 +280,7 @@ class SlotProgress(Progress):
         busy = self.busy_since
         if busy is not None and now - busy > BLOCKED:
             return Trouble(busy, "the output is blocked")
+        uploading = None if self.output is None else self.output.uploading_since
+        if uploading is not None and now - uploading > SLOW_UPLOAD:
+            return Trouble(uploading, "the upload takes long")
         return None

@@ -116,11 +116,11 @@ def test_a_wrong_command_line(arguments: str, message: str, path: str) -> None:
 
 
 def test_a_file_in_place_of_a_command() -> None:
-    assert f"Did you mean pgtail decode {RECV}?" in here(RECV).stderr
+    assert f"to decode this file: pgtail decode {RECV}" in here(RECV).stderr
     with RECV.open("rb") as file:
         ran = subprocess.run([sys.executable, "-m", "pgtail"], stdin=file, capture_output=True, text=True, check=False)
     assert ran.returncode == 2
-    assert "missing command. To decode standard input: pgtail decode" in ran.stderr
+    assert "to decode standard input: pgtail decode" in ran.stderr
 
 
 def test_aliases_of_slot_commands() -> None:

@@ -205,6 +205,7 @@ class _Output:
     """What Progress reads of an output."""
 
     busy_since: float | None = None
+    uploading_since: float | None = None
     commit_time: int | None = None
     acknowledged = 0
 
@@ -230,11 +231,18 @@ def test_lag() -> None:
     assert found is not None
     assert found.reason == "away"
     assert (progress.lag_seconds(now) or 0) < 2  # since nothing was missing, not since the last commit
+    with progress.copying_tables():
+        assert progress.trouble(now) is None
     progress.followed(now)
     assert progress.trouble(now) is None
     assert progress.trouble(now + 4) is not None  # silent
     output.busy_since = now - 6
     assert progress.trouble(now) == (now - 6, "the output is blocked")
+    output.busy_since, output.uploading_since = None, now - 29
+    assert progress.trouble(now) is None
+    output.uploading_since = now - 31
+    assert progress.trouble(now) == (now - 31, "the upload takes long")
+    assert not progress.is_stuck(now, 30)
 
 
 def test_commit_times_belong_to_positions() -> None:

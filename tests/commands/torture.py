@@ -236,10 +236,11 @@ class Scene:
     def _fill(self) -> Callable[[], None]:
         assert self._disk is not None
         ballast = self._disk / "ballast"
-        with suppress(OSError), ballast.open("wb") as file:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
+        with ballast.open("wb", buffering=0) as file:
+            for size in (1 << 16, 1 << 12, 1):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
         return ballast.unlink
 
     def finish(self) -> list[str]:
