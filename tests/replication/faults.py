@@ -371,6 +371,7 @@ def torture(
             found, peak = run_round(servers[name], f"{seed} {number}", kind, tried)
             worst[kind] = max(worst[kind], peak)
             wrong += [f"{kind} on {name}, round {number}: {text}" for text in found]
+            say(f"round {number}: {kind} on {name}, {'wrong' if found else 'ok'}")
             if found:
                 say(f"WRONG on {name}: {found}\nrepeat: python -m tests.replication.faults 1 {seed} --from {number}")
     say(f"seed {seed}; faults tried, by what was disturbed:")
