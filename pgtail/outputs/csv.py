@@ -60,9 +60,14 @@ class Csv(PlannedOutput):
         super().__init__(sink, options)
         self._sinks: dict[tuple[int, int], tuple[Relation, Write]] = {}
         self._only: tuple[str, tuple[str, ...]] | None = None
+        self._header = b""
+        """Of the table, once it is known; without a directory."""
         self._messages = 0
         self._changed = _CHANGED if options.changed else ()
         self._seen = _SEEN if options.old_values == "seen" else ()
+
+    def new_file(self) -> None:
+        self.write(self._header)
 
     def close(self) -> None:
         if self._messages:
@@ -137,7 +142,7 @@ class Csv(PlannedOutput):
             return self.options.open_file(name, header).write
         if self._only is None:
             self.write(header)
-            self._only = (relation.qualified, names)
+            self._header, self._only = header, (relation.qualified, names)
         elif self._only != (relation.qualified, names):
             raise OptionError(_two_tables(self._only[0], relation.qualified))
         return self.write

@@ -125,6 +125,9 @@ class Sql(PlannedOutput):
         else:
             super().ended(event)
 
+    def new_file(self) -> None:
+        self._begun = False
+
     def close(self) -> None:
         self._write_truncated()
         super().close()
