@@ -10,6 +10,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
+from pgtail.outputs.once import Once
 from pgtail.outputs.written import WrittenTables
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
@@ -43,6 +44,14 @@ class Output(Protocol):
     def written(self) -> WrittenTables:
         """The tables that were written, if the output needs to know."""
         return WrittenTables()
+
+    @property
+    def once(self) -> Once:
+        """What it writes or tells once."""
+        return Once()
+
+    left_out: int = 0
+    """How many changes or messages it could not write, which it tells at the end."""
 
     def event(self, event: Event) -> None:
         """Write one event."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
+from pgtail.outputs.once import Once
 from pgtail.outputs.rows import Shape
 from pgtail.records import NamedTuple
 
@@ -46,12 +47,17 @@ class ColumnChoice:
     """
 
     def __init__(
-        self, rules: Iterable[str] = (), *, changed: bool = False, tell: Callable[[str], None] = lambda _: None
+        self,
+        rules: Iterable[str] = (),
+        *,
+        changed: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+        once: Once | None = None,
     ) -> None:
         self._rules = _rules(tuple(rules))
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
-        self._told = False
+        self._once = once or Once()
         self._tell = tell
         self.changed = changed
 
@@ -82,10 +88,9 @@ class ColumnChoice:
 
     def tell_unknown(self, relation: Relation) -> None:
         """Tell once how to know which columns an update changed: one of this table has no old row."""
-        if not self._told and relation.seen:
+        if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
-            self._told = True
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged (see --changed"
                 f" in pgtail(1)). To have it sent:\n    ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"

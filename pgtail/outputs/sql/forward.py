@@ -52,9 +52,7 @@ class Sql(PlannedOutput):
         self._sink = sink
         self.write = self._write
         self._checks = Rows(self._check)
-        self._begun = False
         self._truncated: list[TableTruncate] = []
-        self._omitted = 0
 
     def started(self, transaction: Transaction) -> None:
         super().started(transaction)
@@ -106,17 +104,16 @@ class Sql(PlannedOutput):
     def close(self) -> None:
         self._write_truncated()
         super().close()
-        if self._omitted:
-            changes = counted(self._omitted, "change")
+        if self.left_out:
+            changes = counted(self.left_out, "change")
             self.options.tell(f"{changes} could not be written as SQL; each is replaced by a comment")
-            self._omitted = 0
+            self.left_out = 0
 
     def _write(self, text: bytes) -> None:
         """Write a text after what comes before it: the head of the script, and tables that were truncated."""
         if self._truncated:
             self._write_truncated()
-        if not self._begun:
-            self._begun = True
+        if self.once.first("head") is None:
             self._sink.write(statements.HEAD.encode())
         self._sink.write(text)
 
@@ -124,7 +121,7 @@ class Sql(PlannedOutput):
         return statements.check(shape, _where(shape)), self.write
 
     def _leave_out(self, change: RowChange | TableTruncate, reason: NoPlan) -> None:
-        self._omitted += 1
+        self.left_out += 1
         plan = statements.omission("left out", change.op, change.relation, str(reason))
         self.write(self.rows.truncate(plan, change))
 
