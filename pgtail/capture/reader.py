@@ -27,11 +27,12 @@ _TAG: Final = XLOG_HEADER_SIZE
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """One segment of a capture. `open`: it is not closed yet."""
+    """One segment of a capture, of `size` bytes when it was listed. `open`: it is not closed yet."""
 
     location: Location
     name: SegmentName
     open: bool
+    size: int
     snapshot: TableSnapshot | None = None
     """The snapshot that it is a part of; None for a segment of the stream."""
     listed: SnapshotFile | None = None
@@ -48,13 +49,18 @@ def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
 
 
 def listed(capture: Location, known: CaptureState | None, after: str = "") -> list[SegmentFile]:
-    """As segments(), with the capture's state, which must be read before: a recorder may be writing."""
+    """As segments(), with the capture's state, which must be read before: a recorder may be writing.
+
+    Segments that were pruned are left out, also if their files are still there.
+    """
     named: dict[SegmentName, SegmentFile] = {}
+    pruned = "" if known is None or known.pruned is None else known.pruned.segment
+    after = max(after, pruned)
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
         ending = OPEN if entry.name.endswith(OPEN) else CLOSED
         name = SegmentName.parse(entry.name.removesuffix(ending)) if entry.name.endswith(ending) else None
         if name is not None and (known is None or known.uploaded is None or str(name) <= known.uploaded):
-            named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN))
+            named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN, entry.size))
     if not named and not after and known is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(capture))
     for found in snapshot_segments(capture, known):
@@ -66,7 +72,7 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
 def snapshot_segments(capture: Location, known: CaptureState | None) -> list[SegmentFile]:
     """The segments of the snapshots that count, as the capture's state lists them: reads no folder."""
     return [
-        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, open=False, snapshot=one, listed=part)
+        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, False, part.bytes, one, part)
         for one in (() if known is None else known.counting)
         for part in one.segments
     ]
@@ -77,7 +83,8 @@ def refreshed(capture: Location, found: SegmentFile) -> SegmentFile | None:
     if not found.open or found.location.head() is not None:
         return found
     closed = capture / f"{found.name}{CLOSED}"
-    return SegmentFile(closed, found.name, open=False) if closed.head() is not None else None
+    entry = closed.head()
+    return None if entry is None else SegmentFile(closed, found.name, False, entry.size)
 
 
 def last_head(capture: Location) -> Mapping[str, str]:

@@ -6,11 +6,14 @@ format 1 refuse it, instead of leaving the snapshots out.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import json
+import os
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +42,13 @@ class Gap(NamedTuple):
 
     def __str__(self) -> str:
         return f"{lsn_text(self.start)} {lsn_text(self.end)}"
+
+
+class Pruned(NamedTuple):
+    """The capture was pruned: `segment` is the last one that was removed, `position` the LSN up to which it went."""
+
+    segment: str
+    position: int
 
 
 class SnapshotFile(NamedTuple):
@@ -71,7 +81,8 @@ class CaptureState(NamedTuple):
     """Everything up to the LSN `position` is in the capture. `last` is its last segment, empty if there is none.
 
     `messages` counts the messages of that segment if it was open, without repeated ones. `head` has the parameters of
-    segments. `gap` is one that no segment records yet. `snapshots` are in the order of their segments' names.
+    segments. `gap` is one that no segment records yet. `snapshots` are in the order of their segments' names. `pruned`
+    says where the capture begins, if segments were removed from its start.
 
     Only in an object store: `uploaded` is the last segment that counts, and `writer` identifies the recorder.
     """
@@ -84,6 +95,7 @@ class CaptureState(NamedTuple):
     uploaded: str | None = None
     writer: str | None = None
     snapshots: tuple[TableSnapshot, ...] = ()
+    pruned: Pruned | None = None
 
     @property
     def counting(self) -> tuple[TableSnapshot, ...]:
@@ -101,6 +113,13 @@ class CaptureState(NamedTuple):
         _check_order(found)
         return self._replace(snapshots=found)
 
+    def with_pruned(self, pruned: Pruned | None) -> CaptureState:
+        """The same of a capture that was pruned so far: without the snapshots before that."""
+        if pruned is None:
+            return self
+        kept = tuple(one for one in self.snapshots if str(one.segments[0].name) > pruned.segment)
+        return self._replace(snapshots=kept, pruned=pruned)
+
 
 def state_json(now: CaptureState) -> bytes:
     """The content of the file."""
@@ -110,6 +129,8 @@ def state_json(now: CaptureState) -> bytes:
         found[_HEAD] = {**now.head, FORMAT: now.format}
     if now.gap is not None:
         found["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
+    if now.pruned is not None:
+        found["pruned"] = {"segment": now.pruned.segment, "position": lsn_text(now.pruned.position)}
     del found["snapshots"]
     if now.snapshots:
         parameters, snapshots = found.pop(_HEAD), [_snapshot_json(one) for one in now.snapshots]
@@ -135,8 +156,45 @@ def write_state(directory: Path, now: CaptureState) -> None:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
+@contextlib.contextmanager
+def locked_state(directory: Path) -> Iterator[None]:
+    """Have the state of a local directory for oneself: a recorder and `pgtail capture prune` change it.
+
+    Does nothing if there is none yet: only a recorder makes it. Raises OutputError.
+    """
+    path = directory / FILE
+    try:
+        fd = _locked(path)
+    except OSError as error:
+        raise OutputError(f"cannot lock {path}: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
+def _locked(path: Path) -> int | None:
+    """A descriptor of this file, with a lock that others wait for; None if there is no file. Raises OSError."""
+    while True:
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS wants to write where others are locked out
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(fd), os.stat(path)):
+                return fd
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(fd)
+            raise
+        os.close(fd)  # who had the lock has replaced the file
+
+
 class StateFile:
-    """The `capture.json` of a local directory that this process writes, and nobody else.
+    """The `capture.json` of a local directory that this process writes, and `pgtail capture prune`.
 
     The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
     InputError.
@@ -151,7 +209,7 @@ class StateFile:
 
     @property
     def now(self) -> CaptureState | None:
-        """What was written last; None if there is no file."""
+        """What was read or written last; None if there is no file."""
         return self._now
 
     @property
@@ -160,9 +218,9 @@ class StateFile:
         return () if self._now is None else self._now.snapshots
 
     def write(self, now: CaptureState) -> None:
-        """Replace the state; keeps the snapshots that are listed."""
-        with self._lock:
-            self._replace(now._replace(snapshots=self.snapshots))
+        """Replace the state; keeps the snapshots that are listed, and what was pruned."""
+        with self._changing() as known:
+            self._replace(now if known is None else now._replace(snapshots=known.snapshots, pruned=known.pruned))
 
     def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
         """Make the copy of a table count from when the capture has reached its LSN. Its segments must be synced.
@@ -171,8 +229,8 @@ class StateFile:
         no Recorder may write. Raises OutputError also if the file would be too large, or if the table has ordinals of
         another one.
         """
-        with self._lock:
-            now = self._now or CaptureState(0, "", 0, dict(head))
+        with self._changing() as known:
+            now = known or CaptureState(0, "", 0, dict(head))
             try:
                 listed = now.with_snapshots([*now.snapshots, table])
             except ValueError as error:
@@ -181,12 +239,24 @@ class StateFile:
 
     def drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
         """Take the snapshots off the list for which this returns True, with a warning."""
-        with self._lock:
-            if self._now is None or not any(map(dropped, self.snapshots)):
+        if not any(map(dropped, self.snapshots)):
+            return
+        with self._changing() as known:
+            if known is None:
                 return
-            for one in filter(dropped, self.snapshots):
+            for one in filter(dropped, known.snapshots):
                 self._tell(f"warning: {one} does not count, and is removed: {why}")
-            self._replace(self._now.with_snapshots(one for one in self.snapshots if not dropped(one)))
+            self._replace(known.with_snapshots(one for one in known.snapshots if not dropped(one)))
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[CaptureState | None]:
+        """The state as it is in the file now, which nobody else changes meanwhile."""
+        with self._lock, locked_state(self._directory):
+            try:
+                known = read_state(LocalLocation(self._directory)) or self._now
+            except InputError as error:
+                raise OutputError(f"cannot write {self._directory / FILE}: it {error.reason}") from None
+            yield known
 
     def _replace(self, now: CaptureState) -> None:
         write_state(self._directory, now)
@@ -204,6 +274,12 @@ def read_state(directory: Location) -> CaptureState | None:
     return None if found is None else parse_state(found[0], str(directory / FILE))
 
 
+def was_pruned(capture: Location, segment: str) -> bool:
+    """Whether a segment was removed by `pgtail capture prune`. Raises InputError if the state is damaged."""
+    state = read_state(capture)
+    return state is not None and state.pruned is not None and segment <= state.pruned.segment
+
+
 def parse_state(data: bytes, source: str) -> CaptureState:
     """The state in a file's content. Raises InputError if it is damaged, or of a format that is not known."""
     try:
@@ -211,16 +287,17 @@ def parse_state(data: bytes, source: str) -> CaptureState:
         format_ = _format_in(found, source)
         described = found[_HEAD if format_ == PLAIN else _PARAMETERS]
         head = {str(name): str(value) for name, value in described.items()}
-        gap = found.get("gap")
+        gap, pruned = found.get("gap"), found.get("pruned")
         return CaptureState(
             parse_lsn(found["position"]),
-            str(found["last"]),
-            int(found["messages"]),
+            _segment_name(found["last"]),
+            _number(found["messages"]),
             head,
-            None if gap is None else Gap(str(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
-            None if found.get("uploaded") is None else str(found["uploaded"]),
+            None if gap is None else Gap(_segment_name(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
+            None if found.get("uploaded") is None else _segment_name(found["uploaded"]),
             None if found.get("writer") is None else str(found["writer"]),
             _parse_snapshots(found["snapshots"]) if format_ == WITH_SNAPSHOTS else (),
+            None if pruned is None else Pruned(str(pruned["segment"]), parse_lsn(pruned["position"])),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
@@ -269,6 +346,13 @@ def _parse_segment(found: Mapping[str, Any]) -> SnapshotFile:
     if name is None or _SHA256.fullmatch(found["sha256"]) is None:
         raise ValueError(found)
     return SnapshotFile(name, _number(found["bytes"]), found["sha256"])
+
+
+def _segment_name(value: Any) -> str:
+    """The name of a segment, or an empty text. Raises ValueError for anything else, such as a path."""
+    if value != "" and SegmentName.parse(value) is None:
+        raise ValueError(value)
+    return str(value)
 
 
 def _number(value: Any) -> int:

@@ -60,6 +60,8 @@ class Uploader:
         self._tell = tell
         self._writer = secrets.token_hex(8)
         self._version: str | None = None
+        self._found: CaptureState | None = None
+        """The state in the store when it was read last."""
         self._uploaded = ""
         self._claimed = False
         self._closed = -1
@@ -171,7 +173,7 @@ class Uploader:
     def _read_target(self) -> CaptureState | None:
         """The state in the store; sets what is known of it. Raises InputError."""
         found = (self._target / FILE).read()
-        state = None if found is None else parse_state(found[0], str(self._target / FILE))
+        self._found = state = None if found is None else parse_state(found[0], str(self._target / FILE))
         self._version = None if found is None else found[1]
         if state is not None and state.uploaded is not None:
             self._uploaded, self.position = state.uploaded, state.position
@@ -193,10 +195,12 @@ class Uploader:
             gap = None if found is None else found.gap
             write_state(self._spool, CaptureState(self.position, last, 0, head, gap, snapshots=snapshots))
             return
+        pruned = "" if found is None or found.pruned is None else found.pruned.segment
         for path in self._pending():
             name = path.name.removesuffix(CLOSED)
             if name <= last:
-                self._check_same(path)
+                if name > pruned:
+                    self._check_same(path)
                 path.unlink()
                 continue
             if read_head(LocalLocation(path)).parameters.get(PREDECESSOR) != last:
@@ -278,32 +282,52 @@ class Uploader:
         return position
 
     def _check_owner(self) -> None:
-        """Check that the state is one that this recorder wrote: perhaps in an attempt whose answer was lost."""
+        """Check that the state is one that this recorder wrote: perhaps in an attempt whose answer was lost.
+
+        Before its first one it may be the one that was read at the start. `pgtail capture prune` may have changed it.
+        """
         found = (self._target / FILE).read()
         state = None if found is None else parse_state(found[0], str(self._target / FILE))
-        if found is None or state is None or state.writer != self._writer:
+        if found is None or state is None or not (state.writer == self._writer or self._is_as_found(state)):
             raise OutputError(
                 f"another process records into {self._target}: this one stops. What it has not uploaded was not"
                 " acknowledged"
             )
-        self._version, self._uploaded, self.position = found[1], state.uploaded or "", state.position
+        self._found, self._version = state, found[1]
+        if state.writer == self._writer:
+            self._uploaded, self.position = state.uploaded or "", state.position
+
+    def _is_as_found(self, state: CaptureState) -> bool:
+        """Whether nothing was recorded since the state was read at the start."""
+        before = None if self._claimed or self._found is None else self._found
+        return before is not None and before._replace(pruned=None, snapshots=()) == state._replace(
+            pruned=None, snapshots=()
+        )
 
     def _write_state(self, position: int, uploaded: str) -> None:
         """Replace the state in the store, unless another recorder has. Raises OutputError."""
+        while True:
+            state = self._state_of(position, uploaded)
+            data, place = state_json(state), self._target / FILE
+            try:
+                version = place.create(data) if self._version is None else place.replace(data, self._version)
+                break
+            except Conflict:
+                before = self._version
+                self._check_owner()
+                if self._version == before:
+                    raise
+        self._found, self._version, self._uploaded, self.position = state, version, uploaded, position
+
+    def _state_of(self, position: int, uploaded: str) -> CaptureState:
+        """What the state in the store is to be."""
         known = read_state(LocalLocation(self._spool))
         assert known is not None
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
         state = known._replace(
             position=position, last=uploaded, messages=0, gap=gap, uploaded=uploaded, writer=self._writer
         )
-        data, place = state_json(state), self._target / FILE
-        try:
-            version = place.create(data) if self._version is None else place.replace(data, self._version)
-        except Conflict:
-            self._check_owner()
-            assert self._version is not None
-            version = place.replace(data, self._version)
-        self._version, self._uploaded, self.position = version, uploaded, position
+        return state.with_pruned(None if self._found is None else self._found.pruned)
 
     def _pending(self) -> list[Path]:
         return self._segments(CLOSED)

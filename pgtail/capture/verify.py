@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from pgtail.capture.contents import SegmentContents, read_contents
-from pgtail.capture.format import PREDECESSOR, SEGMENT, gap_in
+from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
 from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
-from pgtail.capture.state import FILE, TableSnapshot, read_state
+from pgtail.capture.state import FILE, CaptureState, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
-from pgtail.pgoutput.scalars import Point
+from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.storage import Location
 
 _COMMIT: Final = 1
@@ -41,26 +41,33 @@ class CaptureVerifier:
         """Whether one was read."""
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
-        self._part: SegmentFile | None = None
+        self.part: SegmentFile | None = None
         """The segment, if it is a part of a table's snapshot."""
         self._messages: int | None = None
         """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
 
     def capture(
-        self, capture: Location, since: Point | None = None, wait: Callable[[], None] | None = None
+        self,
+        capture: Location,
+        since: Point | None = None,
+        wait: Callable[[], None] | None = None,
+        *,
+        first: SegmentName | None = None,
     ) -> Iterator[Location]:
         """Yield each segment of a capture, to be read before the next one. Raises InputError.
 
-        With `since`, segments before the first one with such transactions are left out. With `wait`, the capture is
-        being recorded: `wait` is called before it is listed again, without end.
+        With `since`, segments before the first one with such transactions are left out; with `first`, those whose names
+        sort before it. With `wait`, the capture is being recorded: `wait` is called before it is listed again, without
+        end.
         """
         known = read_state(capture)  # before listing the segments: a recorder may be writing
         found = listed(capture, known)
-        first = 0 if since is None else first_segment(found, since)
-        skipped = [str(one.name) for one in found[:first] if one.snapshot is None]
-        self._before = skipped[-1] if skipped else None
-        yield from self._each(capture, found[first:])
+        start = 0 if since is None else first_segment(found, since)
+        if first is not None:
+            start = sum(one.name < first for one in found)
+        self._start(capture, known, found[:start])
+        yield from self._each(capture, found[start:])
         while wait is not None:
             last = str(found[-1].name) if found else ""
             wait()
@@ -68,7 +75,16 @@ class CaptureVerifier:
             yield from self._each(capture, more)
             found = more or found
         if known is not None and known.last > (self._before or ""):
-            self._say(f"segment {known.last} is missing at the end", capture)
+            self.report(f"segment {known.last} is missing at the end", capture)
+
+    def _start(self, capture: Location, known: CaptureState | None, skipped: Sequence[SegmentFile]) -> None:
+        """Note which segment comes before the first one to read."""
+        names = [str(one.name) for one in skipped if one.snapshot is None]
+        pruned = None if known is None else known.pruned
+        self._before = names[-1] if names else None if pruned is None else pruned.segment
+        if pruned is not None and not names:
+            position = lsn_text(pruned.position)
+            self._tell(f"note: {capture}: it was pruned: what was committed up to {position} is no longer in it")
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
         """Yield these segments, which are the last ones now."""
@@ -83,9 +99,15 @@ class CaptureVerifier:
                 continue
             name, before = str(found.name), self._before
             self._before = name
-            if self._begun and not found.open and self._skip(found, before):
-                continue
-            self._check_order(found.location, name, before)
+            try:
+                if self._begun and not found.open and self._skip(found, before):
+                    continue
+                self._check_order(found.location, name, before)
+            except InputError:
+                if was_pruned(capture, name):
+                    self._tell(f"note: {found.location}: it was pruned before it was read")
+                    continue
+                raise
             self._begun = True
             may_lack_end = found.open and segment is segments[-1]
             yield self._next(found.location, None if may_lack_end else found.location)
@@ -108,10 +130,10 @@ class CaptureVerifier:
         if self._checked is not None:
             problem = self.check.problem() if error is None else check(self._checked)
             if problem is not None and not (told and error is not None and problem in error.reason):
-                self._say(problem, self._checked)
+                self.report(problem, self._checked)
             self.damaged = self.damaged or problem is not None
-            if self._part is not None:
-                self._count(self._part, whole=problem is None and error is None)
+            if self.part is not None:
+                self._count(self.part, whole=problem is None and error is None)
 
     def _skip(self, found: SegmentFile, before: str | None) -> bool:
         """Whether a segment of the stream is left out; one that does not follow the one named `before` is not."""
@@ -125,7 +147,7 @@ class CaptureVerifier:
         return True
 
     def _next(self, segment: Location, checked: Location | None) -> Location:
-        self._checked, self.check, self._part = checked, SegmentCheck(), None
+        self._checked, self.check, self.part = checked, SegmentCheck(), None
         return segment
 
     def _next_part(self, found: SegmentFile) -> Iterator[Location]:
@@ -135,7 +157,7 @@ class CaptureVerifier:
             self._messages = 0
         if self._is_there(found):
             location = self._next(found.location, found.location)
-            self._part = found
+            self.part = found
             yield location
         else:
             self._messages = None
@@ -147,7 +169,7 @@ class CaptureVerifier:
         found = set()
         for part in parts:
             if part.location.name not in there:
-                self._say(f"missing, a part of {part.snapshot}, of which nothing is shown", part.location)
+                self.report(f"missing, a part of {part.snapshot}, of which nothing is shown", part.location)
                 found.add(part.snapshot)
         return {snapshot for snapshot in found if snapshot is not None}
 
@@ -157,7 +179,7 @@ class CaptureVerifier:
         assert snapshot is not None
         self._messages = None if self._messages is None or not whole else self._messages + self.check.messages()
         if part.name == snapshot.segments[-1].name and self._messages not in (None, snapshot.rows + _COMMIT):
-            self._say(f"{snapshot} has {snapshot.rows} rows, and its segments have another number", part.location)
+            self.report(f"{snapshot} has {snapshot.rows} rows, and its segments have another number", part.location)
 
     def _check_order(self, segment: Location, name: str, before: str | None) -> None:
         """Report a segment that does not follow the one named `before`."""
@@ -167,14 +189,14 @@ class CaptureVerifier:
             return  # damaged: check() reports it
         self._gap(segment, parameters)
         if called != name:
-            self._say(f"this is segment {called} under another name", segment)
+            self.report(f"this is segment {called} under another name", segment)
         elif before is None:
             if predecessor:
                 self._tell(f"note: {segment}: segment {predecessor} came before it and is not here")
         elif not predecessor:
-            self._say(f"this is the first segment of another capture, after {before}", segment)
+            self.report(f"this is the first segment of another capture, after {before}", segment)
         elif predecessor != before:
-            self._say(f"segment {predecessor} is missing before this one", segment)
+            self.report(f"segment {predecessor} is missing before this one", segment)
 
     def _is_there(self, found: SegmentFile) -> bool:
         """Whether a segment of a snapshot can be read; reports one that is missing, or another than the listed one."""
@@ -182,15 +204,15 @@ class CaptureVerifier:
         assert found.listed is not None
         entry = found.location.head()
         if entry is None:
-            self._say(f"missing, a part of {found.snapshot}", found.location)
+            self.report(f"missing, a part of {found.snapshot}", found.location)
             return False
         head = read_head(found.location)
         part, called = head.snapshot, head.parameters.get(SEGMENT)
         is_it = part is not None and (part.lsn, part.relid) == (found.snapshot.lsn, found.snapshot.relid)
         if called is not None and not (is_it and called == str(found.name)):
-            self._say(f"not a part of {found.snapshot}", found.location)
+            self.report(f"not a part of {found.snapshot}", found.location)
         elif entry.size != found.listed.bytes:
-            self._say(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
+            self.report(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
         return True
 
     def _gap(self, segment: Location, parameters: Mapping[str, str]) -> None:
@@ -198,7 +220,8 @@ class CaptureVerifier:
         if gap:
             self._tell(f"note: {segment}: there is a gap before it: what was committed {gap} is not in the capture")
 
-    def _say(self, what: str, where: Location) -> None:
+    def report(self, what: str, where: Location) -> None:
+        """Tell that something is damaged or missing."""
         self.damaged = True
         self._tell(f"damage: {where}: {what}")
 

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "stream": "Tail a replication slot, as tables or JSON.",
     "decode": "Decode dumps of pgoutput messages.",
     "record": "Record a slot, or dumps, losslessly in a directory.",
+    "capture": "List and verify the segments of a capture.",
     "spark": "Turn captures into tables, on Spark.",
     "inspect": "Show the bytes and fields of a dump.",
     "slot": "List, create, drop, advance and copy replication slots.",
@@ -81,10 +82,11 @@ class Commands(click.Group):
     def _meant(self, ctx: click.Context, word: str) -> str | None:
         """What to type in place of a word that is no command."""
         import difflib
-        import shlex
 
         if self._summaries and os.path.exists(word):
-            return f"pgtail decode {shlex.quote(word)}"
+            from pgtail.terminal.escape import shell_word
+
+            return f"pgtail decode {shell_word(word)}"
         names = self.list_commands(ctx)
         if word in SYNONYMS and SYNONYMS[word] in names:
             return SYNONYMS[word]

@@ -7,6 +7,8 @@ flag undoes the masks of a configuration.
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -38,6 +40,8 @@ ADDED: Final = frozenset(("redact",))
 """Settings that flags add to instead of overriding."""
 
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_PASSWORD: Final = re.compile(r"://[^/@]*:[^/]*@|password\s*=", re.IGNORECASE)
+"""A connection string that has one."""
 _META: Final = "pgtail.settings"
 
 
@@ -92,6 +96,7 @@ def _value_or_setting(
     found = settings(ctx).get(key_of(parameter))
     if found is None:
         return value, source
+    _check_private(key_of(parameter), found)
     setting = str(found.value) if type(found.value) is int else found.value
     if given:
         return [*value, *found.value] if isinstance(found.value, list) else value, source
@@ -142,7 +147,29 @@ def select_zone(ctx: click.Context, param: click.Parameter, utc: bool) -> bool:
 def default_dsn() -> str | None:
     """The configured dsn, for a command whose argument may also be a file."""
     found = settings(click.get_current_context()).get("dsn")
-    return None if found is None else str(found.value)
+    if found is None:
+        return None
+    _check_private("dsn", found)
+    return str(found.value)
+
+
+def _check_private(key: str, found: Setting) -> None:
+    """Warn of a file that has a password and that other users can read, as libpq does of ~/.pgpass."""
+    if key != "dsn" or found.origin == variable(key) or not _PASSWORD.search(str(found.value)):
+        return
+    try:
+        mode = os.stat(found.origin).st_mode
+    except OSError:  # it was read before
+        return
+    if mode & 0o077 and stat.S_ISREG(mode):
+        from pgtail.commands.stderr import say
+        from pgtail.errors import COMMAND
+        from pgtail.terminal.escape import escape, shell_word
+
+        say(
+            f"warning: {escape(found.origin)} has a password, and other users may read it (mode {mode & 0o777:04o}):"
+            f"{COMMAND}chmod 600 {shell_word(found.origin)}"
+        )
 
 
 def always_redacted() -> tuple[str, ...]:

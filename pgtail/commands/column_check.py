@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from pgtail.changes.bound_condition import names_in
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
@@ -15,6 +13,7 @@ from pgtail.native.plan import ROW_OPS
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.published_columns import checked_tables
 from pgtail.replication.plan import Plan
+from pgtail.terminal.escape import escape, shell_word
 
 
 def check_columns(connection: Connection, plan: Plan, options: FilterOptions, filter_: Filter) -> list[str]:
@@ -38,12 +37,12 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
     (warned if altered else refused).extend(misfits)
     for column, _, meant in () if misfits else unknown_columns(tried):
         found = warned if altered or (slot is not None and not meant) else refused
-        if (text := f"--where: {where.format(column)}{meant}") not in found:
+        if (text := f"--where: {escape(where.format(column) + meant)}") not in found:
             found.append(text)
     filter_.seen |= tried.seen
     if refused:
         raise OptionError("\n".join(refused + warned))
-    reason = f"{altered[0].qualified} was altered" if altered else "other tables may have been published"
+    reason = f"{escape(altered[0].qualified)} was altered" if altered else "other tables may have been published"
     return [*warned, f"going on, as {reason} since the slot's position"] if warned else []
 
 
@@ -55,7 +54,7 @@ def _not_masked(
     for rule in redaction.publish(relations):
         if rule.text in redaction.names:
             meant = rule.meant(relations)
-            text = f"--redact: no column {rule.text} is published{meant}"
+            text = f"--redact: no column {escape(rule.text)} is published{escape(meant)}"
             if any(map(rule.matches_table, altered)):
                 warned.append(text)
             elif has_slot and not meant and rule.text.isidentifier():
@@ -77,6 +76,6 @@ def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
             wrong.append(str(error))
         else:
             if names_in(filter_.condition, relation)[0]:
-                table = shlex.quote(f"{relation.schema}.{relation.name}")
+                table = shell_word(f"{relation.schema}.{relation.name}")
                 cures.append(f"Select the tables that it is about: -t {table}")
     return ["\n".join(wrong[:1] + cures[:1])] if wrong else []

@@ -15,12 +15,13 @@ from pgtail.errors import PgtailError
 from pgtail.files.small import read_small
 from pgtail.postgres.catalog import Named
 from pgtail.postgres.catalog import names as names_of
+from pgtail.terminal.escape import hides
 
 LIMIT: Final = 1.5
 """Seconds after which nothing is completed."""
 _CONNECT_TIMEOUT: Final = 2
-_PLAIN: Final = re.compile(r"[\w.@%+/-]+")
-"""Names that no shell takes for anything else; the others are left out."""
+_PLAIN: Final = re.compile(r"[\w.@%+/][\w.@%+/-]*")
+"""Names that neither a shell nor pgtail takes for anything else, such as an option; the others are left out."""
 
 
 class _TooLateError(Exception):
@@ -91,4 +92,4 @@ def services() -> list[str]:
 
 
 def _plain(names: Sequence[str] | dict[str, None]) -> list[str]:
-    return [name for name in names if _PLAIN.fullmatch(name)]
+    return [name for name in names if _PLAIN.fullmatch(name) and not hides(name)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import shlex
 import termios
 
 from pgtail.commands.server_options import ConnectionOptions
@@ -14,6 +13,7 @@ from pgtail.files.stopping import status_after
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.records import replace
+from pgtail.terminal.escape import shell_word
 from pgtail.terminal.restore import restored
 
 
@@ -35,7 +35,7 @@ def with_table_cure(error: ServerError, options: ConnectionOptions) -> ServerErr
     with contextlib.suppress(PgtailError), connector_of(default).without_asking().ordinary() as connection:
         tables = [table for table in catalog.names(connection, "tables") if name in (table, table.partition(".")[2])]
         if tables:
-            return ServerError(error.reason, cure=f"{name} is a table:\n    pgtail stream -t {shlex.quote(name)}")
+            return ServerError(error.reason, cure=f"{name} is a table:\n    pgtail stream -t {shell_word(name)}")
     return error
 
 

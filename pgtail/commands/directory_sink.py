@@ -10,11 +10,12 @@ from typing import Final
 
 from pgtail.commands.sinks import BATCH, fsync, last_byte
 from pgtail.errors import OutputError
+from pgtail.terminal.escape import hides
 
 _NAME_LIMIT: Final = 255
 """Bytes of a file name on most file systems."""
 
-_UNSAFE: Final = re.compile(r"[/%.\x00-\x1f\x7f]")
+_SEPARATORS: Final = "/%."
 
 
 class _File:
@@ -141,8 +142,12 @@ class DirectorySink:
 
 
 def _safe(name: str) -> str:
-    """A schema or table name in a file name: separators and control characters as %XX."""
-    return _UNSAFE.sub(lambda found: f"%{ord(found[0]):02X}", name)
+    """A schema or table name in a file name: separators and hidden characters as the %XX of their bytes."""
+    return "".join([_percent(char) if char in _SEPARATORS or hides(char) else char for char in name])
+
+
+def _percent(char: str) -> str:
+    return "".join([f"%{byte:02X}" for byte in char.encode("utf-8", "surrogatepass")])
 
 
 def _fitting(name: str, ending: str) -> str:

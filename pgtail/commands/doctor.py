@@ -15,7 +15,7 @@ from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted
-from pgtail.terminal.escape import escape, escape_json
+from pgtail.terminal.escape import escape, escape_json, escape_sql
 from pgtail.terminal.layout import SPACE, Item, padding, sentence, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 
@@ -102,7 +102,7 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
         head = [padding(_MARGIN)]
     if finding.severity is Severity.OK:
         return
-    if len(finding.subjects) > 1 or any(name not in finding.text for name in finding.subjects):
+    if len(finding.subjects) > 1 or any(escape_sql(name) not in finding.text for name in finding.subjects):
         for line in _wrapped(_subjects(finding.subjects), "table", width):
             yield [padding(_MARGIN), *line]
     for cure in finding.cure[:_MAX_CURE_LINES]:
@@ -142,5 +142,5 @@ def _sql(text: str, style: str, width: int) -> Item:
 
 def _subjects(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
-    shown = ", ".join(names[:_MAX_SUBJECTS])
+    shown = ", ".join(map(escape_sql, names[:_MAX_SUBJECTS]))
     return shown if len(names) <= _MAX_SUBJECTS else f"{shown} … and {len(names) - _MAX_SUBJECTS} more"

@@ -27,6 +27,7 @@ from pgtail.commands.selection import (
 from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
+from pgtail.files.sink import Sink
 from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
@@ -43,7 +44,7 @@ from pgtail.inputs.text.base import TextInput
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.records import Record
-from pgtail.terminal.escape import escape
+from pgtail.terminal.escape import EscapingSink, escape
 from pgtail.terminal.values import ValueStyle
 
 if TYPE_CHECKING:
@@ -106,8 +107,9 @@ class Inspect:
         whole = unmasked = False
         try:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
-                self._view = self._open_view(sink)
-                self._rows = TemplateWriter(sink, self._view, self._fields, self._scope)
+                shown = self._escaping(sink)
+                self._view = self._open_view(shown)
+                self._rows = TemplateWriter(shown, self._view, self._fields, self._scope)
                 try:
                     with Stoppable():
                         whole = all(self._file(source, sink) for source in expanded(files, self._options.dump.storage))
@@ -122,7 +124,13 @@ class Inspect:
         tell_filter(self._filter)
         return self._damaged or unmasked
 
-    def _open_view(self, sink: FileSink) -> View:
+    def _escaping(self, sink: FileSink) -> Sink:
+        """On a terminal, values in JSON cannot control it; the other output escapes them everywhere."""
+        if self._options.report.output == "json" and sink.on_terminal:
+            return EscapingSink(sink, say, json=True)
+        return sink
+
+    def _open_view(self, sink: Sink) -> View:
         options = self._options.report
         if options.output == "json":
             return JsonView(sink)

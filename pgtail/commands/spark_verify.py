@@ -151,7 +151,8 @@ class _Verify:
         recorded = known.head.get(_DATABASE, plan.server.database)
         if recorded != plan.server.database:
             raise OptionError(
-                f"{last} was recorded from database {recorded}, not {plan.server.database}: connect to that database"
+                f"{last} was recorded from database {escape(str(recorded))}, not {escape(plan.server.database)}:"
+                " connect to that database"
             )
         return known, plan
 

@@ -101,7 +101,7 @@ def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOp
     _check_slot_options(sources, options)
     until = options.until or ("now" if options.seconds is None and not options.watch else None)
     return StreamOptions(
-        connection=replace(options.connection, dsn=sources[0] if sources else None),
+        connection=replace(options.connection, dsn=sources[0] if sources else options.connection.dsn),
         request=replace(options.request, ack="none"),
         end=EndOptions(until=until, seconds=options.seconds, reconnect=options.reconnect),
         format=_NO_OUTPUT,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections import deque
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pgtail.commands.pager import errors_paged
-from pgtail.errors import COMMAND, ClosedPipe, PgtailError
+from pgtail.errors import COMMAND, ClosedPipe, InputError, PgtailError
 from pgtail.terminal.escape import escape, escape_lines
 
 _QUEUE_LIMIT: Final = 10_000
@@ -25,6 +26,11 @@ _NAME: Final = "pgtail: "
 """How a message starts; its other lines are indented by as much."""
 _NARROW: Final = 40
 """Cells of a terminal below which they are indented less."""
+
+_PASSWORDS: Final = re.compile(
+    r"""(://[^\s/:@'"]*):[^\s'"]*@|\b(password|sslpassword)(\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s'";&]+)"""
+)
+"""The password of a URI or of a connection string: an error quotes what was given in a wrong place."""
 
 quiet_mode = False
 """Whether notes, details and progress are left out (-q), in the whole process."""
@@ -53,11 +59,12 @@ def say(text: str) -> None:
 
 
 def laid_out(text: str, columns: int | None) -> str:
-    """The lines of a message, the text of which has newlines and commands (errors.COMMAND).
+    """The lines of a message, the text of which has newlines and commands (errors.COMMAND); passwords are masked.
 
     On a terminal of so many columns they are broken between words, and a command has its own line, which is not broken.
     Elsewhere (None) a command follows the line before it.
     """
+    text = _PASSWORDS.sub(_masked, text)
     if columns is None:
         first, *rest = text.split("\n")
         between = f"\n{' ' * len(_NAME)}"
@@ -68,6 +75,10 @@ def laid_out(text: str, columns: int | None) -> str:
         before = indent if lines else ""
         lines += [before + line] if _is_command(line) else _wrapped(line, columns, before, indent)
     return "\n".join(lines)
+
+
+def _masked(found: re.Match[str]) -> str:
+    return f"{found[1]}:********@" if found[1] else f"{found[2]}{found[3]}********"
 
 
 def _is_command(line: str) -> bool:
@@ -125,8 +136,15 @@ def exit_statuses() -> Iterator[None]:
     except ClosedPipe:
         raise SystemExit(0) from None
     except PgtailError as error:
-        say(f"error: {escape_lines(str(error))}")
+        say(f"error: {_in_words(error)}")
         raise SystemExit(error.exit_status) from None
+
+
+def _in_words(error: PgtailError) -> str:
+    """Its message, escaped. What names the source is of one line: the name of a file may have several."""
+    if isinstance(error, InputError):
+        return ": ".join([*map(escape, error.where()), escape_lines(error.reason)])
+    return escape_lines(str(error))
 
 
 class StderrThread:

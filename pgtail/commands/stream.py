@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import sys
 import time
@@ -58,6 +57,7 @@ from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
+from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
 
 
@@ -134,7 +134,7 @@ class Stream:
         what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
         self._stderr.tell(
             f"note: -f {file} writes {what} to the file {file}; to read a database:"
-            f"\n    pgtail stream {shlex.quote(file)}"
+            f"\n    pgtail stream {shell_word(file)}"
         )
 
     def _shared(self, target: FileSink | DirectorySink) -> StreamSink | DirectorySink:

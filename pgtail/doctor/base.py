@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import shlex
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -12,6 +11,7 @@ from pgtail.postgres.catalog import ServerFacts
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.rows import Row
 from pgtail.records import Record
+from pgtail.terminal.escape import escape_sql, shell_word
 
 COMMENT: Final = "-- "
 _RELOAD: Final = "SELECT pg_reload_conf();"
@@ -74,7 +74,7 @@ class Context(Record):
 
     def command(self, words: str, database: str | None = None) -> str:
         """A command of pgtail for this server, as a comment; in this database, or the one connected to."""
-        return comment(f"{words} {shlex.quote(self.connector.dsn(database or self.server.database))}")
+        return comment(f"{words} {shell_word(self.connector.dsn(database or self.server.database))}")
 
     def number(self, setting: str) -> int | None:
         """A numeric setting; None if the server does not have it."""
@@ -106,17 +106,22 @@ Check: TypeAlias = Callable[[Context], Iterable[Finding]]
 
 def ok(check: str, text: str, *subjects: str) -> Finding:
     """No problem."""
-    return Finding(check, Severity.OK, text, subjects)
+    return _finding(check, Severity.OK, text, subjects, ())
 
 
 def warning(check: str, text: str, *cure: str, subjects: Iterable[str] = ()) -> Finding:
     """Something may go wrong, or differs from what people expect."""
-    return Finding(check, Severity.WARNING, text, tuple(subjects), cure)
+    return _finding(check, Severity.WARNING, text, subjects, cure)
 
 
 def problem(check: str, text: str, *cure: str, subjects: Iterable[str] = ()) -> Finding:
     """Something does not work, or loses data."""
-    return Finding(check, Severity.PROBLEM, text, tuple(subjects), cure)
+    return _finding(check, Severity.PROBLEM, text, subjects, cure)
+
+
+def _finding(check: str, severity: Severity, text: str, subjects: Iterable[str], cure: Iterable[str]) -> Finding:
+    """A finding whose text and lines of a cure are one line each: no name in a comment can end it."""
+    return Finding(check, severity, escape_sql(text), tuple(subjects), tuple(map(escape_sql, cure)))
 
 
 def comment(text: str) -> str:

@@ -150,11 +150,11 @@ def keep_memory():
     KEEP_MEMORY()
 
 
-cdef inline uint16_t u16(const uint8_t *p) noexcept:
+cdef inline uint16_t u16(const uint8_t *p) noexcept nogil:
     return <uint16_t>((p[0] << 8) | p[1])
 
 
-cdef inline uint32_t u32(const uint8_t *p) noexcept:
+cdef inline uint32_t u32(const uint8_t *p) noexcept nogil:
     return (<uint32_t>p[0] << 24) | (<uint32_t>p[1] << 16) | (<uint32_t>p[2] << 8) | <uint32_t>p[3]
 
 
@@ -181,7 +181,7 @@ cdef inline Out no_bytes() noexcept:
     return out
 
 
-cdef int grow(Out *out, Py_ssize_t more) except -2:
+cdef int grow(Out *out, Py_ssize_t more) except -2 with gil:
     cdef Py_ssize_t room = out.size + more if EXACT else 2 * (out.size + more)
     cdef char *data
     if out.object != NULL:
@@ -232,14 +232,14 @@ cdef bytes taken(Out *out, Py_ssize_t size):
     return text
 
 
-cdef inline int reserve(Out *out, Py_ssize_t more) except -2:
+cdef inline int reserve(Out *out, Py_ssize_t more) except -2 nogil:
     """Make room for `more` bytes, and what is kept. The put functions do not check for room."""
     if out.room - out.size < more + out.kept:
         grow(out, more + out.kept)
     return 0
 
 
-cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept:
+cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept nogil:
     """Append bytes. Most are short: these are copied in at most two moves that overlap, without a call."""
     cdef char *to = out.data + out.size
     cdef const char *start = <const char *>data
@@ -277,7 +277,7 @@ cdef int put_object(Out *out, bytes text) except -2:
     return 0
 
 
-cdef inline void put_char(Out *out, char value) noexcept:
+cdef inline void put_char(Out *out, char value) noexcept nogil:
     out.data[out.size] = value
     out.size += 1
 

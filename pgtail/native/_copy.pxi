@@ -4,72 +4,111 @@ cdef enum:
     SIGNATURE = 0x5047      # PG, how the header of COPY's binary form starts: no row has so many columns
     COPY_HEADER = 19        # of the binary form: signature, flags, and the length of an extension that follows
     TRAILER = 0xFFFF        # in place of the number of columns: the end of the binary form
+    BROKEN = -2             # in place of a row's length: the connection broke
+    LOOKS = 10              # how often one call waits for rows, so that it ends soon also if they arrive slowly
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+    int poll(pollfd *descriptors, unsigned long count, int milliseconds)
+    short POLLIN
+
+ctypedef int (*GetCopyData)(void *connection, char **row, int asynchronous) noexcept nogil
+ctypedef int (*ConsumeInput)(void *connection) noexcept nogil
+ctypedef void (*FreeMem)(void *row) noexcept nogil
+
+cdef struct RowForm:
+    const char *head        # what a frame starts with, up to the number of columns
+    Py_ssize_t head_size
+    const char *kinds       # of the cells of COPY's binary form; NULL for its text form
+    int columns
+    int framing
 
 
-def copy_inserts(get_copy_data, bytes head, bytes kinds, int columns, int framing, Py_ssize_t limit, list parts not None):
-    """What _copy_inserts() in postgres/copy_rows.py does."""
+def copy_inserts(
+    functions, size_t connection, int socket, int milliseconds,
+    bytes head not None, bytes kinds, int columns, int framing, Py_ssize_t limit,
+):
+    """What RowFrames.receive() in postgres/copy_rows.py does, by these functions of libpq, without the GIL."""
+    cdef size_t get_copy_data, consume_input, free_mem
+    cdef RowForm form
     cdef Out out = no_bytes()
-    cdef Py_buffer row
-    cdef Py_ssize_t length = 0, rows = 0
-    cdef int added
+    cdef pollfd waiting
+    cdef char *row = NULL
+    cdef Py_ssize_t rows = 0
+    cdef int length = 0, added = 0, looks = 0
+    get_copy_data, consume_input, free_mem = functions
+    form.head, form.head_size = PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head)
+    form.kinds = NULL if kinds is None else PyBytes_AS_STRING(kinds)
+    form.columns, form.framing = columns, framing
+    waiting.fd, waiting.events = socket, POLLIN
     try:
-        while out.size < limit:
-            length, data = get_copy_data(1)
-            if length <= 0:
-                break
-            PyObject_GetBuffer(data, &row, PyBUF_SIMPLE)
-            try:
-                if kinds is None:
-                    added = put_text_row(&out, head, columns, framing, <const uint8_t *>row.buf, row.len)
+        with nogil:
+            while out.size < limit:
+                length = (<GetCopyData>get_copy_data)(<void *>connection, &row, 1)
+                if length > 0:
+                    added = put_row(&out, &form, <const uint8_t *>row, length)
+                    (<FreeMem>free_mem)(row)
+                    row = NULL
+                    if added < 0:
+                        break
+                    rows += added
+                elif length < 0 or looks == LOOKS:
+                    break
                 else:
-                    added = put_binary_row(&out, head, kinds, columns, framing, <const uint8_t *>row.buf, row.len)
-            finally:
-                PyBuffer_Release(&row)
-            if added < 0:
-                raise ValueError(f"a row of COPY that does not have {columns} columns")
-            rows += added
-            data = None  # before the next one, as both may be large
-        parts.append(PyBytes_FromStringAndSize(out.data, out.size))
-        return rows, out.size, length
+                    looks += 1
+                    poll(&waiting, 1, milliseconds)
+                    # Also if nothing has arrived: poll() does not see what TLS has decrypted.
+                    if not (<ConsumeInput>consume_input)(<void *>connection):
+                        length = BROKEN
+                        break
+        if added < 0:
+            raise ValueError(f"a row of COPY that does not have {columns} columns")
+        return PyBytes_FromStringAndSize(out.data, out.size), rows, length
     finally:
+        if row != NULL:     # there was no memory for it
+            (<FreeMem>free_mem)(row)
         PyMem_Free(out.data)
 
 
-cdef inline Py_ssize_t start_insert(Out *out, bytes head, int framing) noexcept:
+cdef inline int put_row(Out *out, const RowForm *form, const uint8_t *row, Py_ssize_t size) except -2 nogil:
+    """Append the Insert of a row; returns 1, 0 if there is none, -1 if it has another number of columns."""
+    if form.kinds == NULL:
+        return put_text_row(out, form, row, size)
+    return put_binary_row(out, form, row, size)
+
+
+cdef inline Py_ssize_t start_insert(Out *out, const RowForm *form) noexcept nogil:
     """Append the start of an Insert; returns where its frame starts. There must be room for it."""
     cdef Py_ssize_t start = out.size
-    if framing == 5:
+    if form.framing == 5:
         put_char(out, c"d")
     out.size += 4
-    put(out, PyBytes_AS_STRING(head), PyBytes_GET_SIZE(head))
+    put(out, form.head, form.head_size)
     return start
 
 
-cdef inline void end_insert(Out *out, Py_ssize_t start, int framing) noexcept:
+cdef inline void end_insert(Out *out, const RowForm *form, Py_ssize_t start) noexcept nogil:
     """Write the length of the frame that starts there."""
-    cdef Py_ssize_t end = out.size
-    cdef Py_ssize_t size = end - start - (1 if framing == 5 else 4)
-    out.size = start + (framing == 5)
-    put_length(out, size)
-    out.size = end
+    start += form.framing == 5
+    put_length_at(out, start, out.size - start - (0 if form.framing == 5 else 4))
 
 
-cdef inline void put_length_at(Out *out, Py_ssize_t at, Py_ssize_t size) noexcept:
+cdef inline void put_length_at(Out *out, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
     cdef uint8_t *p = <uint8_t *>out.data + at
     p[0], p[1], p[2], p[3] = <uint8_t>(size >> 24), <uint8_t>(size >> 16), <uint8_t>(size >> 8), <uint8_t>size
 
 
-cdef int put_text_row(
-    Out *out, bytes head, int columns, int framing, const uint8_t *p, Py_ssize_t size
-) except -2:
+cdef int put_text_row(Out *out, const RowForm *form, const uint8_t *p, Py_ssize_t size) except -2 nogil:
     """Append the Insert of a line of COPY's text form; returns 1, or -1 if it has another number of columns."""
     cdef Py_ssize_t start, at, pos = 0, stop, end = size - 1
-    cdef int column
+    cdef int column, columns = form.columns
     cdef bint escaped
     if size < 1 or p[end] != c"\n":
         return -1
-    reserve(out, 8 + PyBytes_GET_SIZE(head) + 5 * columns + size)
-    start = start_insert(out, head, framing)
+    reserve(out, 8 + form.head_size + 5 * columns + size)
+    start = start_insert(out, form)
     escaped = memchr(p, c"\\", end) != NULL
     for column in range(columns):
         if pos > end:
@@ -93,11 +132,11 @@ cdef int put_text_row(
         pos = stop + 1
     if pos != (end + 1 if columns else end):
         return -1
-    end_insert(out, start, framing)
+    end_insert(out, form, start)
     return 1
 
 
-cdef inline Py_ssize_t next_tab(const uint8_t *p, Py_ssize_t pos, Py_ssize_t end) noexcept:
+cdef inline Py_ssize_t next_tab(const uint8_t *p, Py_ssize_t pos, Py_ssize_t end) noexcept nogil:
     """Where the value at `pos` ends: at a tab, or at the end. Most are short: these need no call."""
     cdef Py_ssize_t near = min(end, pos + 16)
     cdef const void *found
@@ -111,7 +150,7 @@ cdef inline Py_ssize_t next_tab(const uint8_t *p, Py_ssize_t pos, Py_ssize_t end
     return end if found == NULL else <const uint8_t *>found - p
 
 
-cdef void put_unescaped(Out *out, const uint8_t *p, Py_ssize_t size) noexcept:
+cdef void put_unescaped(Out *out, const uint8_t *p, Py_ssize_t size) noexcept nogil:
     """Append a value without COPY's escapes (src/backend/commands/copyto.c, CopyAttributeOutText)."""
     cdef const uint8_t *end = p + size
     cdef const uint8_t *found
@@ -139,14 +178,12 @@ cdef void put_unescaped(Out *out, const uint8_t *p, Py_ssize_t size) noexcept:
         p = found + 2
 
 
-cdef int put_binary_row(
-    Out *out, bytes head, bytes kinds, int columns, int framing, const uint8_t *p, Py_ssize_t size
-) except -2:
+cdef int put_binary_row(Out *out, const RowForm *form, const uint8_t *p, Py_ssize_t size) except -2 nogil:
     """Append the Insert of a row of COPY's binary form; returns 1, 0 if there is none, -1 if it has other columns."""
     cdef const uint8_t *end = p + size
     cdef Py_ssize_t start
     cdef int32_t length
-    cdef int column
+    cdef int column, columns = form.columns
     if size >= 2 and u16(p) == SIGNATURE:
         if size < COPY_HEADER or u32(p + COPY_HEADER - 4) > <uint32_t>(size - COPY_HEADER):
             return -1
@@ -160,8 +197,8 @@ cdef int put_binary_row(
     if u16(p) != columns:
         return -1
     p += 2
-    reserve(out, 8 + PyBytes_GET_SIZE(head) + 5 * columns + size)
-    start = start_insert(out, head, framing)
+    reserve(out, 8 + form.head_size + 5 * columns + size)
+    start = start_insert(out, form)
     for column in range(columns):
         if end - p < 4:
             return -1
@@ -172,11 +209,11 @@ cdef int put_binary_row(
             continue
         if length < 0 or length > end - p:
             return -1
-        put_char(out, PyBytes_AS_STRING(kinds)[column])
+        put_char(out, form.kinds[column])
         put(out, p - 4, 4)
         put(out, p, length)
         p += length
     if p != end:
         return -1
-    end_insert(out, start, framing)
+    end_insert(out, form, start)
     return 1

@@ -190,7 +190,7 @@ cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int fra
         PyMem_Free(out.data)
 
 
-cdef inline void put_length(Out *out, Py_ssize_t size) noexcept:
+cdef inline void put_length(Out *out, Py_ssize_t size) noexcept nogil:
     """An int32, which comes first in a frame."""
     cdef int i
     for i in range(4):

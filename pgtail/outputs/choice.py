@@ -11,6 +11,7 @@ from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
 from pgtail.outputs.once import Once
 from pgtail.outputs.rows import Shape
 from pgtail.records import NamedTuple
+from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.changes.column_rules import ColumnRule
@@ -103,7 +104,7 @@ class ColumnChoice:
 
             tables = self._tables.values()
             for rule in unmatched(self._rules, tables):
-                self._tell(f"note: no table had a column {rule.text} (--columns){rule.meant(tables)}")
+                self._tell(escape(f"note: no table had a column {rule.text} (--columns){rule.meant(tables)}"))
         self._tables.clear()
 
 

@@ -20,6 +20,7 @@ from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.terminal.escape import escape
 from pgtail.terminal.values import BARE, NULL, UNCHANGED_MARK, ValueStyle, name
 from pgtail.values import UNKNOWN
 
@@ -138,7 +139,7 @@ class Template(PlannedOutput):
         super().finish()
         for wanted in sorted(self._named - self._columns) if self._columns else ():
             meant = did_you_mean(wanted, self._columns)
-            self.options.tell(f"note: no table had a column {wanted} (--format-string){meant}")
+            self.options.tell(escape(f"note: no table had a column {wanted} (--format-string){meant}"))
         self._columns.clear()
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:

@@ -5,6 +5,7 @@ Views whose columns differ between versions are read as jsonb and by name, so on
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, TypeAlias
 
 from pgtail.humanize import seconds_text
@@ -19,6 +20,7 @@ SELECT current_setting('server_version_num') AS server_version_num, current_sett
     current_setting('server_encoding') AS server_encoding, current_database() AS database, current_user AS role,
     (SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout') AS wal_sender_timeout,
     current_setting('synchronous_standby_names') AS synchronous_standby_names,
+    (SELECT version || ', ' || cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl) AS tls,
     CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS position
 """
 _POSITION = """
@@ -60,6 +62,8 @@ WITH RECURSIVE enums AS (
 SELECT oid FROM enums
 """
 
+SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
+
 Named: TypeAlias = Literal["slots", "publications", "tables", "columns", "databases"]
 
 _NAMES: Final[dict[Named, str]] = {
@@ -95,6 +99,8 @@ class ServerFacts(Record):
     sender_timeout: float
     synchronous_standby_names: str
     position: int
+    encryption: str
+    """How the connection is encrypted, in words."""
 
     @property
     def major(self) -> int:
@@ -129,7 +135,7 @@ class Slot(Record):
         if invalid is None and row.optional_boolean("conflicting"):
             invalid = "conflict with recovery"
         return cls(
-            name=row.text("slot_name"),
+            name=_slot_name(row),
             plugin=row.optional_text("plugin"),
             physical=row.text("slot_type") == "physical",
             database=row.optional_text("database"),
@@ -143,6 +149,14 @@ class Slot(Record):
             synced=bool(row.optional_boolean("synced")),
             safe_wal_size=row.optional_integer("safe_wal_size"),
         )
+
+
+def _slot_name(row: Row) -> str:
+    """The name of a slot. Commands to paste have it as it is, so it must be one that PostgreSQL allows."""
+    name = row.text("slot_name")
+    if SLOT_NAME.fullmatch(name) is None:
+        raise rows.unreadable("the slots", f"{rows.shown(name)} is not the name of a slot")
+    return name
 
 
 class Publication(Record):
@@ -179,7 +193,15 @@ def server_facts(connection: Connection) -> ServerFacts:
         sender_timeout=max(0, row.integer("wal_sender_timeout")) / 1000,
         synchronous_standby_names=row.text("synchronous_standby_names"),
         position=row.optional_lsn("position") or 0,
+        encryption=_encryption(pgconn.ssl_in_use, row.optional_text("tls"), local=not host or host.startswith("/")),
     )
+
+
+def _encryption(tls: bool, described: str | None, *, local: bool) -> str:
+    """libpq knows whether its connection has TLS, the server which: that of a pooler, if one is in between."""
+    if tls:
+        return "TLS" if described is None else f"TLS ({described})"
+    return "a local socket" if local else "not encrypted by TLS"
 
 
 def position(connection: Connection) -> int:

@@ -7,17 +7,19 @@ Manual: COPY, "File Formats"; src/backend/commands/copyto.c sends each row as on
 from __future__ import annotations
 
 import re
+import select
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
+
+import psycopg
+from psycopg.pq.abc import PGconn
 
 from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH, head
 from pgtail.pgoutput.walsender import XLogData
-
-GetCopyData: TypeAlias = Callable[[int], tuple[int, memoryview]]
-"""psycopg's PGconn.get_copy_data: a length and a row; the length is 0 if there is none yet, and -1 at the end."""
+from pgtail.postgres.libpq import address_of, copy_functions
 
 _INSERT: Final = struct.Struct(">cIcH")
 _SIZED: Final = struct.Struct(">cI")
@@ -26,6 +28,8 @@ _SIGNATURE: Final = b"PGCOPY\n\xff\r\n\0"
 _HEADER: Final = 19
 """Bytes of the binary form's header: signature, flags, and the length of an extension that follows."""
 _TRAILER: Final = b"\xff\xff"
+ENDED: Final = -1
+"""The length that PQgetCopyData returns after the last row."""
 _NULL: Final = 0xFFFFFFFF
 _ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
@@ -45,49 +49,57 @@ class RowFrames:
     header: XLogData
     framing: int
 
-    def take(self, get_copy_data: GetCopyData, limit: int) -> tuple[bytes, int, int]:
-        """Frames of the rows that libpq has, until they have `limit` bytes or more.
+    def receive(self, pgconn: PGconn, limit: int, milliseconds: int) -> tuple[bytes, int, int]:
+        """Frames of rows that a connection in COPY_OUT sends, until they have `limit` bytes or more.
 
-        Returns them, how many there are, and the last length from `get_copy_data`. Raises ValueError for a row that has
-        other columns.
+        Returns sooner if rows arrive slowly: it waits this long, and as compiled code a few times. Returns the frames,
+        how many there are, and the last length from PQgetCopyData: ENDED after the last row. Raises ValueError for a
+        row that has other columns, and psycopg.Error if the connection breaks.
         """
-        module = compiled()
-        copy_inserts = _copy_inserts if module is None else module.copy_inserts
-        parts: list[bytes | memoryview] = []
+        module, functions = compiled(), copy_functions()
         start = self.header.encode(_INSERT.pack(b"I", self.relation, b"N", self.columns))
-        rows, _, length = copy_inserts(get_copy_data, start, self.kinds, self.columns, self.framing, limit, parts)
-        return b"".join(parts) if len(parts) != 1 else bytes(parts[0]), rows, length
+        if module is None or functions is None:
+            return self._receive(pgconn, start, limit, milliseconds)
+        form = start, self.kinds, self.columns, self.framing
+        frames, rows, length = module.copy_inserts(
+            functions, address_of(pgconn), pgconn.socket, milliseconds, *form, limit
+        )
+        if length < ENDED:
+            raise psycopg.OperationalError(pgconn.error_message.decode(errors="replace"))
+        return frames, rows, length
 
+    def _receive(self, pgconn: PGconn, start: bytes, limit: int, milliseconds: int) -> tuple[bytes, int, int]:
+        """The same by psycopg's functions; `start` is what a frame starts with, up to the number of columns."""
+        parts: list[bytes] = []
+        rows = size = length = 0
+        while size < limit:
+            length, data = pgconn.get_copy_data(1)
+            if length <= 0:
+                break
+            body = self._tuple(bytes(data))
+            if body is not None:
+                before = head(len(start) + len(body), self.framing)
+                parts += (before, start, body)
+                size += len(before) + len(start) + len(body)
+                rows += 1
+        if length == 0:
+            wait_to_read(pgconn, milliseconds)
+            pgconn.consume_input()
+        return b"".join(parts), rows, length
 
-def _copy_inserts(
-    get_copy_data: GetCopyData,
-    start: bytes,
-    kinds: bytes | None,
-    columns: int,
-    framing: int,
-    limit: int,
-    parts: list[bytes | memoryview],
-) -> tuple[int, int, int]:
-    """Add the frames to `parts`; `start` is what they start with, up to the number of columns.
-
-    Returns the number of rows, the bytes, and the last length from `get_copy_data`.
-    """
-    rows = size = length = 0
-    while size < limit:
-        length, data = get_copy_data(1)
-        if length <= 0:
-            break
+    def _tuple(self, row: bytes) -> bytes | None:
+        """The cells of a row; None if it is only the header or the trailer. Raises ValueError."""
         try:
-            body = _text_tuple(bytes(data), columns) if kinds is None else _binary_tuple(bytes(data), kinds)
+            return _text_tuple(row, self.columns) if self.kinds is None else _binary_tuple(row, self.kinds)
         except (ValueError, struct.error):
-            raise ValueError(f"a row of COPY that does not have {columns} columns") from None
-        if body is None:
-            continue
-        before = head(len(start) + len(body), framing)
-        parts += (before, start, body)
-        size += len(before) + len(start) + len(body)
-        rows += 1
-    return rows, size, length
+            raise ValueError(f"a row of COPY that does not have {self.columns} columns") from None
+
+
+def wait_to_read(pgconn: PGconn, milliseconds: int) -> None:
+    """Wait until something arrives, or this long. What TLS has decrypted does not count: let libpq read anyway."""
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    poll.poll(milliseconds)
 
 
 def _text_tuple(line: bytes, columns: int) -> bytes:

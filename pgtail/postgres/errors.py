@@ -15,6 +15,7 @@ import psycopg
 
 from pgtail.errors import ServerError
 from pgtail.records import NamedTuple
+from pgtail.terminal.escape import escape, sql_identifier
 
 
 class Cure(NamedTuple):
@@ -122,6 +123,10 @@ TRANSIENT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "0800
 _DATA_EXCEPTION: Final = "22"
 """The class of errors about a value, for example in a publication's row filter."""
 
+_PLAIN_NAME: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+_MOST_SHOWN: Final = 4000
+"""Characters of a message of the server."""
+
 _TRANSIENT_TEXT = re.compile(
     "Connection refused|No such file or directory|starting up|shutting down|in recovery mode|not yet accepting"
     "|server closed the connection|timeout|Connection reset|No route to host|Network is|terminating connection"
@@ -160,7 +165,7 @@ _KINDS: Final = {"40001": RecoveryConflict, "57014": QueryCanceled, "42601": Syn
 
 def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> ServerError:
     """The error for a failed connection attempt."""
-    text = _first_failure(str(error))
+    text = _shown(_first_failure(str(error)))
     cure = _cure(CONNECTING, None, text, parameters)
     kind = Unreachable if _TRANSIENT_TEXT.search(text) else ServerError
     return kind(text, cure=cure)
@@ -176,7 +181,7 @@ def server_error(
 ) -> ServerError:
     """The error for a server's error response; `doing` says what failed, `first` has cures that win over the others."""
     cure = _cure((*first, *RUNNING, *CONNECTING), sqlstate, text, {"user": role})
-    text = text or "the server reports an error without a message"
+    text = _shown(text) or "the server reports an error without a message"
     reason = text if doing is None else f"{doing}: {text}"
     transient = sqlstate in TRANSIENT or (sqlstate is None and _TRANSIENT_TEXT.search(text))
     state = sqlstate or ""
@@ -189,11 +194,28 @@ def server_error(
 def _cure(cures: tuple[Cure, ...], sqlstate: str | None, text: str, parameters: Mapping[str, str]) -> str | None:
     for cure in cures:
         if cure.sqlstate in (None, sqlstate) and re.search(cure.pattern, text, re.DOTALL):
-            return cure.text.replace("{role}", parameters.get("user", "THE_ROLE"))
+            return cure.text.replace("{role}", _role(parameters.get("user", "THE_ROLE")))
     return None
+
+
+def _role(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else sql_identifier(name)
+
+
+def one_line(text: str) -> str:
+    """A message of libpq as one line: it has several, and quotes names that may have more."""
+    first, *others = [line.strip() for line in text.strip().split("\n")]
+    for line in others:
+        first += f". {line}" if line[:1].isupper() and first[-1:].isalnum() else f" {line}"
+    return first
+
+
+def _shown(text: str) -> str:
+    """A server's message as one line, and not more of it than a person reads."""
+    return escape(text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}...")
 
 
 def _first_failure(text: str) -> str:
     """psycopg lists all attempts if there were several; the first one is enough. It does not name a host of PGHOST."""
-    first = text.partition("\nMultiple connection attempts failed")[0].strip()
+    first = one_line(text.partition("\nMultiple connection attempts failed")[0])
     return first.replace("failed to resolve host None", f"failed to resolve host {os.environ.get('PGHOST')!r}")

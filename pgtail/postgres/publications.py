@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,7 +11,7 @@ from pgtail.humanize import counted, did_you_mean
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection
-from pgtail.postgres.pgoutput_options import identifier
+from pgtail.terminal.escape import escape, shell_word, sql_identifier
 
 _OLDER: Final = """
 SELECT p.pubname FROM pg_publication p, pg_replication_slots s
@@ -77,15 +76,17 @@ def warnings(
     """
     names = [publication.name for publication in chosen]
     empty = [publication.name for publication in chosen if not publication.tables]
-    found = [f"publication {name} has no tables: it shows nothing" for name in empty]
+    found = [f"publication {escape(name)} has no tables: it shows nothing" for name in empty]
     if all_of_them and len(empty) < len(chosen):
         found = []
     if (tables or exclude) and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
-        found += [f"--table {glob}{text}" for glob in tables if (text := _without_match(published, glob))]
+        found += [f"--table {escape(glob)}{text}" for glob in tables if (text := _without_match(published, glob))]
         # One for other tables, such as a configuration's, does no harm here.
         found += [
-            f"--exclude {glob}{text}" for glob in exclude if "did you" in (text := _without_match(published, glob))
+            f"--exclude {escape(glob)}{text}"
+            for glob in exclude
+            if "did you" in (text := _without_match(published, glob))
         ]
     return found
 
@@ -95,7 +96,7 @@ def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
     if any(name_matches(schema, table, glob) for schema, table in published):
         return ""
     names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
-    return f" matches none of the {len(names)} published tables{did_you_mean(glob, names)}"
+    return f" matches none of the {len(names)} published tables{escape(did_you_mean(glob, names))}"
 
 
 def _only(found: list[Publication], server: ServerFacts) -> Publication:
@@ -103,12 +104,12 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
         return found[0]
     if not found:
         raise ServerError(
-            f"database {server.database} has no publication: pgoutput sends nothing without one.",
+            f"database {escape(server.database)} has no publication: pgoutput sends nothing without one.",
             cure="Create one there:\n    CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
         )
     names = [one.name for one in found if one.tables] or [one.name for one in found]
     raise ServerError(
-        f"database {server.database} has {len(found)} publications: {in_words(found)}.",
+        f"database {escape(server.database)} has {len(found)} publications: {in_words(found)}.",
         cure=f"Name the ones to read: {flags(names)}",
     )
 
@@ -120,12 +121,12 @@ def check_columns(connection: Connection, found: list[Publication], server: Serv
         for row in rows.rows(connection, "the columns of the publications", _DIFFERENT_COLUMNS, names, names):
             pair = row.text("one"), row.text("other")
             full = [one.name for one in found if one.tables]
-            table = f"{row.text('schemaname')}.{row.text('tablename')}"
+            table = escape(f"{row.text('schemaname')}.{row.text('tablename')}")
             raise ServerError(
-                f"publications {' and '.join(map(identifier, pair))} have different columns of table {table}: the"
+                f"publications {' and '.join(map(sql_identifier, pair))} have different columns of table {table}: the"
                 " server sends one or the other.",
                 cure="\n".join(
-                    f"Without {identifier(name)}: {flags([one for one in full if one != name])}" for name in pair
+                    f"Without {sql_identifier(name)}: {flags([one for one in full if one != name])}" for name in pair
                 ),
             )
 
@@ -137,7 +138,7 @@ def check_operations(connection: Connection, names: Sequence[str]) -> None:
         words = ("insert", "update", "delete", "truncate")
         left_out = [word for word in words if flags_.optional_boolean(f"pub{word}") is False]
         if left_out:
-            name = identifier(row.text("pubname"))
+            name = sql_identifier(row.text("pubname"))
             raise ServerError(
                 f"publication {name} leaves out {', '.join(left_out)}: what its tables have does not follow from it.",
                 cure=f"Publish them:\n    ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
@@ -153,20 +154,20 @@ def incomplete_tables(connection: Connection, names: Sequence[str]) -> list[tupl
 
 def in_words(chosen: Sequence[Publication]) -> str:
     """Names of publications, each with its number of tables, for a message; quoted where a comma may be in one."""
-    names = [one.name if one.name.isidentifier() else identifier(one.name) for one in chosen]
+    names = [one.name if one.name.isidentifier() else sql_identifier(one.name) for one in chosen]
     return ", ".join([f"{name} ({counted(one.tables, 'table')})" for name, one in zip(names, chosen, strict=True)])
 
 
 def flags(names: Sequence[str]) -> str:
     """The options that select these publications."""
-    return " ".join([f"-P {shlex.quote(name)}" for name in names])
+    return " ".join([f"-P {shell_word(name)}" for name in names])
 
 
 def _missing(missing: list[str], found: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:
-    names = " and ".join([identifier(name) for name in missing])
+    names = " and ".join([sql_identifier(name) for name in missing])
     there = f"It has: {_names(found)}." if found else "It has none."
     cure = "\n".join(
-        [f"Create it:\n    CREATE PUBLICATION {identifier(name)} FOR TABLE some_table;" for name in missing]
+        [f"Create it:\n    CREATE PUBLICATION {sql_identifier(name)} FOR TABLE some_table;" for name in missing]
     )
     if allow_missing:
         cure += (
@@ -174,8 +175,8 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
         )
     elif server.major >= 18:
         cure += "\nOr continue without it: pgtail stream --allow-missing-publication"
-    return ServerError(f"database {server.database} has no publication {names}. {there}", cure=cure)
+    return ServerError(f"database {escape(server.database)} has no publication {names}. {there}", cure=cure)
 
 
 def _names(found: list[Publication]) -> str:
-    return ", ".join([identifier(publication.name) for publication in found])
+    return ", ".join([sql_identifier(publication.name) for publication in found])

@@ -18,7 +18,7 @@ from psycopg.pq.abc import PGresult
 from pgtail._orjson import orjson
 from pgtail.errors import ServerError
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.postgres.errors import server_error
+from pgtail.postgres.errors import one_line, server_error
 from pgtail.terminal.escape import quoted
 
 _Read = TypeVar("_Read")
@@ -136,7 +136,7 @@ def rows(connection: _Connection, purpose: str, query: str, *values: object) -> 
 def translated(connection: _Connection, error: psycopg.Error) -> ServerError:
     """The ServerError for an error that psycopg raised on this connection."""
     role = connection.pgconn.user.decode(errors="replace")
-    return server_error(error.sqlstate, error.diag.message_primary or str(error).strip(), role=role)
+    return server_error(error.sqlstate, error.diag.message_primary or one_line(str(error)), role=role)
 
 
 def of_result(purpose: str, result: PGresult) -> list[Row]:

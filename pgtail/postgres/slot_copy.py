@@ -22,6 +22,7 @@ from pgtail.postgres.connection import Connection, is_direct
 from pgtail.postgres.errors import QueryCanceled, UndefinedObject
 from pgtail.postgres.pgoutput_options import Wanted, identifier, literal
 from pgtail.postgres.walsender import Session
+from pgtail.terminal.escape import escape, sql_identifier
 
 _SINCE: Final = 12
 _DECODE_SECONDS: Final = 5
@@ -58,8 +59,8 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
     """Check that the database has a publication. Raises ServerError."""
     if not catalog.publications(connection):
         raise ServerError(
-            f"database {slot.database} has no publication. pgoutput sends nothing without one, and a new publication"
-            f" does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
+            f"database {escape(str(slot.database))} has no publication. pgoutput sends nothing without one, and a new"
+            f" publication does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
             cure="To read what is committed from now on:\n    CREATE PUBLICATION some_name FOR TABLE some_table,"
             f" another_table;\nand then\n    pgtail stream --fork {slot.name} --startpos now",
         )
@@ -79,7 +80,7 @@ def check_older(
     if not unsure:
         return chosen, []
     certain = [] if named else [one for one in chosen if one.name in older]
-    names = " and ".join(map(identifier, unsure))
+    names = " and ".join(map(sql_identifier, unsure))
     unknown = (
         f"publication {names} may be newer than the changes of slot {slot.name}: the stream then ends at the first one"
     )
@@ -100,7 +101,7 @@ def check_older(
         if older:
             cures.append(f"Publications as old as the slot: {publications.flags(older)}")
         raise ServerError(
-            f"publication {identifier(missing[0])} is newer than the changes of slot {slot.name}, from"
+            f"publication {sql_identifier(missing[0])} is newer than the changes of slot {slot.name}, from"
             f" {_position(slot)} on: it is not in the catalog as of the first change, so these changes cannot be read"
             " through it.",
             cure="\n".join(cures),
@@ -128,7 +129,7 @@ def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: 
     def on_notice(notice: PGresult) -> None:
         if notice.error_field(pq.DiagnosticField.SQLSTATE) == _SKIPPED:
             text = (notice.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
-            skipped.extend(_QUOTED.findall(text) or names[:1])
+            skipped.extend([name for name in _QUOTED.findall(text) if name in names] or names[:1])
 
     copy_name = slots.temporary_name()
     purpose = f"a copy of slot {slot.name}"
@@ -145,7 +146,8 @@ def missing_from(connection: Connection, slot: Slot, names: list[str], seconds: 
                     break
             rows.run(connection, purpose, "SELECT pg_drop_replication_slot(%s)", copy_name)
     except UndefinedObject as error:
-        return [next(iter(_QUOTED.findall(error.reason)), names[0])]
+        shown = {escape(name): name for name in names}
+        return [next((shown[name] for name in _QUOTED.findall(error.reason) if name in shown), names[0])]
     except psycopg.Error as error:
         raise rows.translated(connection, error) from error
     finally:
@@ -163,7 +165,7 @@ def copy(session: Session, source: str, name: str) -> int:
 def described(slot: Slot) -> str:
     """A short description of the slot."""
     use = "" if slot.active_pid is None else f", in use by pid {slot.active_pid}"
-    return f"slot {slot.name} ({slot.plugin}{use})"
+    return f"slot {slot.name} ({escape(str(slot.plugin))}{use})"
 
 
 def _position(slot: Slot) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import secrets
 import select
 from collections.abc import Callable
@@ -23,9 +22,9 @@ from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier
 from pgtail.postgres.walsender import Session
 from pgtail.records import NamedTuple, Record
+from pgtail.terminal.escape import escape, shell_word
 
 PLUGIN: Final = "pgoutput"
-_NAME = re.compile(r"[a-z0-9_]{1,63}")
 _NAMES: Final = "the name of a slot has at most 63 characters: lower case letters, digits and underscores"
 _TEMPORARY: Final = "use pgtail stream without --slot, which creates a temporary slot."
 _COPY_SINCE: Final = 12
@@ -59,8 +58,8 @@ def temporary_name() -> str:
 
 def check_name(name: str) -> None:
     """Check that a name is valid for a new slot. Raises OptionError."""
-    if _NAME.fullmatch(name) is None:
-        raise OptionError(f"slot {name}: {_NAMES}")
+    if catalog.SLOT_NAME.fullmatch(name) is None:
+        raise OptionError(f"slot {escape(name)}: {_NAMES}")
 
 
 def exists(connector: Connector, name: str) -> bool:
@@ -71,7 +70,8 @@ def exists(connector: Connector, name: str) -> bool:
 
 def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name. Raises ServerError if it does not exist or cannot be read."""
-    create = f"To create it:\n    pgtail slot create {name}\n" if _NAME.fullmatch(name) else f"{_NAMES.capitalize()}. "
+    valid = catalog.SLOT_NAME.fullmatch(name) is not None
+    create = f"To create it:\n    pgtail slot create {name}\n" if valid else f"{_NAMES.capitalize()}. "
     cure = f"{create}Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
     slot = existing(connection, name, cure=cure)
     check_readable(slot, server)
@@ -92,9 +92,9 @@ def existing(connection: Connection, name: str, *, cure: str | None = None) -> S
         return slot
     others = [_described(other) for other in catalog.slots(connection)]
     if others:
-        reason = f"there is no slot {name}. The server has:\n" + "\n".join([f"  {other}" for other in others])
+        reason = f"there is no slot {escape(name)}. The server has:\n" + "\n".join([f"  {other}" for other in others])
     else:
-        reason = f"there is no slot {name}; the server has no slots."
+        reason = f"there is no slot {escape(name)}; the server has no slots."
     raise ServerError(reason, cure=cure)
 
 
@@ -103,7 +103,7 @@ def check_readable(slot: Slot, server: ServerFacts) -> None:
     check_logical(slot, server)
     if slot.plugin != PLUGIN:
         raise ServerError(
-            f"slot {slot.name} uses the plugin {slot.plugin}; pgtail reads {PLUGIN}.",
+            f"slot {slot.name} uses the plugin {_shown(slot.plugin)}; pgtail reads {PLUGIN}.",
             cure=f"To read a copy of it that uses {PLUGIN}:\n    pgtail stream --fork {slot.name}\nOr {_TEMPORARY}",
         )
     check_not_synced(
@@ -139,8 +139,8 @@ def check_logical(slot: Slot, server: ServerFacts) -> None:
         )
     if slot.database != server.database:
         raise ServerError(
-            f"slot {slot.name} belongs to database {slot.database}, but this is {server.database}.",
-            cure=f"Connect to that database: -d {slot.database}",
+            f"slot {slot.name} belongs to database {_shown(slot.database)}, but this is {_shown(server.database)}.",
+            cure=f"Connect to that database: -d {shell_word(slot.database or '')}",
         )
     if slot.invalid is not None:
         raise ServerError(
@@ -169,7 +169,7 @@ def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
     who = f"pid {slot.active_pid}"
     if reader is not None:
         names = [f"user {reader.user}" if reader.user else "", reader.application, reader.client]
-        who = ", ".join([who, *filter(None, names)])
+        who = escape(", ".join([who, *filter(None, names)]))
     raise SlotInUse(f"slot {slot.name} is in use by {who}.", cure=cure)
 
 
@@ -330,8 +330,8 @@ def target(connection: Connection, slot: Slot, place: int | Literal["now"]) -> i
     server = catalog.server_facts(connection)
     if slot.database not in (None, server.database):
         raise ServerError(
-            f"slot {slot.name} belongs to database {slot.database}, but this is {server.database}.",
-            cure=f"Connect to that database: -d {slot.database}",
+            f"slot {slot.name} belongs to database {_shown(slot.database)}, but this is {_shown(server.database)}.",
+            cure=f"Connect to that database: -d {shell_word(slot.database or '')}",
         )
     if server.major < 11:
         raise ServerError("PostgreSQL can advance slots since version 11.")
@@ -370,8 +370,12 @@ def copy(connection: Connection, source: str, name: str) -> tuple[Slot, Slot]:
     return slot, existing(connection, name)
 
 
+def _shown(name: str | None) -> str:
+    return escape(str(name))
+
+
 def _described(slot: Slot) -> str:
-    words = [slot.name, "physical" if slot.physical else f"{slot.plugin}, database {slot.database}"]
+    words = [slot.name, "physical" if slot.physical else f"{_shown(slot.plugin)}, database {_shown(slot.database)}"]
     if slot.temporary:
         words.append("temporary")
     words.append("free" if slot.active_pid is None else f"in use by pid {slot.active_pid}")

@@ -17,15 +17,16 @@ from psycopg.pq.abc import PGresult
 from pgtail.errors import ServerError
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import rows
-from pgtail.postgres.copy_rows import RowFrames, kinds_of
+from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of, wait_to_read
 from pgtail.postgres.errors import STANDBY_CONFLICT, Cure, RecoveryConflict, Unreachable, server_error
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
 from pgtail.records import NamedTuple
+from pgtail.terminal.escape import escape, sql_identifier
 
-BATCH: Final = 256 * 1024
-"""Bytes of frames that are returned together; one row more."""
+BATCH: Final = 1 << 20
+"""Bytes of frames that are returned together; one row more. A capture's gzip members have as many."""
 _LOOK: Final = 100
 """Milliseconds between two looks at the request to stop."""
 _END: Final = 5
@@ -181,8 +182,8 @@ class _Command:
     def __init__(self, session: SnapshotSession, source: CopySource, stop: threading.Event) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
-        self.table = f"{source.schema}.{source.name}"
-        self._quoted = f"{identifier(source.schema)}.{identifier(source.name)}"
+        self.table = escape(f"{source.schema}.{source.name}")
+        self._quoted = f"{sql_identifier(source.schema)}.{sql_identifier(source.name)}"
         self._on_standby = self._pgconn.parameter_status(b"in_hot_standby") == b"on"
         self._doing = f"table {self.table} cannot be copied"
         self._stop = stop
@@ -212,22 +213,21 @@ class _Command:
             raise self._failed(result)
         parts: list[bytes] = []
         size = count = 0
-        while True:
+        length = 0
+        while length != ENDED:
+            if self._stop.is_set():
+                raise CopyStopped
             try:
-                taken, added, length = frames.take(self._pgconn.get_copy_data, batch_bytes - size)
+                taken, added, length = frames.receive(self._pgconn, batch_bytes - size, _LOOK)
             except psycopg.Error as error:
                 raise self._broken(error) from error
             except ValueError as error:
                 raise rows.unreadable(f"table {self.table}", str(error)) from None
             parts.append(taken)
             size, count = size + len(taken), count + added
-            if count and (size >= batch_bytes or length < 0):
+            if count and (size >= batch_bytes or length == ENDED):
                 yield RowBatch(parts[0] if len(parts) == 1 else b"".join(parts), count)
                 parts, size, count = [], 0, 0
-            if length < 0:
-                break
-            if length == 0:
-                self._read(wait=not taken)
         final = self._result()
         self._read_to_end()
         if final is not None and final.status != pq.ExecStatus.COMMAND_OK:
@@ -260,7 +260,10 @@ class _Command:
         """Wait for the next result; None after the last one."""
         try:
             while self._pgconn.is_busy():
-                self._read(wait=True)
+                if self._stop.is_set():
+                    raise CopyStopped
+                wait_to_read(self._pgconn, _LOOK)
+                self._pgconn.consume_input()
             return self._pgconn.get_result()
         except psycopg.Error as error:
             raise self._broken(error) from error
@@ -273,21 +276,6 @@ class _Command:
         with contextlib.suppress(Unreachable):
             while self._result() is not None:
                 pass
-
-    def _read(self, *, wait: bool) -> None:
-        """Let libpq read what has arrived, or `wait` for it. Raises CopyStopped."""
-        if self._stop.is_set():
-            raise CopyStopped
-        try:
-            if wait:
-                poll = select.poll()
-                poll.register(self._pgconn.socket, select.POLLIN)
-                while not poll.poll(_LOOK):
-                    if self._stop.is_set():
-                        raise CopyStopped
-            self._pgconn.consume_input()
-        except psycopg.Error as error:
-            raise self._broken(error) from error
 
     def _cancel(self) -> bool:
         """Cancel the running statement, and read what it still sends; returns whether it has ended."""
@@ -317,7 +305,7 @@ class _Command:
             errors="replace"
         )
         if sqlstate in _GONE:
-            return _changed(self.table, text)
+            return _changed(self.table, escape(text))
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":

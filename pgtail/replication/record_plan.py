@@ -15,6 +15,7 @@ from pgtail.records import Record, replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.request import Request
+from pgtail.terminal.escape import escape
 
 SLOT: Final = "pgtail.slot"
 SYSTEM: Final = "pgtail.system_identifier"
@@ -97,8 +98,8 @@ def _check_follows(name: str, slot: Slot | None, known: RecordedCapture) -> None
     recorded = known.head.get(SLOT)
     if recorded is not None and recorded != name:
         raise OptionError(
-            f"the capture in {known.directory} is of slot {recorded}, not {name}: name another directory, or continue"
-            " anyway with --allow-gap"
+            f"the capture in {known.directory} is of slot {escape(recorded)}, not {name}: name another directory, or"
+            " continue anyway with --allow-gap"
         )
     if not known.position:
         return

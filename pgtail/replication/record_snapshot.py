@@ -24,7 +24,7 @@ from pgtail.postgres import catalog
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
-from pgtail.postgres.table_copy import CopyForm
+from pgtail.postgres.table_copy import BATCH, CopyForm
 from pgtail.records import Record, replace
 from pgtail.replication.loop import Reporter
 from pgtail.replication.publisher import Publisher
@@ -35,8 +35,8 @@ from pgtail.storage.local import LocalLocation
 
 _ATTEMPTS: Final = 3
 """How often a part is read if the connection breaks, and how many copies a standby may end one after another."""
-_AHEAD: Final = 8
-"""Batches that are read ahead of the one that is written: more than are compressed together."""
+_AHEAD: Final = 2 * BATCH
+"""Bytes of batches that may wait for being written; a larger one is written before the next row is read."""
 _ROUNDS: Final = 11
 """How often tables are copied that change while they are copied."""
 
@@ -281,11 +281,11 @@ class _PartWriter:
         self._commit = commit
         self._finished = finished
         self._thread = ThreadPoolExecutor(1, "write")
-        self._waiting: deque[Future[None]] = deque()
-        """The batches that are not known to be written."""
+        self._waiting: deque[tuple[int, Future[None]]] = deque()
+        """The batches that are not known to be written, with their sizes."""
 
     def add(self, frames: bytes, rows: int) -> None:
-        self._waiting.append(self._thread.submit(self._writer.add, [frames], rows))
+        self._waiting.append((len(frames), self._thread.submit(self._writer.add, [frames], rows)))
         self._wait(_AHEAD)
 
     def finish(self) -> None:
@@ -298,6 +298,7 @@ class _PartWriter:
         self._writer.abandon()
 
     def _wait(self, most: int) -> None:
-        """Wait until at most so many batches are not written. Raises what the writer raises."""
-        while len(self._waiting) > most:
-            self._waiting.popleft().result()
+        """Wait until at most so many bytes are not written. Raises what the writer raises."""
+        while sum(size for size, _ in self._waiting) > most:
+            _, written = self._waiting.popleft()
+            written.result()

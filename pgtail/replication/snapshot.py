@@ -20,7 +20,6 @@ from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
 from pgtail.postgres.errors import STANDBY_CONFLICT, RecoveryConflict, Unreachable
-from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
@@ -28,6 +27,7 @@ from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
+from pgtail.terminal.escape import escape, sql_identifier
 
 _TICK: Final = 0.25
 """Seconds between two reports of the progress."""
@@ -78,8 +78,8 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
     published = snapshot_plan(session, names)
     if not published:
         raise ServerError(
-            f"there is no table to copy: none is published by {' and '.join(names)}.",
-            cure=f"Add one:\n    ALTER PUBLICATION {identifier(names[0])} ADD TABLE some_table;",
+            f"there is no table to copy: none is published by {' and '.join(map(escape, names))}.",
+            cure=f"Add one:\n    ALTER PUBLICATION {sql_identifier(names[0])} ADD TABLE some_table;",
         )
     return published
 
@@ -225,6 +225,8 @@ class Copying:
         self._unfinished: dict[int, int] = {}
         """Parts of each table that are not copied yet, by OID."""
         self._error: BaseException | None = None
+        self._working = 0
+        """Threads that have not ended their work: one that has may be alive for a moment."""
         self.tables: Sequence[PublishedTable] = ()
         self.again: dict[int, ServerError] = {}
         self.progress = Progress()
@@ -245,18 +247,19 @@ class Copying:
         self._unfinished = {table.oid: len(table.parts) for table in tables}
         self.progress.all_tables = len(tables)
         self.progress.all_bytes = sum(table.size for table in tables)
+        self._working = len(sessions)
         threads = [threading.Thread(target=self._work, args=[session], name="copy") for session in sessions]
         for thread in threads:
             thread.start()
         poll = select.poll()
         poll.register(interrupt.fileno(), select.POLLIN)
         try:
-            while any(thread.is_alive() for thread in threads) and not interrupt.count:
+            while self._working and not interrupt.count:
                 poll.poll(_TICK * 1000)
                 interrupt.clear()
                 report(self.progress)
         finally:
-            if any(thread.is_alive() for thread in threads):
+            if self._working:
                 self._end()
             for thread in threads:
                 thread.join()
@@ -286,6 +289,8 @@ class Copying:
             self._error = self._error or error
             self._end()
         finally:
+            with self._lock:
+                self._working -= 1
             self._wake()
 
     def _next(self) -> tuple[PublishedTable, Part] | None:

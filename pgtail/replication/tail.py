@@ -29,6 +29,7 @@ from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import Exported
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.timelines import TimelineProbe
+from pgtail.terminal.escape import escape
 
 DRAIN: Final = 2.0
 """Maximum seconds for ending a session in which something was acknowledged."""
@@ -378,7 +379,7 @@ class Tail:
         missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
         if missing and not self._plan.allow_missing_publication:
             return server_error(sqlstate, text)
-        self._reporter.tell(f"the server says: {severity}: {text}")
+        self._reporter.tell(f"the server says: {escape(severity)}: {escape(text)}")
         return None
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -447,7 +448,8 @@ class Tail:
         tables = publications.in_words(plan.publications)
         self._reporter.detail(f"{kind} {self._slot}, publication {tables}, from {lsn_text(start)} on")
         self._reporter.detail(f"acknowledging: {plan.ack}; {self._kept()}")
-        say(f"PostgreSQL {server.version_text} at {server.address}, database {server.database}")
+        where = f"{server.address}, database {server.database}; {server.encryption}"
+        say(f"PostgreSQL {server.version_text} at {escape(where)}")
         say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
         read = plan.slot or plan.fork
         if read is not None and read.restart_lsn is not None and read.restart_lsn < start:

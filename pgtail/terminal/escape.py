@@ -29,6 +29,8 @@ _HIDDEN: Final = (
     "]"
 )
 _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_QUOTED: Final = r"""(?s)(E?)'((?:[^']|'')*)'|"((?:[^"]|"")*)\""""
+"""A string literal of SQL (its E and the text between its quotes), or a quoted identifier."""
 
 
 @functools.cache
@@ -74,7 +76,53 @@ def quoted(text: str) -> str:
 def inside_quotes(text: str, *, hidden: bool) -> str:
     """The text between the quotes of a literal; `hidden` says that it is an E'' literal."""
     text = text.replace("'", "''")
-    return escape(text.replace("\\", "\\\\")) if hidden else text
+    return escape(_doubled(text)) if hidden else text
+
+
+def sql_identifier(name: str) -> str:
+    """A quoted identifier of SQL, U&"..." if it has hidden characters: a statement of one line, safe to paste."""
+    return _identifier(name.replace('"', '""'))
+
+
+def escape_sql(text: str) -> str:
+    r"""A line of SQL in which names are U&"..." and strings E'...\n' where they have hidden characters.
+
+    It names what it did before. Elsewhere, as in comments, hidden characters are escaped.
+    """
+    if not hides(text):
+        return text
+    return escape(re.sub(_QUOTED, _requoted, text))
+
+
+def shell_word(text: str) -> str:
+    r"""A word for a shell, in quotes where it needs them; $'...\n' if it has hidden characters."""
+    if not hides(text):
+        import shlex  # rarely used
+
+        return shlex.quote(text)
+    return "$'{}'".format(escape(_doubled(text).replace("'", "\\'")))
+
+
+def _requoted(match: re.Match[str]) -> str:
+    if match[3] is not None:
+        return _identifier(match[3])
+    mark, inside = match[1], match[2]
+    return f"E'{inside if mark else _doubled(inside)}'" if hides(inside) else match[0]
+
+
+def _identifier(inside: str) -> str:
+    """A quoted identifier, of the text between its quotes."""
+    if not hides(inside):
+        return f'"{inside}"'
+    return 'U&"{}"'.format("".join([_unicode(char) if hides(char) else char for char in _doubled(inside)]))
+
+
+def _doubled(text: str) -> str:
+    return text.replace("\\", "\\\\")
+
+
+def _unicode(char: str) -> str:
+    return f"\\{ord(char):04X}" if ord(char) <= 0xFFFF else f"\\+{ord(char):06X}"
 
 
 def _spelled(match: re.Match[str]) -> str:

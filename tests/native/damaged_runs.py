@@ -197,6 +197,7 @@ def inspected(choose: random.Random) -> int:
 def copied(module: Any, choose: random.Random) -> int:
     """The same for rows of COPY, in its text and in its binary form."""
     from pgtail.pgoutput.frames import COPY_DATA, LENGTHS
+    from tests.support.libpq import CopyOut
 
     text = b"7\t\\N\ta\\tb\\\\\\n" + b"x" * 40 + b"\t\t\\N\n"
     cells = [struct.pack(">I", len(one)) + one for one in (b"\0\0\0\7", b"", b"x" * 40, b"y")]
@@ -209,13 +210,10 @@ def copied(module: Any, choose: random.Random) -> int:
             if number:
                 damaged[choose.randrange(len(row))] = choose.choice((0, 9, 10, 92, 0xFF, 0x7F, choose.randrange(256)))
             end = choose.randrange(1, len(row)) if number % 2 else len(row)
-            lines = iter([(end, memoryview(bytes(damaged[:end]))), (-1, memoryview(b""))])
-            parts: list[bytes] = []
-            framing = choose.choice((LENGTHS, COPY_DATA))
+            source = CopyOut([bytes(damaged[:end])])
+            form = b"head", kinds, 5, choose.choice((LENGTHS, COPY_DATA))
             try:
-                taken += module.copy_inserts(lambda _, of=lines: next(of), b"head", kinds, 5, framing, 1 << 20, parts)[
-                    1
-                ]
+                taken += len(module.copy_inserts(source.functions, 0, 0, 0, *form, 1 << 20)[0])
             except ValueError:
                 assert number, "none of this is unusual"
     return taken

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from pgtail.demo.server import EmbeddedServer
-from pgtail.outputs.sql.statements import HEAD, identifier
+from pgtail.outputs.sql.statements import HEAD
 from pgtail.postgres.connection import PINNED
-from pgtail.terminal.escape import quoted
+from pgtail.terminal.escape import quoted, sql_identifier
 from tests.support.encode import (
     UNCHANGED,
     begin,
@@ -227,7 +227,7 @@ def test_any_text_is_quoted_so_that_the_server_reads_it(
         [value] = session.execute(f"SELECT {quoted(text)}".encode()).fetchall()
         assert value == (text,)
         if 0 < len(text.encode()) < 60:
-            cursor = session.execute(f"SELECT 1 AS {identifier(text)}".encode())
+            cursor = session.execute(f"SELECT 1 AS {sql_identifier(text)}".encode())
             assert cursor.description is not None
             assert cursor.description[0].name == text
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from typing import cast
 
+import psycopg
 import pytest
+from psycopg.pq.abc import PGconn
 
 from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, bounds, walk
 from pgtail.pgoutput.walsender import XLogData
+from pgtail.postgres import copy_rows
 from pgtail.postgres.copy_rows import RowFrames, kinds_of
 from tests.support import encode
+from tests.support.libpq import CopyOut
 from tests.support.render import WAYS, Way, rows_by
 
 HEADER = XLogData(0x1FF, 0x200, -5)
@@ -19,16 +25,12 @@ SIGNATURE = b"PGCOPY\n\xff\r\n\0" + struct.pack(">II", 0, 0)
 ESCAPES = {8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 92: b"\\\\"}
 
 
-def as_libpq(rows: Iterable[bytes], then: int = -1) -> Callable[[int], tuple[int, memoryview]]:
-    """What libpq's function does for these rows: a length and a row, at the end `then`."""
-    left = iter(rows)
-
-    def get_copy_data(asynchronous: int) -> tuple[int, memoryview]:
-        assert asynchronous == 1
-        row = next(left, None)
-        return (then, memoryview(b"")) if row is None else (len(row), memoryview(row))
-
-    return get_copy_data
+@contextlib.contextmanager
+def received_by(way: Way, source: CopyOut) -> Iterator[Callable[[RowFrames, int], tuple[bytes, int, int]]]:
+    """What RowFrames.receive() does with rows of this source, by compiled code or by psycopg's functions."""
+    with rows_by(way), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copy_rows, "copy_functions", lambda: source.functions)
+        yield lambda frames, limit: frames.receive(cast(PGconn, source), limit, 0)
 
 
 def text_row(cells: list[bytes | None]) -> bytes:
@@ -71,11 +73,11 @@ def test_random_rows(seed: int, binary: bool, framing: int) -> None:
         lines[0] = SIGNATURE + lines[0]
     expected = [insert(cells, kinds) for cells in table]
     for way in WAYS:
-        with rows_by(way):
-            for limit in (1, 500, 1 << 20):
-                source, frames, length, count = as_libpq(lines), b"", 0, 0
+        for limit in (1, 500, 1 << 20):
+            with received_by(way, CopyOut(lines)) as receive:
+                frames, length, count = b"", 0, 0
                 while length >= 0:
-                    taken, rows, length = RowFrames(77, columns, kinds, HEADER, framing).take(source, limit)
+                    taken, rows, length = receive(RowFrames(77, columns, kinds, HEADER, framing), limit)
                     found = [taken[start:end] for start, end in walk(taken, 0, framing)]
                     assert len(found) == rows
                     assert len(b"".join(found[:-1])) < limit
@@ -87,11 +89,21 @@ def test_random_rows(seed: int, binary: bool, framing: int) -> None:
 @pytest.mark.parametrize("way", WAYS)
 def test_rows_so_far(way: Way) -> None:
     """Without a row, libpq says 0: what came before is returned."""
-    with rows_by(way):
-        frames, rows, length = RowFrames(77, 1, None, HEADER, LENGTHS).take(as_libpq([b"a\n"], 0), 1000)
-    assert (rows, length) == (1, 0)
+    with received_by(way, CopyOut([b"a\n"], 0)) as receive:
+        frames, rows, length = receive(RowFrames(77, 1, None, HEADER, LENGTHS), 1000)
+        assert (rows, length) == (1, 0)
+        assert receive(RowFrames(77, 1, None, HEADER, LENGTHS), 1000) == (b"", 0, 0)
     start, end = bounds(frames, 0)
     assert frames[start:end] == insert([b"a"], None)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_connection_that_breaks(way: Way) -> None:
+    with (
+        received_by(way, CopyOut([b"a\n"], 0, broken=True)) as receive,
+        pytest.raises(psycopg.OperationalError, match=r"^the connection broke$"),
+    ):
+        receive(RowFrames(77, 1, None, HEADER, LENGTHS), 1000)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -113,11 +125,14 @@ def test_rows_so_far(way: Way) -> None:
 )
 def test_other_rows_are_errors(way: Way, row: bytes, kinds: bytes | None) -> None:
     columns = 2 if kinds is None else len(kinds)
-    with rows_by(way), pytest.raises(ValueError, match=f"a row of COPY that does not have {columns} columns"):
-        RowFrames(77, columns, kinds, HEADER, LENGTHS).take(as_libpq([row]), 1000)
+    match = f"a row of COPY that does not have {columns} columns"
+    with received_by(way, CopyOut([row])) as receive, pytest.raises(ValueError, match=match):
+        receive(RowFrames(77, columns, kinds, HEADER, LENGTHS), 1000)
 
 
-def test_the_frame_is_that_of_the_protocol() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_the_frame_is_that_of_the_protocol(way: Way) -> None:
     """The same as tests/support/encode.py has for a text row."""
-    frames, _, _ = RowFrames(77, 2, None, XLogData(9, 9, 0), LENGTHS).take(as_libpq([b"x\t\\N\n"]), 1000)
+    with received_by(way, CopyOut([b"x\t\\N\n"])) as receive:
+        frames, _, _ = receive(RowFrames(77, 2, None, XLogData(9, 9, 0), LENGTHS), 1000)
     assert frames == encode.lengths(encode.insert("x", None, oid=77), lsn=9)

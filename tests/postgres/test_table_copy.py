@@ -8,16 +8,19 @@ import time
 from contextlib import closing
 from dataclasses import replace
 
+import psycopg
 import pytest
 
 from pgtail.errors import ServerError
 from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, walk
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.errors import Unreachable
+from pgtail.postgres.libpq import copy_functions
 from pgtail.postgres.snapshot_plan import snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
+from pgtail.postgres.table_copy import BATCH, CopyForm, CopyStopped, TableChanged, copy_part
 from tests.support.copied_tables import copied, snapshot_of
 from tests.support.limits import within
+from tests.support.render import WAYS, rows_by
 from tests.support.servers import Database, since
 
 TABLE = (
@@ -104,10 +107,30 @@ def test_batches(newest_database: Database, framing: int) -> None:
         [table] = snapshot_plan(session, ["pub"])
         batches = list(copy_part(session, table, table.parts[0], form, stop=threading.Event()))
     sizes = [len(batch.frames) for batch in batches]
-    assert all(256 * 1024 <= size < 256 * 1024 + 3_100_000 for size in sizes[:-1])
-    assert sum(size < 256 * 1024 + 200 for size in sizes) >= len(sizes) - 1
+    assert all(BATCH <= size < BATCH + 3_100_000 for size in sizes[:-1])
+    assert sum(size < BATCH + 200 for size in sizes) == len(sizes) - 1 >= 1
     assert [len(list(walk(batch.frames, 0, framing))) for batch in batches] == [batch.rows for batch in batches]
     assert sum(batch.rows for batch in batches) == 20_001
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_every_way_of_reading_gives_the_same(newest_database: Database, binary: bool) -> None:
+    """By libpq's functions and by psycopg's, also a row that is larger than libpq's buffer, and than a batch."""
+    newest_database.execute(
+        "CREATE TABLE t (id int, v text)",
+        r"INSERT INTO t SELECT n, nullif(repeat(E'\t\\\n', n % 30), '') FROM generate_series(1, 5000) n",
+        "INSERT INTO t VALUES (0, repeat('y', 3000000))",
+        "CREATE PUBLICATION pub FOR TABLE t",
+    )
+    assert copy_functions() is not None or psycopg.pq.__impl__ == "python"
+    found = []
+    with snapshot_of(newest_database) as (session, _):
+        [table] = snapshot_plan(session, ["pub"])
+        for way in WAYS:
+            with rows_by(way):
+                found.append(copied(session, table, binary=binary))
+    assert len(found[0]) == 5001
+    assert all(one == found[0] for one in found)
 
 
 def test_a_sample_is_by_the_md5_of_the_keys_texts(database: Database) -> None:

@@ -324,5 +324,5 @@ def test_text_from_the_server_is_escaped(newest_database: Database) -> None:
     newest_database.execute('CREATE PUBLICATION "\x1b[31mred\u202e"', 'CREATE PUBLICATION "second"')
     create_slot(newest_database, "s")
     words = fails(newest_database, "-S", "s")
-    assert r'"\x1b[31mred\u202e" (0 tables), second (0 tables)' in words
+    assert r'U&"\001B[31mred\202E" (0 tables), second (0 tables)' in words
     assert "\x1b" not in words

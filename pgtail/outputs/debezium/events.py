@@ -37,6 +37,7 @@ from pgtail.outputs.debezium.snapshot import MARK, SnapshotRows
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write, encoding_of_text
+from pgtail.terminal.escape import escape
 
 _READ: Final = b"r"
 _OPS: Final = {"insert": b"c", "update": b"u", "delete": b"d", "snapshot": _READ}
@@ -218,7 +219,7 @@ class Debezium(PlannedOutput):
             self._without_key.add(name)
             identity = relation.identity or "unknown"
             self.options.tell(
-                f"note: the key of {name} is not known (replica identity {identity}): --keys leaves it empty"
+                f"note: the key of {escape(name)} is not known (replica identity {identity}): --keys leaves it empty"
             )
 
     def _with_schema(self, described: bytes, payload: list[Piece]) -> list[Piece]:

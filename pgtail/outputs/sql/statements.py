@@ -31,7 +31,7 @@ from pgtail.outputs.executor import dollar_quoted
 from pgtail.outputs.rows import Shape, encoding_of_text
 from pgtail.outputs.sql.styles import BUILTIN_NAMES, Style, styles_of
 from pgtail.records import NamedTuple
-from pgtail.terminal.escape import escape, hides, quoted
+from pgtail.terminal.escape import escape, quoted, sql_identifier
 from pgtail.values import Undecoded
 from pgtail.values.oids import BUILTIN
 
@@ -101,28 +101,11 @@ class RowCondition(NamedTuple):
     equal: bool = False
 
 
-def identifier(name: str) -> str:
-    """A quoted identifier, U&"..." if it has hidden characters."""
-    plain = _plain(name)
-    if not hides(name):
-        return plain
-    spelled = "".join([_unicode(char) if hides(char) else char for char in plain.replace("\\", "\\\\")])
-    return f"U&{spelled}"
-
-
-def _plain(name: str) -> str:
-    return '"{}"'.format(name.replace('"', '""'))
-
-
-def _unicode(char: str) -> str:
-    return f"\\{ord(char):04X}" if ord(char) <= 0xFFFF else f"\\+{ord(char):06X}"
-
-
 def table(relation: Relation) -> str:
     """schema.table. Raises NoPlan if only the OID is known."""
     if not relation.seen:
         raise NoPlan(f"the table with OID {relation.oid} was never described")
-    return f"{identifier(relation.schema)}.{identifier(relation.name)}"
+    return f"{sql_identifier(relation.schema)}.{sql_identifier(relation.name)}"
 
 
 def comment(text: str) -> bytes:
@@ -160,7 +143,7 @@ def assignments(
     cells = [
         Cell(
             index,
-            f"{identifier(columns[index].name)} = ".encode(),
+            f"{sql_identifier(columns[index].name)} = ".encode(),
             _stored(columns[index]),
             b"NULL",
             skip=Skip.SAME if index in skip_same else Skip.NOTHING,
@@ -191,7 +174,8 @@ def _one_row(verb: str, shape: Shape, change: Piece, which: RowCondition) -> Pla
 def _regclass(relation: Relation) -> str:
     """A table's name as a literal for regclass. Raises NoPlan."""
     table(relation)
-    return quoted(f"{_plain(relation.schema)}.{_plain(relation.name)}")
+    schema, name = (text.replace('"', '""') for text in (relation.schema, relation.name))
+    return quoted(f'"{schema}"."{name}"')
 
 
 def truncate(changes: Sequence[TableTruncate]) -> bytes:
@@ -223,7 +207,7 @@ def key_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowConditi
 def _equal(index: int, column: Column) -> Cell:
     """Compares an identity column; as text if its type is user-defined, because search_path is empty."""
     known = column.type_oid in BUILTIN or column.type_name in BUILTIN_NAMES
-    before = f"{identifier(column.name)}{'' if known else '::text'} = "
+    before = f"{sql_identifier(column.name)}{'' if known else '::text'} = "
     return Cell(index, before.encode(), _encoding(column), None, required=True)
 
 
@@ -254,7 +238,7 @@ def _columns(shape: Shape, side: Side) -> tuple[Column, ...]:
 
 
 def _names(columns: Iterable[Column]) -> str:
-    return ", ".join([identifier(column.name) for column in columns])
+    return ", ".join([sql_identifier(column.name) for column in columns])
 
 
 def _literal(text: str) -> bytes:

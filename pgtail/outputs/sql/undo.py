@@ -23,6 +23,7 @@ from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, schema_change_text, snapshot_text
 from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
+from pgtail.terminal.escape import escape
 
 _NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
 _SEEN: Final = b"-- the server sent no old values: these are what the input had shown before (--old-values seen)\n"
@@ -175,7 +176,7 @@ def _whole(shape: Shape) -> bool:
 def _omission(op: str, relation: Relation, reason: str) -> Plan:
     """A comment in the place of a change, and its count."""
     plan = statements.omission("cannot be undone", op, relation, reason)
-    return (*plan, Count(f"{op} on {relation.qualified}: {reason}"))
+    return (*plan, Count(f"{op} on {escape(relation.qualified)}: {reason}"))
 
 
 def _only_values(shape: Shape) -> Plan:

@@ -18,6 +18,7 @@ from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.wal2json.options import enabled
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.terminal.escape import escape
 
 _ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D", "snapshot": b"I"}
 
@@ -93,7 +94,7 @@ def tell_repeated(table: Relation | None, transaction: Transaction, tell: Callab
     """Tell that a snapshot repeats rows of a table, if there is one."""
     if table is not None:
         place = lsn_text(transaction.commit_lsn or 0)
-        tell(f"note: the snapshot of {table.qualified} at {place} repeats rows: readers take them for inserts")
+        tell(f"note: the snapshot of {escape(table.qualified)} at {place} repeats rows: readers take them for inserts")
 
 
 def next_lsn(on: frozenset[str]) -> list[Piece]:

@@ -1,0 +1,50 @@
+"""The options of `pgtail capture`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pgtail.commands.options import ReportOptions, Verbosity, input_option, storage_option, utc_option
+from pgtail.options import family, option
+from pgtail.records import Record
+from pgtail.replication.request import encoding_name
+
+if TYPE_CHECKING:
+    from pgtail.capture.format import SegmentName
+    from pgtail.storage.options import StorageOptions
+
+
+def segment_name(text: str) -> SegmentName:
+    """The name of a segment, or the path of its file. Raises ValueError."""
+    from pgtail.capture.format import SegmentName
+
+    found = SegmentName.parse(text.rpartition("/")[2].partition(".")[0])
+    if found is None:
+        raise ValueError(f"{text} is not the name of a segment")
+    return found
+
+
+class CaptureListOptions(Record):
+    """Options of `pgtail capture list`."""
+
+    report: ReportOptions = family(
+        ReportOptions,
+        output={"help": "A table for people, or JSON for programs: a line for each segment and snapshot."},
+        file=None,
+    )
+    encoding: str = input_option(
+        "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names in the capture."
+    )
+    storage: StorageOptions = storage_option("input")
+    utc: bool = utc_option()
+    verbosity: Verbosity = family(Verbosity)
+
+
+class CaptureVerifyOptions(Record):
+    """Options of `pgtail capture verify`."""
+
+    first: SegmentName | None = option(
+        "--from", convert=segment_name, metavar="SEGMENT", help="Begin with this segment, as an earlier run said."
+    )
+    storage: StorageOptions = storage_option()
+    verbosity: Verbosity = family(Verbosity)

@@ -1,0 +1,82 @@
+"""`pgtail capture list`: what it says is what the capture has."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.support.captures import SMALL, data_frames, record, segments, whole_streams
+from tests.support.corpus import capture
+from tests.support.object_store import ObjectStore
+from tests.support.run import decode, here
+
+OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates"}
+
+
+def listed(place: str | Path, *options: str) -> list[dict[str, Any]]:
+    ran = here("capture", "list", "-o", "json", *options, place)
+    assert (ran.status, ran.stderr) == (0, "")
+    return ran.objects
+
+
+def test_every_change_of_every_stream_is_counted(tmp_path: Path) -> None:
+    for number, stream in enumerate(whole_streams()[::15]):
+        folder = tmp_path / str(number)
+        record(folder, data_frames(stream))
+        head, *found = listed(folder)
+        assert (head["kind"], head["pruned"]) == ("capture", None)
+        assert [one["segment"] for one in found] == [path.stem for path in segments(folder)]
+        assert [one["bytes"] for one in found] == [path.stat().st_size for path in segments(folder)]
+        assert {one["missing"] for one in found} == {None}
+        counted: Counter[tuple[str, str, str]] = Counter()
+        for table in (table for one in found for table in one["tables"]):
+            counted += Counter({(table["schema"], table["table"], count): table[count] for count in OPS.values()})
+        changes = [one for line in decode(folder).lines if (one := json.loads(line))["op"] in OPS]
+        assert counted == Counter((one["schema"], one["table"], OPS[one["op"]]) for one in changes)
+        assert head["position"] == found[-1]["position"]
+
+
+def test_what_is_missing_open_or_unknown_is_named(tmp_path: Path) -> None:
+    stream = capture("A_dml", "p1")
+    record(tmp_path, data_frames(stream))
+    _, second, third, *_, last = segments(tmp_path)
+    second.unlink()
+    last.rename(last.with_name(f"{last.name}.part"))
+    _, one, other, *_, open_ = listed(tmp_path)
+    assert (one["missing"], other["missing"], other["segment"]) == (None, second.stem, third.stem)
+    assert (open_["open"], open_["bytes"] > 0, open_["tables"], open_["position"]) == (True, True, None, None)
+    text = here("capture", "list", tmp_path, COLUMNS="80")
+    assert (text.status, text.stderr) == (0, "")
+    lines = text.stdout.decode().splitlines()
+    assert max(map(len, lines[1:])) <= 80
+    assert f"    segment {second.stem} is missing here" in lines
+    assert lines[-1].endswith("1 segment missing")
+    plain = tmp_path / "plain"
+    record(plain, data_frames(stream), SMALL, compress=False)
+    assert {one["tables"] for one in listed(plain)[1:]} == {None}
+    assert "its end does not say what it contains" in here("capture", "list", plain).stdout.decode()
+    assert max(map(len, here("capture", "ls", tmp_path, COLUMNS="40").stdout.decode().splitlines()[1:])) <= 40
+
+
+def test_a_gap_and_a_capture_without_anything(tmp_path: Path) -> None:
+    (tmp_path / "capture.json").write_text(
+        '{"position": "0/10", "last": "", "messages": 0, "head": {}, "gap": ["", "0/10", "0/20"]}'
+    )
+    [head] = listed(tmp_path)
+    assert head["gap"] == ["0/10", "0/20"]
+    assert "a gap at the end: 0/10 to 0/20" in here("capture", "list", tmp_path).stdout.decode()
+    missing = here("capture", "list", tmp_path / "missing")
+    assert (missing.status, "No such file" in missing.stderr) == (1, True)
+    (tmp_path / "capture.json").unlink()
+    assert "holds no capture" in here("capture", "list", tmp_path).stderr
+
+
+def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
+    record(tmp_path / "local", data_frames(capture("A_dml", "p1")))
+    place = s3.upload(tmp_path / "local", "listed")
+    local, remote = listed(tmp_path / "local"), listed(place, *s3.arguments)
+    assert remote[0].pop("capture") == place
+    assert local[0].pop("capture") == str(tmp_path / "local")
+    assert remote == local
