@@ -52,12 +52,14 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) mypy
 	@.venv/bin/lint-imports
 
-torture: $(SPARK) ## random streams for an hour; kill pgtail record and pgtail spark; signal every command; a Spark cluster
+torture: $(SPARK) ## random streams and services, an hour each; kills, signals, faults of networks, servers, disks; a Spark cluster
 	@$(RUN) tests.native.torture
 	@$(RUN) tests.capture.torture
 	@$(RUN) tests.capture.snapshot_torture
 	@PGTAIL_TEST_ALL=1 $(RUN) pytest tests/capture/test_snapshot.py -k random_histories
 	@$(RUN) tests.stopping.torture
+	@$(RUN) tests.replication.faults
+	@$(RUN) tests.commands.torture
 	@$(RUN) tests.spark.torture
 	@PGTAIL_CLUSTER=full $(RUN) pytest tests/spark/test_cluster.py
 

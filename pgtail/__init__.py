@@ -20,6 +20,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     outputs       events to text: a module or a folder for each format
     inputs        files and pipes to messages
     capture       the .pgcap format: reader, writer, recorder, recovery
+    service       what a service knows of itself, and systemd's protocol
     terminal      escaping, styles, layout
     changes       messages to change events: relations, assembler, streamed transactions, filters, redaction
     native        row plans, and compiled code: the scanner
@@ -55,6 +56,7 @@ To add...
                       the class is read, and a test; a filter is also an argument of Filter, with the same name
     a type of values: an entry in TYPES of its module in values/ (a new module is named in values/__init__.py), a reader
                       in native/_binary.pxi if compiled code should read its binary form, a test in tests/values/
+    a metric:         a line in commands/metrics.py, its value in service/progress.py, and its entry in the page
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
 A new format also needs its entry in man/parts/; `make man` writes the pages, with all options, and
 tests/end_to_end/test_docs.py names what is undocumented.

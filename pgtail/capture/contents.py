@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.pgoutput.schema import Relation
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
+from pgtail.service.progress import TableRows
 from pgtail.storage import Location
 
 _MOST: Final = 48 * 1024
@@ -36,6 +38,9 @@ _TRUNCATED: Final = _BODY + 5
 """Where the OIDs of a Truncate start."""
 _TRUNCATES, _DESCRIPTIONS = 3, 4
 _COUNTS: Final = 5
+_MOST_TABLES: Final = 1000
+"""Tables whose rows are counted over all segments; those of the others are counted together."""
+_OTHER_TABLES: Final = (b"", b"")
 
 
 class _Layout(NamedTuple):
@@ -168,13 +173,22 @@ class ContentsCounter:
         """Schema and name, and the last Relation message, of each table by OID."""
         self._open: tuple[int, int] | None = None
         """xid and time of the transaction that began last."""
+        self.last_time: int | None = None
+        """The time of the last transaction, which may not be complete."""
+        self._before: dict[tuple[bytes, bytes], list[int]] = {}
+        """What the segments before this one have of each table."""
+        self._tables: dict[tuple[bytes, bytes], list[int]] = {}
+        self._lock = threading.Lock()
+        """While the counts of a segment are added to those before."""
         self.start({}, inside=False)
 
     def start(self, head: Mapping[str, str], *, inside: bool) -> None:
         """A segment with these parameters begins, inside the transaction that began last or outside."""
         self._head = head
         self._known = True
-        self._tables: dict[tuple[bytes, bytes], list[int]] = {}
+        with self._lock:
+            self._before = _joined(self._before, self._tables)
+            self._tables = {}
         self._transactions = self._messages = 0
         self._xids: tuple[int, int] | None = None
         self._times: tuple[int, int] | None = None
@@ -202,6 +216,16 @@ class ContentsCounter:
             self._transactions += transactions
             for xid, time in zip(xids, times, strict=True):
                 self._widen(xid, time)
+            self.last_time = times[1]
+
+    def rows_by_table(self) -> list[TableRows]:
+        """What was counted since the first segment. Any thread may ask."""
+        with self._lock:
+            found = _joined(self._before, self._tables)
+        return [
+            TableRows(schema.decode("utf-8", "replace"), table.decode("utf-8", "replace"), *counts[:_DESCRIPTIONS])
+            for (schema, table), counts in found.items()
+        ]
 
     def text(self) -> str | None:
         """The parameter of the segment that began last; None if not enough is known, or it would be too long."""
@@ -235,6 +259,7 @@ class ContentsCounter:
             self._open = self._moment(frame, layout)
             self._transactions += 1
             self._widen(*self._open)
+            self.last_time = self._open[1]
         elif tag in _ENDS:
             self._end(tag, frame)
         elif tag == _RELATION:
@@ -284,6 +309,19 @@ class ContentsCounter:
         self._xids = min(least, xid), max(greatest, xid)
         first, last = self._times or (time, time)
         self._times = min(first, time), max(last, time)
+
+
+def _joined(
+    before: dict[tuple[bytes, bytes], list[int]], tables: dict[tuple[bytes, bytes], list[int]]
+) -> dict[tuple[bytes, bytes], list[int]]:
+    """The sums for each table, of as many tables as are counted."""
+    found = {name: [*counts] for name, counts in before.items()}
+    for name, counts in list(tables.items()):  # in one step: the thread that counts may add a table
+        known = name in found or len(found) < _MOST_TABLES
+        sums = found.setdefault(name if known else _OTHER_TABLES, [0] * _COUNTS)
+        for place, count in enumerate(counts):
+            sums[place] += count
+    return found
 
 
 def _text(name: bytes) -> str:

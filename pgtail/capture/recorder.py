@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
+    COMPLETE,
     FORMAT,
     GAP,
     HEAD,
@@ -34,6 +35,7 @@ from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Begin
+from pgtail.service.progress import TableRows
 
 _COMMIT_TIME: Final = struct.Struct(">q")
 """Of Begin, after the commit LSN."""
@@ -71,6 +73,14 @@ class RunLimits(NamedTuple):
 NO_LIMITS: Final = RunLimits()
 
 
+class ClosedSegment(NamedTuple):
+    """A segment that is complete; `size` in bytes before compression."""
+
+    name: str
+    messages: int
+    size: int
+
+
 class Recorder:
     """Appends segments to a capture, after recover().
 
@@ -95,6 +105,8 @@ class Recorder:
         self._directory = directory
         self._head = {FORMAT: PLAIN, **head}
         self._next_head: dict[str, str] | None = None
+        self._confirmed = 0
+        """The `doubts` that were there when the server was last asked for COMPLETE."""
         self._rotation = rotation
         self._compress = compress
         fast = compiled()
@@ -120,6 +132,9 @@ class Recorder:
         self.messages = self.bytes = self.transactions = 0
         self.closed = 0
         """Changes whenever segments were closed."""
+        self.finished = 0
+        """How many segments were closed with their end."""
+        self._reported = list[ClosedSegment]()
         self._write_state()
 
     @property
@@ -234,12 +249,38 @@ class Recorder:
             for segment in self._finished:
                 segment.close()
                 self.closed += 1
+                self.finished += 1
+                self._reported.append(ClosedSegment(str(segment.name), segment.messages, segment.size))
             self._finished.clear()
+
+    @property
+    def doubts(self) -> int:
+        """How often a table was described again, which may stand for an ALTER PUBLICATION."""
+        return self._stream.repeats
+
+    def confirm(self, complete: str, doubts: int) -> None:
+        """The server was asked for COMPLETE when this many `doubts` were there."""
+        self._confirmed = max(self._confirmed, doubts)
+        self.follow({COMPLETE: complete})
 
     @property
     def rows(self) -> int:
         """Recorded row changes and truncated tables."""
         return self._stream.rows
+
+    def take_closed(self) -> list[ClosedSegment]:
+        """The segments that were closed with their end since the last call."""
+        closed, self._reported = self._reported, []
+        return closed
+
+    @property
+    def commit_time(self) -> int | None:
+        """Of the last transaction, in microseconds since 2000-01-01 UTC; inside of one it is that one's."""
+        return self._contents.last_time
+
+    def rows_by_table(self) -> list[TableRows]:
+        """How many rows of each table were recorded. Any thread may ask."""
+        return self._contents.rows_by_table()
 
     def restart(self) -> None:
         """Drop an incomplete transaction: the server sends it again from its beginning."""
@@ -290,6 +331,8 @@ class Recorder:
         segment = SegmentWriter(self._directory, name, compress=self._compress)
         format_ = WITH_SNAPSHOTS if self._state.snapshots else PLAIN
         head = {**self._head, FORMAT: format_, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        if stream.repeats > self._confirmed:
+            head.pop(COMPLETE, None)  # it is not known
         if self._pending_gap is not None:
             head[GAP] = str(self._pending_gap)
         before = (stream.changes, stream.messages, stream.ordinal) if stream.inside else None

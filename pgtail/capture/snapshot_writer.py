@@ -66,6 +66,8 @@ class SnapshotWriter:
         if self._segment is not None and self._segment.size >= self._rotation.size:
             self._finish()
         segment = self._open()
+        if sum(map(len, messages)) >= self._rotation.sync_size:
+            segment.flush()  # joined with what was added before, large messages would be in memory twice
         segment.add_frames(messages, rows)
         self._next += rows
         self.rows += rows

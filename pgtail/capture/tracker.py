@@ -42,6 +42,8 @@ class StreamTracker:
     change something, `changes` the rows and truncated tables, `messages` the logical messages. `rows` counts the
     changes of all transactions.
 
+    `repeats` counts descriptions of tables that were described before.
+
     The stream starts at the LSN `start`. A transaction that was prepared before its slot had two_phase is sent late:
     when it is committed, right before that outcome, with an LSN from before. After a restart between the two the
     server sends both again. So `late` says that the outcome of such a transaction is still to come.
@@ -53,6 +55,7 @@ class StreamTracker:
         self._start = start
         self.late = False
         self.changes = self.messages = self.ordinal = self.rows = 0
+        self.repeats = 0
         self._position = 0
         self._begin: list[bytes] = []
         self._relations: dict[int, bytes] = {}
@@ -98,7 +101,9 @@ class StreamTracker:
         elif tag in _ENDS:
             self._end(frame)
         elif tag == _RELATION:
-            self._relations[_OID(frame, _BODY)[0]] = frame
+            oid = _OID(frame, _BODY)[0]
+            self.repeats += oid in self._relations
+            self._relations[oid] = frame
         elif tag == _TYPE:
             self._types[_OID(frame, _BODY)[0]] = frame
         elif tag == _ORIGIN:

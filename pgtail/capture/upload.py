@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +35,7 @@ from pgtail.capture.state import (
 )
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
+from pgtail.service.progress import Progress
 from pgtail.storage import UNAVAILABLE, Conflict, Location
 from pgtail.storage.local import LocalLocation
 
@@ -51,10 +54,19 @@ class Work:
 class Uploader:
     """Continues a capture at `target` from what the spool and the target have. `position` is what the target has.
 
-    The spool must be locked. Raises OptionError if the spool does not continue the capture, OutputError.
+    What is wrong with the target is noted in `progress`. The spool must be locked. Raises OptionError if the spool does
+    not continue the capture, OutputError.
     """
 
-    def __init__(self, spool: Path, target: Location, tell: Callable[[str], None], *, compress: bool) -> None:
+    def __init__(
+        self,
+        spool: Path,
+        target: Location,
+        tell: Callable[..., None],
+        *,
+        compress: bool,
+        progress: Progress | None = None,
+    ) -> None:
         self._spool = spool
         self._target = target
         self._tell = tell
@@ -66,6 +78,9 @@ class Uploader:
         self._claimed = False
         self._closed = -1
         self._told = ""
+        self._progress = progress or Progress()
+        self.uploaded = self.failures = 0
+        """Segments of the stream that are in the store, and attempts that failed, since the start."""
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         """For what is known of the store: snapshots are uploaded by other threads than the stream."""
@@ -156,6 +171,7 @@ class Uploader:
                 with _as_output(self._target):
                     attempt()
                 self._told = ""
+                self._progress.target = None
                 return True
             except UNAVAILABLE as error:
                 self._report(str(error))
@@ -167,6 +183,16 @@ class Uploader:
     def waiting(self) -> int:
         """Segments in the spool that are closed and not uploaded."""
         return len(self._pending())
+
+    @property
+    def spool(self) -> list[int]:
+        """The sizes in bytes of the files in the spool, as far as they are still there. Any thread may ask."""
+        found = []
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self._spool):
+                with contextlib.suppress(OSError):
+                    found.append(entry.stat().st_size)
+        return found
 
     # -- the start ---------------------------------------------------------------------------------------------
 
@@ -262,6 +288,7 @@ class Uploader:
             position = max([self._put(path) for path in left])
             self._delete_left_over([path.name for path in left])
             self._write_state(max(position, self.position), left[-1].name.removesuffix(CLOSED))
+            self.uploaded += len(left)
         for path in segments:
             path.unlink(missing_ok=True)
 
@@ -338,9 +365,17 @@ class Uploader:
         return [path for path in found if SegmentName.parse(path.name.removesuffix(ending)) is not None]
 
     def _report(self, why: str) -> None:
+        before = self._progress.target
+        self.failures += 1
+        self._progress.target = self._progress.failed(time.monotonic() if before is None else before.since, why)
         if why != self._told:
             self._told = why
-            self._tell(f"{why}; trying again. {counted(self.waiting, 'segment')} in {self._spool} not uploaded yet")
+            waiting = self.waiting
+            self._tell(
+                f"{why}; trying again. {counted(waiting, 'segment')} in {self._spool} not uploaded yet",
+                "upload_failed",
+                waiting=waiting,
+            )
 
 
 @contextlib.contextmanager

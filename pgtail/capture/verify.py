@@ -43,6 +43,8 @@ class CaptureVerifier:
         """The segment to check; None if it may lack its end."""
         self.part: SegmentFile | None = None
         """The segment, if it is a part of a table's snapshot."""
+        self.parameters: Mapping[str, str] | None = None
+        """Those at the beginning of the segment to read; None if it is a part of a snapshot."""
         self._messages: int | None = None
         """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
@@ -102,7 +104,8 @@ class CaptureVerifier:
             try:
                 if self._begun and not found.open and self._skip(found, before):
                     continue
-                self._check_order(found.location, name, before)
+                parameters = read_head(found.location).parameters
+                self._check_order(found.location, parameters, name, before)
             except InputError:
                 if was_pruned(capture, name):
                     self._tell(f"note: {found.location}: it was pruned before it was read")
@@ -110,12 +113,13 @@ class CaptureVerifier:
                 raise
             self._begun = True
             may_lack_end = found.open and segment is segments[-1]
-            yield self._next(found.location, None if may_lack_end else found.location)
+            yield self._next(found.location, None if may_lack_end else found.location, parameters)
 
     def segment(self, segment: Location) -> Iterator[Location]:
         """As capture(), for one closed segment. Raises InputError."""
-        self._gap(segment, read_head(segment).parameters)
-        yield self._next(segment, segment)
+        head = read_head(segment)
+        self._gap(segment, head.parameters)
+        yield self._next(segment, segment, None if head.snapshot else head.parameters)
 
     @property
     def may_lack_end(self) -> bool:
@@ -146,8 +150,10 @@ class CaptureVerifier:
         self.skipped = True
         return True
 
-    def _next(self, segment: Location, checked: Location | None) -> Location:
-        self._checked, self.check, self.part = checked, SegmentCheck(), None
+    def _next(
+        self, segment: Location, checked: Location | None, parameters: Mapping[str, str] | None = None
+    ) -> Location:
+        self._checked, self.check, self.part, self.parameters = checked, SegmentCheck(), None, parameters
         return segment
 
     def _next_part(self, found: SegmentFile) -> Iterator[Location]:
@@ -181,9 +187,8 @@ class CaptureVerifier:
         if part.name == snapshot.segments[-1].name and self._messages not in (None, snapshot.rows + _COMMIT):
             self.report(f"{snapshot} has {snapshot.rows} rows, and its segments have another number", part.location)
 
-    def _check_order(self, segment: Location, name: str, before: str | None) -> None:
+    def _check_order(self, segment: Location, parameters: Mapping[str, str], name: str, before: str | None) -> None:
         """Report a segment that does not follow the one named `before`."""
-        parameters = read_head(segment).parameters
         predecessor, called = parameters.get(PREDECESSOR), parameters.get(SEGMENT, "")
         if predecessor is None:
             return  # damaged: check() reports it

@@ -65,6 +65,8 @@ _OPEN: Final = (State.BEGUN, State.REPEATED, *_STARTED)
 """The states inside a transaction that is not streamed."""
 
 Events: TypeAlias = Iterable[Event]
+_MOST_NAMED: Final = 10
+"""Transactions in a message."""
 _NOTHING: Final[tuple[Event, ...]] = ()
 
 
@@ -159,7 +161,9 @@ class Assembler:
         if open_:
             yield from self._warn_or_raise(f"the input ends inside {_named(open_)}")
         if self.streams.open:
-            xids = ", ".join(map(str, self.streams.open))
+            found = list(self.streams.open)
+            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+            xids = ", ".join(map(str, found[:_MOST_NAMED])) + more
             yield from self._warn_or_raise(f"the input ends inside streamed transaction {xids}: it is not shown")
 
     def close(self) -> None:

@@ -226,10 +226,12 @@ class SchemaChange(Record, frozen=False):
 class Described(Record):
     """A table's description came, perhaps the same as before: its rows may have changed unseen.
 
-    One that came inside a streamed transaction comes again at its place among the changes of the transaction.
+    One that came inside a streamed transaction comes again, `repeated`, at its place among the changes of the
+    transaction.
     """
 
     oid: int
+    repeated: bool = False
 
 
 class UndecodedRows(Record, frozen=False):

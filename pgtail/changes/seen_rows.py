@@ -7,14 +7,16 @@ unseen is forgotten. That is right for tables of which the stream has every inse
 - A description of a table forgets its rows, also one that changes nothing: an ALTER TABLE that rewrites all rows, and
   an ALTER PUBLICATION, show as nothing else. So does a TRUNCATE. A snapshot replaces the rows of its table.
 - A gap, damage, a transaction whose start or end is missing, and a commit LSN that does not ascend forget everything.
+- A description that comes again may stand for an ALTER PUBLICATION, after which the stream need not have every change.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from pgtail.changes.complete_tables import NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
 from pgtail.native.plan import SEEN_ROW_SIZE
@@ -51,10 +53,10 @@ class SeenTable:
 
     __slots__ = ("hidden", "keys", "others", "prefix", "relation", "width")
 
-    def __init__(self, relation: Relation, number: int, *, incomplete: bool) -> None:
+    def __init__(self, relation: Relation, number: int, *, complete: bool) -> None:
         columns = relation.columns
         keys = [] if relation.identity == "full" else [index for index, one in enumerate(columns) if one.key]
-        if incomplete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
+        if not complete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
             keys = []
         self.relation = relation
         self.prefix = number.to_bytes(_PREFIX, "big")
@@ -106,14 +108,32 @@ def unpacked(data: bytes) -> TupleData:
 class SeenRows:
     """The rows of one stream, at most `limit` bytes of them: the least recently used are dropped.
 
-    Nothing is remembered of the tables in `incomplete`, by schema and name: the stream does not have all their changes.
+    Only tables of which the stream has every change are remembered, see trust(). If that is not known, all are if
+    `asked`, and `unknown` is called once. `refuse` is called once with each other table, if `asked`.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
     """
 
-    def __init__(self, limit: int = LIMIT, incomplete: Collection[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        limit: int = LIMIT,
+        *,
+        asked: bool = True,
+        refuse: Callable[[Relation], None] = lambda _: None,
+        unknown: Callable[[], None] = lambda: None,
+    ) -> None:
         self.limit = limit
+        self._complete: CompleteTables | None = None if asked else NONE
+        self._asked = asked
+        self._refuse, self._unknown = refuse, unknown
+        self._refused: set[tuple[str, str]] = set()
+        self._described: set[int] = set()
+        """The tables that were described, by OID."""
+        self._unsure: set[int] = set()
+        """Those that were described again since trust()."""
+        self.doubts = 0
+        """How often a table was described again."""
         self.dropped = 0
         """How many rows were dropped because of the limit."""
         self.forgotten = 0
@@ -125,7 +145,6 @@ class SeenRows:
         """The approximate memory in bytes of all rows, those that wait and those of forgotten tables included."""
         self.last_lsn = -1
         """The position of the last transaction."""
-        self._incomplete = frozenset(incomplete)
         self._tables: dict[int, SeenTable] = {}
         self._numbers: set[bytes] = set()
         """The prefixes of these tables."""
@@ -140,7 +159,7 @@ class SeenRows:
             Started: self._started,
             Ended: self._ended,
             TableTruncate: lambda event: self.forget(event.relation.oid),
-            Described: lambda event: self.forget(event.oid),
+            Described: self._describe,
             Outcome: self._outcome,
             Note: lambda event: self.forget_all(),
         }
@@ -160,10 +179,23 @@ class SeenRows:
         if table is None or table.relation is not relation:
             self.forget(relation.oid)
             self._number += 1
-            incomplete = (relation.schema, relation.name) in self._incomplete
-            table = self._tables[relation.oid] = SeenTable(relation, self._number, incomplete=incomplete)
+            table = self._tables[relation.oid] = SeenTable(relation, self._number, complete=self._is_complete(relation))
             self._numbers.add(table.prefix)
         return table
+
+    def trust(self, complete: CompleteTables | None) -> None:
+        """The stream has every change of these tables from here on; None: that is not known."""
+        if complete is None and self._asked:
+            self._unknown()
+            self._unknown = lambda: None
+        complete = NONE if complete is None and not self._asked else complete
+        if complete == self._complete and not self._unsure:
+            return
+        before, self._complete = {oid: bool(table.keys) for oid, table in self._tables.items()}, complete
+        self._unsure.clear()
+        for oid, remembered in before.items():
+            if remembered != self._is_complete(self._tables[oid].relation):
+                self.forget(oid)
 
     def forget(self, oid: int) -> None:
         """The rows of a table may have changed unseen."""
@@ -201,6 +233,25 @@ class SeenRows:
                 for rows in self._prepared.values():
                     self.dropped += len(rows)
                     self._drop_waiting(rows)
+
+    def _describe(self, event: Described) -> None:
+        self.forget(event.oid)
+        if event.oid in self._described and not event.repeated:
+            self._unsure.add(event.oid)
+            self.doubts += 1
+        self._described.add(event.oid)
+
+    def _is_complete(self, relation: Relation) -> bool:
+        """Whether the stream has every change of a table."""
+        if self._complete is None:
+            return True
+        schema, name = relation.schema, relation.name
+        if self._complete.has(schema, name):
+            return relation.oid not in self._unsure
+        if self._asked and (schema, name) not in self._refused:
+            self._refused.add((schema, name))
+            self._refuse(relation)
+        return False
 
     # -- transactions ------------------------------------------------------------------------------------------
 

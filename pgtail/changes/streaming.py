@@ -93,7 +93,7 @@ class Streams:
 
     def describe(self, stream: int, oid: int) -> None:
         """Note that a table was described here, whether or not what follows is rolled back."""
-        self._buffer.add(stream, stream, Described(oid), _OVERHEAD)
+        self._buffer.add(stream, stream, Described(oid, repeated=True), _OVERHEAD)
 
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer row messages of transaction `stream` undecoded; returns where the first other message starts.

@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from pgtail import __version__
-from pgtail.cli.command import Command, plain_errors
+from pgtail.cli.command import Command, Hinted, plain_errors
 
 COMMANDS: Final = {
     "stream": "Tail a replication slot, as tables or JSON.",
@@ -74,6 +74,11 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
+            if self._summaries and os.path.exists(args[0]):
+                from pgtail.terminal.escape import shell_word
+
+                command = f"pgtail decode {shell_word(args[0])}"
+                raise Hinted(error.message, ctx, "to decode this file:", command) from None
             meant = self._meant(ctx, args[0])
             if meant is None:
                 raise
@@ -83,10 +88,6 @@ class Commands(click.Group):
         """What to type in place of a word that is no command."""
         import difflib
 
-        if self._summaries and os.path.exists(word):
-            from pgtail.terminal.escape import shell_word
-
-            return f"pgtail decode {shell_word(word)}"
         names = self.list_commands(ctx)
         if word in SYNONYMS and SYNONYMS[word] in names:
             return SYNONYMS[word]
@@ -94,7 +95,7 @@ class Commands(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and self._summaries and not ctx.resilient_parsing and _has_input():
-            raise click.UsageError("missing command. To decode standard input: pgtail decode", ctx)
+            raise Hinted("missing command", ctx, "to decode standard input:", "pgtail decode")
         return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -154,7 +155,7 @@ def main() -> None:
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
 
-    Manual pages: pgtail help filter, formats, json, capture, config or options.
+    Manual pages: pgtail help filter, formats, json, capture, config, options, service or metrics.
     """
 
 

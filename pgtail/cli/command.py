@@ -22,6 +22,7 @@ GROUPS: Final = {
     "snapshot": "Snapshot",
     "input": "Input",
     "protocol": "Protocol",
+    "service": "Service",
     "other": "Other options",
 }
 """Name -> heading, in the order of --help all."""
@@ -56,6 +57,14 @@ def title(group: str, all_groups: dict[str, list[click.Option]]) -> str:
     return GROUPS[group] if len(all_groups) > 1 else "Options"
 
 
+class Hinted(click.UsageError):
+    """A wrong command line, and what may be meant: words and a command."""
+
+    def __init__(self, message: str, ctx: click.Context, words: str, command: str) -> None:
+        super().__init__(message, ctx)
+        self.hint = words, command
+
+
 class CommandLineError(click.ClickException):
     """A wrong command line, shown as every other error is, with the way to the help."""
 
@@ -65,13 +74,15 @@ class CommandLineError(click.ClickException):
         message = " ".join(error.format_message().split())  # click breaks lines between choices
         super().__init__(message[:1].lower() + message[1:])
         self._path = None if error.ctx is None else error.ctx.command_path
+        self._hint = error.hint if isinstance(error, Hinted) else None
 
     def show(self, file: Any = None) -> None:
         from pgtail.commands.stderr import say
         from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape
 
-        cure = "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
+        cure = "" if self._hint is None else f"\n{self._hint[0]}{COMMAND}{self._hint[1]}"
+        cure += "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
         say(f"error: {escape(self.message)}{cure}")
 
 

@@ -37,6 +37,8 @@ def command(ctx: click.Context, output: str) -> None:
     import json
 
     from pgtail.cli.settings import SETTINGS, config_file, default_file, settings, variable
+    from pgtail.commands.appearance import report_json
+    from pgtail.commands.options import ReportOptions
     from pgtail.commands.sinks import put
     from pgtail.commands.stderr import exit_statuses, say
     from pgtail.terminal.escape import escape
@@ -48,7 +50,7 @@ def command(ctx: click.Context, output: str) -> None:
         if output == "json":
             values = {key: {"value": value, "from": found[key].origin} for key, value in shown.items()}
             shown_as = {"file": None if file is None else str(file), "settings": values}
-            put(json.dumps(shown_as))
+            put(report_json(json.dumps(shown_as), ReportOptions(output="json")))
         else:
             put(f"config file  {escape(str(file or f'none (looked for {default_file(os.environ)})'))}")
             for key in SETTINGS:

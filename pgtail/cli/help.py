@@ -15,6 +15,8 @@ PAGES: Final = {
     "capture": "pgtail-capture.5",
     "config": "pgtail-config.5",
     "options": "pgtail-options.7",
+    "service": "pgtail-service.7",
+    "metrics": "pgtail-metrics.7",
 }
 """Word -> the manual page about it. That of the command config is shown by `pgtail config --help`."""
 
@@ -40,7 +42,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
 
     The same as --help after the command: without more the options used most, with all every option, with the name of
     a group the options of that group. The pages are filter (the conditions of --where), formats, json, capture,
-    config and options.
+    config, options, service (health, systemd, logs) and metrics.
 
     \b
     pgtail help stream

@@ -46,6 +46,7 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
             parameters["settings"] = settings_in_use()
             parameters["always_redacted"] = always_redacted() if "redact" in declared else ()
             stderr.quiet_mode = parameters.get("quiet", False)
+            stderr.json_log = parameters.get("log_format") == "json"
             for name, one in declared.items():
                 _tell_local(one.long_name, parameters[name])
             with stderr.exit_statuses():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -16,6 +17,7 @@ from pgtail.errors import ServerError
 from pgtail.records import replace
 from pgtail.replication.request import lsn_or_now
 
+_PLACE: Final = re.compile("now|[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")
 T = TypeVar("T", CreateOptions, ChangeOptions)
 
 _slot_option: Final = click.option(
@@ -29,17 +31,25 @@ _slot_option: Final = click.option(
 )
 
 
-def _in_either_order(name: str | None, slot: str | None, options: T, run: Callable[[T, str], None]) -> None:
+def _arguments(*arguments: str | None, dsn: str | None) -> list[str]:
+    """The arguments that the command line has; the last one is called DSN."""
+    return [one for one in (*arguments, dsn if given("dsn") else None) if one is not None]
+
+
+def _in_either_order(arguments: list[str], slot: str | None, options: T, run: Callable[[T, str], None]) -> None:
     """Call `run` with the options and the name of a slot, which may come before the DSN, after it, or with --slot."""
-    dsn, both = options.connection.dsn, given("dsn")
+    dsn = None if given("dsn") else options.connection.dsn
     if slot is not None:
-        if both:
+        if len(arguments) > 1:
             raise click.UsageError(f"with --slot {slot}, one argument: the DSN")
-        name, dsn = slot, name or dsn
-    elif name is None:
+        arguments = [slot, *arguments]
+    if not arguments:
         raise click.UsageError("missing argument 'NAME'")
-    elif both and set("=/:") & set(name):
-        name, dsn = str(dsn), name
+    name, both = arguments[0], len(arguments) > 1
+    if both:
+        dsn = arguments[1]
+        if slot is None and set("=/:") & set(name):
+            name, dsn = dsn, name
     try:
         run(_at(options, dsn), name)
     except ServerError as error:
@@ -47,8 +57,10 @@ def _in_either_order(name: str | None, slot: str | None, options: T, run: Callab
             raise
         try:
             run(_at(options, name), str(dsn))
-        except ServerError:
-            raise error from None
+        except ServerError as other:
+            if f'database "{name}" does not exist' in other.reason:
+                raise error from None
+            raise
 
 
 def _at(options: T, dsn: str | None) -> T:
@@ -98,7 +110,7 @@ def create(name: str | None, slot: str | None, options: CreateOptions) -> None:
     """
     from pgtail.commands import slots
 
-    _in_either_order(name, slot, options, slots.create)
+    _in_either_order(_arguments(name, dsn=options.connection.dsn), slot, options, slots.create)
 
 
 @command.command("drop")
@@ -114,7 +126,7 @@ def drop(name: str | None, slot: str | None, options: ChangeOptions) -> None:
     """
     from pgtail.commands import slots
 
-    _in_either_order(name, slot, options, slots.drop)
+    _in_either_order(_arguments(name, dsn=options.connection.dsn), slot, options, slots.drop)
 
 
 @command.command("advance")
@@ -131,15 +143,13 @@ def advance(name: str | None, to: str | None, slot: str | None, options: ChangeO
     """
     from pgtail.commands import slots
 
-    if slot is not None:
-        name, to = to, name
-    if to is None:
-        raise click.UsageError("missing argument 'LSN|now'")
-    try:
-        place = lsn_or_now(to)
-    except ValueError as error:
-        raise click.UsageError(f"invalid value for 'LSN|now': {error}") from None
-    _in_either_order(name, slot, options, lambda those, slot: slots.advance(those, slot, place))
+    arguments = _arguments(name, to, dsn=options.connection.dsn)
+    places = [one for one in arguments[1:] + arguments[:1] if _PLACE.fullmatch(one)]
+    if not places:
+        raise click.UsageError("missing argument 'LSN|now', such as 0/16B3748")
+    arguments.remove(places[0])
+    place = lsn_or_now(places[0])
+    _in_either_order(arguments, slot, options, lambda those, slot: slots.advance(those, slot, place))
 
 
 @command.command("copy")

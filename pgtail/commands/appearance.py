@@ -36,6 +36,15 @@ def report_palette(options: ReportOptions) -> Palette | None:
     return found if options.output == "table" else None
 
 
+def report_json(text: str, options: ReportOptions) -> str:
+    """A report in JSON as it is written: as changes, in colours on a terminal only."""
+    if not (to_terminal(options.file) and wants_color(options.color, terminal=True)):
+        return text
+    from pgtail.terminal.json_colors import colored
+
+    return colored(text)
+
+
 def terminal_width() -> int:
     """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
     columns = os.environ.get("COLUMNS", "")

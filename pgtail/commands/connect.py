@@ -8,7 +8,7 @@ import os
 import termios
 
 from pgtail.commands.server_options import ConnectionOptions
-from pgtail.errors import OptionError, PgtailError, ServerError
+from pgtail.errors import COMMAND, OptionError, PgtailError, ServerError
 from pgtail.files.stopping import status_after
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
@@ -35,7 +35,7 @@ def with_table_cure(error: ServerError, options: ConnectionOptions) -> ServerErr
     with contextlib.suppress(PgtailError), connector_of(default).without_asking().ordinary() as connection:
         tables = [table for table in catalog.names(connection, "tables") if name in (table, table.partition(".")[2])]
         if tables:
-            return ServerError(error.reason, cure=f"{name} is a table:\n    pgtail stream -t {shell_word(name)}")
+            return ServerError(error.reason, cure=f"{name} is a table:{COMMAND}pgtail stream -t {shell_word(name)}")
     return error
 
 

@@ -9,13 +9,21 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pgtail.capture.format import CLOSED, OPEN
+from pgtail.capture.format import CLOSED, COMPLETE, OPEN
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import DecodeOptions
-from pgtail.commands.output import build_output, open_target, seen_rows_of, show_of, takes_seen, tell_dropped
+from pgtail.commands.output import (
+    build_output,
+    open_target,
+    seen_rows_of,
+    show_of,
+    takes_seen,
+    tell_dropped,
+    with_old_values,
+)
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
 from pgtail.commands.reading import Reading, interrupted
@@ -50,6 +58,7 @@ from pgtail.terminal.escape import escape
 if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier
     from pgtail.changes.redaction import Redaction
+    from pgtail.changes.seen_rows import SeenRows
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.commands.jobs import Counts, Link, Task, TurnSink
     from pgtail.pipeline.parts import Described, Part
@@ -85,6 +94,8 @@ class Decode:
     def __init__(
         self, options: DecodeOptions, output: Output | None = None, redaction: Redaction | None = None
     ) -> None:
+        self._asked = takes_seen(options.format)
+        """Whether seen old values are asked for, not only taken where they are known to be right."""
         self._options = options
         self._redaction = redaction or build_redaction(options.filter)
         self._given_output = output
@@ -110,6 +121,8 @@ class Decode:
         fast = compiled()
         if fast is not None:
             fast.keep_memory()
+        if any(name.endswith(CLOSED) or not is_local_file(name) for name in files):
+            self._options = replace(self._options, format=with_old_values(self._options.format))
         options, dump = self._options, self._options.dump
         if options.verbosity.verbose and options.verbosity.settings:
             _tell(f"settings: {options.verbosity.settings}")
@@ -137,7 +150,7 @@ class Decode:
                 turns = self._turns(target) if count > 1 else None
                 sink = target if turns is None else turns
                 output = self._given_output or build_output(format_, sink, self._redaction)
-                seen_rows = seen_rows_of(options.format)
+                seen_rows = seen_rows_of(options.format, asked=self._asked)
                 pipeline = Pipeline(
                     assembler, output, filter_=filter_, note=self._note, limit=options.limit, seen_rows=seen_rows
                 )
@@ -240,6 +253,8 @@ class Decode:
         self._error, self._told = None, True
         if verifier is None:  # else what is missing before it shows as descriptions at its beginning
             run.pipeline.forget_rows()
+        if run.pipeline.seen_rows is not None:
+            self._trust(run.pipeline.seen_rows, verifier)
         try:
             goes_on = self._decode(name, verifier, run)
         except InputError as error:
@@ -249,6 +264,15 @@ class Decode:
         if goes_on and verifier is not None:
             verifier.conclude(self._error, told=self._told)
         return goes_on
+
+    def _trust(self, seen_rows: SeenRows, verifier: CaptureVerifier | None) -> None:
+        """Learn of which tables the next file has every change."""
+        if verifier is None:
+            seen_rows.trust(None)
+        elif verifier.parameters is not None:
+            from pgtail.changes.complete_tables import CompleteTables
+
+            seen_rows.trust(CompleteTables.parse(verifier.parameters.get(COMPLETE, "")))
 
     def _decode(
         self,

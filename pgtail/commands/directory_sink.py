@@ -123,6 +123,10 @@ class DirectorySink:
                 raise self._failed(path, error) from error
             self._unsynced.add(path)
 
+    def reopen(self) -> bool:
+        """No file stays open."""
+        return False
+
     def sync(self) -> None:
         """Flush, and fsync the files and the directory. Raises OutputError."""
         self.flush()

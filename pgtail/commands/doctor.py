@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pgtail._orjson import orjson
-from pgtail.commands.appearance import report_palette, terminal_width
+from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.connect import connector_of
 from pgtail.commands.server_options import DoctorOptions
 from pgtail.commands.sinks import open_sink
@@ -35,7 +35,7 @@ def run(options: DoctorOptions) -> int:
         report = examine(connector_of(options.connection))
     least = Severity.PROBLEM if options.verbosity.quiet else Severity.OK
     if palette is None:
-        text = _json(report, least)
+        text = report_json(_json(report, least), options.report)
     else:
         text = render(report, palette, least, width=terminal_width())
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():

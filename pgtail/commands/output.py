@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.streaming import Show
@@ -23,6 +23,7 @@ from pgtail.terminal.escape import EscapingSink, escape, escape_lines
 
 if TYPE_CHECKING:
     from pgtail.changes.redaction import Redaction
+    from pgtail.changes.relations import Relation
     from pgtail.changes.seen_rows import SeenRows
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.outputs.base import OpenFile
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _RESTS_ON: Final = """note: --old-values seen is right for tables of which the input has every insert, update and \
 delete: their publication must leave out none of these, and the slot no origin"""
+_BY_DEFAULT: Final = ("table", "line", "json", "json-tx")
+"""The formats in which --changed takes seen values by default: in csv these are rows of their own."""
 _NAMED_BY_FILES: Final = ("csv", "sql")
 """The formats with which names of files end."""
 
@@ -109,22 +112,25 @@ def takes_seen(options: OutputOptions) -> bool:
     return options.old_values == "seen"
 
 
-def seen_rows_of(
-    options: OutputOptions, tell: Callable[[str], None] = say, incomplete: Collection[tuple[str, str]] = ()
-) -> SeenRows | None:
-    """What remembers the rows for --old-values seen, after a note that says on what it rests.
+def with_old_values(options: OutputOptions) -> OutputOptions:
+    """The same for an input that tells of which tables it has every change: --changed takes seen values then."""
+    name = _format(options, to_terminal(options.file)) if options.format_string is None else TEMPLATE
+    takes = options.changed and options.old_values is None and name in _BY_DEFAULT
+    return replace(options, old_values="seen") if takes else options
 
-    `incomplete` are tables, by schema and name, of which the stream is known not to have all changes.
-    """
+
+def seen_rows_of(options: OutputOptions, tell: Callable[[str], None] = say, *, asked: bool) -> SeenRows | None:
+    """What remembers the rows for old values, if they are taken from these; `asked`: --old-values asks for them."""
     if not takes_seen(options):
         return None
-    tell(_RESTS_ON)
-    if incomplete:
-        names = ", ".join([f"{schema}.{table}" for schema, table in incomplete])
-        tell(escape(f"note: nothing is taken from {names}: the publications leave out some of their changes"))
     from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
 
-    return SeenRows(options.old_values_limit, incomplete)
+    def refuse(relation: Relation) -> None:
+        tell(
+            escape(f"note: nothing is taken from {relation.qualified}: the publications leave out some of its changes")
+        )
+
+    return SeenRows(options.old_values_limit, asked=asked, refuse=refuse, unknown=lambda: tell(_RESTS_ON))
 
 
 def tell_dropped(seen_rows: SeenRows | None, options: OutputOptions, tell: Callable[[str], None] = say) -> None:

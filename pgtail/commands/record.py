@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from pgtail import __version__
 from pgtail.capture.lock import open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
 from pgtail.capture.upload import Uploader
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
 from pgtail.commands.reading import interrupted
 from pgtail.commands.server_options import RecordOptions
+from pgtail.commands.service import Service
 from pgtail.commands.stderr import StderrThread, say
 from pgtail.commands.stream import limits_of, request_of
 from pgtail.errors import OptionError
@@ -26,6 +29,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.slots import check_name
 from pgtail.records import replace
+from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
@@ -35,6 +39,7 @@ from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
 from pgtail.replication.record_thread import RecordThread
 from pgtail.replication.request import Request
 from pgtail.replication.tail import Tail
+from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
 from pgtail.terminal.escape import escape
@@ -66,7 +71,10 @@ class Record:
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
+        self._complete: CompleteTables | None = None
+        """The tables of which the slot has every change, as far as known."""
         self._copying = False
+        self._progress = SlotProgress()
 
     def run(self) -> bool:
         """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
@@ -77,11 +85,14 @@ class Record:
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)
         stderr = StderrThread(options.verbosity.verbose)
+        progress = self._progress
+        info = {"command": "record", "version": __version__, "slot": options.request.slot}
         try:
-            with open_directory(spool) as directory:
+            with Service(options.service, progress, stderr.tell, info), open_directory(spool) as directory:
                 uploader = None
                 if target.path is None:
-                    uploader = Uploader(directory, target, stderr.tell, compress=options.compress)
+                    uploader = Uploader(directory, target, stderr.tell, compress=options.compress, progress=progress)
+                progress.uploads = uploader
                 self._record(directory, uploader, stderr)
         except KeyboardInterrupt:
             stderr.tell(
@@ -110,8 +121,9 @@ class Record:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
                 self._copying = True
-                publisher = Publisher(plan, connector, interrupt, stderr)
-                SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
+                publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
+                with self._progress.copying_tables():
+                    SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
                 self._copying = False
                 known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
@@ -121,7 +133,7 @@ class Record:
 
             def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
                 gap = (known.position, position) if 0 < known.position < position else None
-                head = head_of(plan, identity)
+                head = head_of(plan, identity, self._complete)
                 recorder = Recorder(
                     directory,
                     head,
@@ -139,11 +151,13 @@ class Record:
                     position=position,
                     until=plan.until,
                     until_time=request.until_time,
+                    completeness=CompletenessProbe(plan, connector),
                     uploader=uploader,
+                    reporter=stderr,
                 )
 
             tail = Tail(
-                Publisher(plan, connector, interrupt, stderr),
+                Publisher(plan, connector, interrupt, stderr, self._progress),
                 limits_of(options.end, plan),
                 make,
                 reconnect=options.end.reconnect,
@@ -162,7 +176,9 @@ class Record:
 
     def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
         with interrupt.raising(), connector.ordinary() as connection:
-            return prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            plan = prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            self._complete = complete_since_start(connection, plan)
+        return plan
 
 
 def _rotation(options: RecordOptions) -> Rotation:

@@ -20,11 +20,11 @@ from pgtail.commands.options import (
     resync_option,
     utc_option,
 )
-from pgtail.humanize import parse_seconds
+from pgtail.humanize import parse_seconds, size_text
 from pgtail.options import family, option, positive_duration, size
 from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.records import Record
+from pgtail.records import NamedTuple, Record
 from pgtail.replication.request import Request
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _connection = partial(option, group="connection")
 _slot = partial(option, group="slot")
 _capture = partial(option, group="capture")
 _snapshot = partial(option, group="snapshot")
+_service = partial(option, group="service")
 
 
 def end(text: str) -> Point | Literal["now"]:
@@ -47,6 +48,47 @@ def interval(text: str) -> float:
     if not 0.1 <= seconds <= 86_400:
         raise ValueError(f"{text} is not from 100ms to 24h")
     return seconds
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+
+def address(text: str) -> Address:
+    """A port, or a host and a port; an IPv6 address in brackets. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535):
+        raise ValueError(f"{text!r} is not a port, or HOST:PORT")
+    return Address(host or "127.0.0.1", int(port))
+
+
+class MaxLag(NamedTuple):
+    """How much may be missing: bytes, or seconds."""
+
+    bytes: int | None = None
+    seconds: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s" if self.bytes is None else size_text(self.bytes)
+
+
+def max_lag(text: str) -> MaxLag:
+    """A size or a time; 5m is a time, as in other options. Raises ValueError."""
+    if text.strip().isdecimal():
+        raise ValueError(f"{text} needs a unit: 500MB, or 5m")
+    try:
+        return MaxLag(seconds=parse_seconds(text))
+    except ValueError:
+        pass
+    try:
+        return MaxLag(bytes=size(text))
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a size such as 500MB nor a time such as 5m") from None
 
 
 def _reconnect_option() -> Any:
@@ -143,6 +185,43 @@ class SnapshotOptions(Record):
         return self.snapshot or bool(self.snapshot_tables)
 
 
+class ServiceOptions(Record):
+    """What a command that runs for long shows of itself. Times in seconds; `max_lag` in bytes or seconds."""
+
+    metrics: Address | None = _service(
+        "--metrics",
+        convert=address,
+        metavar="[HOST:]PORT",
+        help="Serve metrics for Prometheus at /metrics, and health at /healthz; HOST is 127.0.0.1 by default. See"
+        " pgtail-metrics(7).",
+    )
+    metrics_file: str | None = _service(
+        "--metrics-file",
+        kind="file",
+        metavar="PATH",
+        help="Write the metrics to this file every 5 seconds, for the textfile collector of node_exporter.",
+    )
+    unhealthy_after: float = _service(
+        "--unhealthy-after",
+        default="8s",
+        convert=positive_duration,
+        metavar="TIME",
+        help="/healthz answers 503 when the work has not gone on for this time.",
+    )
+    max_lag: MaxLag | None = _service(
+        "--max-lag",
+        convert=max_lag,
+        metavar="SIZE|TIME",
+        help="Say so in the log, the metrics and /healthz when more than this is not written yet: 500MB, 5m.",
+    )
+    log_format: str = _service(
+        "--log-format",
+        default="text",
+        kind=("text", "json"),
+        help="Messages on standard error as text, or as a JSON object a line.",
+    )
+
+
 class StreamOptions(Record):
     """Options of `pgtail stream`."""
 
@@ -158,6 +237,7 @@ class StreamOptions(Record):
     )
     limit: int | None = limit_option()
     format: OutputOptions = family(OutputOptions)
+    service: ServiceOptions = family(ServiceOptions)
     verbosity: Verbosity = family(Verbosity)
 
 
@@ -228,6 +308,7 @@ class RecordOptions(Record):
     end: EndOptions = family(EndOptions)
     dump: DumpOptions = family(DumpOptions)
     utc: bool = utc_option()
+    service: ServiceOptions = family(ServiceOptions)
     verbosity: Verbosity = family(Verbosity)
 
 
@@ -337,4 +418,4 @@ class ChangeOptions(Record):
     """Options of the commands that ask before they change a slot."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
-    yes: bool = option("--yes", default=False, help="Do not ask.")
+    yes: bool = option("-y", "--yes", default=False, help="Do not ask.")

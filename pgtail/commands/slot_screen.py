@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pgtail._orjson import orjson
-from pgtail.commands.appearance import report_palette, terminal_width, to_terminal
+from pgtail.commands.appearance import report_json, report_palette, terminal_width, to_terminal
 from pgtail.commands.connect import connector_of
 from pgtail.commands.screen import Screen
 from pgtail.commands.server_options import ListOptions
@@ -39,7 +39,7 @@ def run(options: ListOptions) -> None:
     with open_sink(None) as sink:
         if not options.watch:
             with Stoppable():
-                sink.show(_formatted(_reports(connector), palette, options.critical))
+                sink.show(_formatted(_reports(connector), palette, options))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
                 _watch(sink, connector, palette, options, interrupt)
@@ -59,9 +59,9 @@ def _watch(
         while True:
             if screen is not None and palette is not None:
                 note = "" if away is None else away_note(away, palette, width=terminal_width())
-                screen.show(note + _formatted(reports, palette, options.critical))
+                screen.show(note + _formatted(reports, palette, options))
             elif away is None:
-                sink.show(_formatted(reports, palette, options.critical) + ("\n" if palette is not None else ""))
+                sink.show(_formatted(reports, palette, options) + ("\n" if palette is not None else ""))
             select.select([interrupt], [], [], interval)
             with interrupt.raising():
                 before, (reports, away) = away, _next(connector, growth, reports, away)
@@ -86,8 +86,9 @@ def _reports(connector: Connector, *, connect_timeout: int | None = None) -> lis
         return slot_report.reports(connection, catalog.server_facts(connection).major)
 
 
-def _formatted(reports: list[SlotReport], palette: Palette | None, critical: int) -> str:
+def _formatted(reports: list[SlotReport], palette: Palette | None, options: ListOptions) -> str:
     if palette is not None:
-        return render(reports, palette, width=terminal_width(), critical=critical)
+        return render(reports, palette, width=terminal_width(), critical=options.critical)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return "".join([escape_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports])
+    lines = [escape_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports]
+    return report_json("".join(lines), options.report)

@@ -38,7 +38,7 @@ def create(options: CreateOptions, name: str) -> None:
             raise SystemExit(1) from None
         try:
             if not temporary:  # first, because the slot exists even if the position cannot be written
-                say(f"slot {name} was created. It retains WAL until it is dropped:\n    pgtail slot drop {name}")
+                say(f"slot {name} was created. {slots.retains(name)}")
             put(lsn_text(point))
             if temporary:
                 say(f"temporary slot {name} exists, and retains WAL, until Ctrl-C")
@@ -74,7 +74,7 @@ def copy(options: ConnectionOptions, source: str, name: str) -> None:
     for flag, set_ in {"two_phase": original.two_phase, "failover": original.failover}.items():
         if set_:
             say(f"slot {source} has {flag}, its copy does not: the server does not copy it")
-    say(f"slot {name} is a copy of {source}. It retains WAL until it is dropped:\n    pgtail slot drop {name}")
+    say(f"slot {name} is a copy of {source}. {slots.retains(name)}")
     position = made.confirmed_flush_lsn or made.restart_lsn
     put("" if position is None else lsn_text(position))
 

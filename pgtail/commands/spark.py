@@ -13,13 +13,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pgtail import __version__
 from pgtail.commands.progress import has_bar
+from pgtail.commands.service import Service
 from pgtail.commands.spark_options import SparkOptions, VacuumOptions
 from pgtail.commands.stderr import say
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.service.progress import LakeProgress
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings, bound_of
 from pgtail.storage import locate_target
@@ -46,6 +49,8 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     """Bring OUT/changes and then `datasets` up to date, with --watch again and again. Raises PgtailError."""
     if options.watch and options.compact:
         raise OptionError("--watch merges small files by itself: leave --compact out")
+    if options.service.max_lag is not None and options.service.max_lag.bytes is not None:
+        raise OptionError("--max-lag is a time here, such as 5m: how long ago everything in the captures was applied")
     if options.watch and options.until is not None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
@@ -54,7 +59,13 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         verbose = options.verbosity.verbose
         progress = SparkProgress(verbose)
         started = session(options.master, conf_of(options.conf), quiet=not verbose)
-        with progress.shown(), started as spark, progress.counting(spark):
+        info = {"command": "spark", "version": __version__, "out": options.out}
+        with (
+            Service(options.service, progress.lake, say, info),
+            progress.shown(),
+            started as spark,
+            progress.counting(spark),
+        ):
             _update(spark, options, kept, progress, typed=bool(datasets))
 
 
@@ -71,14 +82,15 @@ def _update(
         snapshot_changes=not options.no_snapshot_changes,
         storage=options.storage,
         tell=progress.tell,
+        progress=progress.lake,
     )
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
         if update.batches or not options.watch:
             _say_update(update)
-        for settings in kept:
-            _update_state(lake, settings, options)
+        waiting = [_update_state(lake, settings, options) for settings in kept]
+        progress.updated(began, waiting)
         merged = compact(lake) if options.compact or batch // _OFTEN < lake.plan.batch // _OFTEN else 0
         if merged or options.compact:
             say(f"{counted(merged, 'small file')} merged into larger ones")
@@ -99,12 +111,16 @@ def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
     )
 
 
-def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> None:
+def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> str | None:
+    """Bring a state or history up to date. Returns what it waits for, if anything."""
     from pgtail.spark.state.update import update_state
 
     applied = update_state(lake, settings)
     if applied.changes or applied.waiting is not None or not options.watch:
-        say(escape(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0)))
+        say(escape(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0)), "applied")
+    changes = lake.progress.changes
+    changes[settings.kind] = changes.get(settings.kind, 0) + applied.changes
+    return None if applied.waiting is None else f"{settings.kind} waits for {applied.waiting.what}"
 
 
 def vacuum(out: str, options: VacuumOptions) -> None:
@@ -134,7 +150,8 @@ def _say_update(update: Update) -> None:
     for note in update.notes:
         say(escape(f"note: {note}"))
     copied = f", {counted(update.snapshots, 'new snapshot')} of tables" if update.snapshots else ""
-    say(f"{counted(update.segments, 'new segment')}{copied}")
+    text = f"{counted(update.segments, 'new segment')}{copied}"
+    say(text, "updated", segments=update.segments, snapshots=update.snapshots, batches=update.batches)
 
 
 @contextlib.contextmanager
@@ -170,16 +187,28 @@ class SparkProgress:
         self.verbose = verbose
         self._text = "starting Spark"
         self._tracker: Any = None
+        self.lake = LakeProgress()
+
+    def updated(self, began: float, waiting: Sequence[str | None]) -> None:
+        """An update that began at this time.monotonic() is complete, but for what is waited for."""
+        missing, lake = next((one for one in waiting if one is not None), None), self.lake
+        if missing is None:
+            lake.target = None
+            lake.updated(began)
+        elif lake.target is None or lake.target.reason != missing:
+            lake.target = lake.failed(time.monotonic(), missing)
 
     def tell(self, text: str) -> None:
         """Set what is under way now."""
         self._text = escape(text)
+        self.lake.status = [text]
         if self.verbose:
             say(self._text)
 
     def wait(self) -> None:
         """Show that nothing is under way."""
         self._text = "waiting for new segments"
+        self.lake.status = [self._text]
 
     @contextlib.contextmanager
     def counting(self, spark: Any) -> Iterator[None]:

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.commands.options import ReportOptions, Verbosity, point, storage_option, utc_option
-from pgtail.commands.server_options import ConnectionOptions
+from pgtail.commands.server_options import ConnectionOptions, ServiceOptions
 from pgtail.options import family, items, option, positive_duration
 from pgtail.records import Record
 
@@ -97,6 +97,14 @@ class SparkOptions(Record):
     storage: StorageOptions = storage_option()
     master: str | None = _master_option()
     conf: tuple[str, ...] = _conf_option()
+    service: ServiceOptions = family(
+        ServiceOptions,
+        max_lag={
+            "metavar": "TIME",
+            "help": "Say so in the log, the metrics and /healthz when everything in the captures was applied longer ago"
+            " than this: 5m.",
+        },
+    )
     verbosity: Verbosity = family(Verbosity)
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 from pgtail.capture.complete import Reach, reach_of
 from pgtail.capture.format import DUMPS
 from pgtail.changes.filters import any_matches
-from pgtail.commands.appearance import report_palette, terminal_width
+from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.connect import connector_of
 from pgtail.commands.reading import interrupted
 from pgtail.commands.sinks import open_sink
 from pgtail.commands.spark import SparkProgress, conf_of
 from pgtail.commands.spark_options import VerifyOptions
 from pgtail.commands.stderr import StderrThread, say
-from pgtail.commands.verify_report import report_json, report_table
+from pgtail.commands.verify_report import report_table, verified_json
 from pgtail.errors import InputError, OptionError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
@@ -34,6 +34,7 @@ from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.request import Request
 from pgtail.replication.server_copy import ServerCopy, ServerCopying
+from pgtail.service.progress import SlotProgress
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings
 from pgtail.storage import Location, locate, locate_target
@@ -66,7 +67,7 @@ def run(places: Sequence[str], options: VerifyOptions) -> bool:
         raise interrupted(stopped) from None
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
         if palette is None:
-            sink.show(report_json(found, lsn, sample=options.sample))
+            sink.show(report_json(verified_json(found, lsn, sample=options.sample), options.report))
         else:
             sink.show(report_table(found, lsn, palette, width=terminal_width()))
     return not all(one.found.same for one in found)
@@ -106,7 +107,7 @@ class _Verify:
                 for warning in plan.warnings:
                     stderr.tell(f"warning: {warning}")
                 copying = ServerCopying(
-                    Publisher(plan, self.connector, self.interrupt, stderr),
+                    Publisher(plan, self.connector, self.interrupt, stderr, SlotProgress()),
                     known,
                     lambda table: self._is_selected(table.schema, table.name, base),
                     sample=self._sample,

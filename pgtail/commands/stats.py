@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pgtail.commands.appearance import report_palette, terminal_width
+from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.decode import Decode
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.pager import paged
@@ -41,7 +41,7 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
         with open_sink(file, append=True) as sink:
             if file not in (None, "-"):
                 continue_file(sink, say)
-            return StatsWatch(stream, stats, sink, palette, options.interval).run()
+            return StatsWatch(stream, stats, sink, options.report, options.interval).run()
     count = _reader(sources, options, stats)
     # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
     with open_sink(file, append=True) as sink:
@@ -119,7 +119,7 @@ def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Pa
             os.ftruncate(sink.fd, 0)
     with paged(options.pager and file is None):
         if palette is None:
-            sink.write(stats_json(stats))
+            sink.write(report_json(stats_json(stats), options.report).encode())
         else:
             from pgtail.stats.report_table import stats_table  # not for JSON
 

@@ -9,8 +9,9 @@ import time
 from collections import deque
 from typing import Any, Final, Protocol
 
-from pgtail.commands.appearance import to_terminal
+from pgtail.commands.appearance import report_json, report_palette, to_terminal
 from pgtail.commands.directory_sink import DirectorySink
+from pgtail.commands.options import ReportOptions
 from pgtail.commands.screen import HEAD, Screen
 from pgtail.commands.selection import tell_filter
 from pgtail.commands.server_options import StreamOptions
@@ -26,7 +27,6 @@ from pgtail.replication.render_thread import RenderThread
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import top_json
 from pgtail.stats.top import Position, Sample, Top
-from pgtail.terminal.style import Palette
 
 _MESSAGES: Final = 100
 """Messages that are kept while the screen is shown."""
@@ -99,16 +99,17 @@ class StatsSlot(Stream):
 
 
 class StatsWatch(StatsSlot):
-    """Shows samples of the statistics. `palette` None: lines of JSON."""
+    """Shows samples of the statistics, as a table or lines of JSON."""
 
     def __init__(
-        self, options: StreamOptions, stats: Statistics, sink: FileSink, palette: Palette | None, interval: float
+        self, options: StreamOptions, stats: Statistics, sink: FileSink, report: ReportOptions, interval: float
     ) -> None:
         super().__init__(options, stats)
         self._sink = sink
-        self._palette = palette
+        self._report, self._palette = report, report_palette(report)
         self._interval = interval
-        self._screen = Screen(sink, interval) if palette is not None and sink.on_terminal and to_terminal() else None
+        screen = self._palette is not None and sink.on_terminal and to_terminal()
+        self._screen = Screen(sink, interval) if screen else None
         self._shown = contextlib.ExitStack()
         self._messages: deque[str] = deque()
 
@@ -150,7 +151,7 @@ class StatsWatch(StatsSlot):
 
     def _text(self, sample: Sample) -> str:
         if self._palette is None:
-            return top_json(self._stats, sample, now=clock())
+            return report_json(top_json(self._stats, sample, now=clock()), self._report)
         from pgtail.stats.top_table import top_table  # not for JSON
 
         size = shutil.get_terminal_size((100, 24))

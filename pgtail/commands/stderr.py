@@ -12,7 +12,7 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from pgtail.commands.pager import errors_paged
@@ -34,6 +34,8 @@ _PASSWORDS: Final = re.compile(
 
 quiet_mode = False
 """Whether notes, details and progress are left out (-q), in the whole process."""
+json_log = False
+"""Whether messages are JSON objects (--log-format json), in the whole process."""
 
 
 class _Muted:
@@ -50,12 +52,24 @@ def muted() -> Iterator[None]:
         _Muted.now = False
 
 
-def say(text: str) -> None:
-    """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere."""
+def say(text: str, /, event: str = "", **fields: object) -> None:
+    """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere.
+
+    `event` and `fields` are for --log-format json.
+    """
     if sys.stderr is not None and not _left_out(text):
         with contextlib.suppress(OSError):
-            sys.stderr.write(f"{laid_out(text, columns_of(_descriptor()))}\n")
+            sys.stderr.write(f"{_message(text, _descriptor(), event, fields)}\n")
             sys.stderr.flush()
+
+
+def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] | None = None) -> str:
+    """A message as a JSON object, or as text for what shows the descriptor."""
+    if not json_log:
+        return laid_out(text, columns_of(fd))
+    from pgtail.commands.log import log_line  # not loaded without
+
+    return log_line(_PASSWORDS.sub(_masked, text), event, fields or {})
 
 
 def laid_out(text: str, columns: int | None) -> str:
@@ -154,10 +168,10 @@ class StderrThread:
         # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
         self._fd = _descriptor()
         terminal = self._fd >= 0 and os.isatty(self._fd)
-        self.wants_status = terminal and not quiet_mode
+        self.wants_status = terminal and not quiet_mode and not json_log
         self.wants_trace = verbosity >= 2
-        self._wants_more = verbosity >= 1
-        self._wants_detail = (terminal and not quiet_mode) or verbosity >= 1
+        self._wants_more = verbosity >= 1 or json_log
+        self._wants_detail = (terminal and not quiet_mode) or self._wants_more
         self._lines: deque[str] = deque()
         self._status: list[str] | None = None
         self._dropped = 0
@@ -168,11 +182,11 @@ class StderrThread:
         self._thread = threading.Thread(target=self._write_all, name="stderr", daemon=True)
         self._thread.start()
 
-    def tell(self, text: str) -> None:
-        """Write a message, with -q no note."""
+    def tell(self, text: str, /, event: str = "", **fields: object) -> None:
+        """Write a message, with -q no note; `event` and `fields` are for --log-format json."""
         if _left_out(text):
             return
-        self._put(laid_out(escape_lines(text), columns_of(self._fd)))
+        self._put(_message(escape_lines(text), self._fd, event, fields))
 
     def inform(self, text: str) -> None:
         """Write a message that nobody needs to act on; not with -q."""
@@ -184,15 +198,15 @@ class StderrThread:
         if self._wants_detail:
             self.tell(text)
 
-    def more(self, text: str) -> None:
-        """Write a message with -v."""
+    def more(self, text: str, /, event: str = "", **fields: object) -> None:
+        """Write a message with -v, or in a log of JSON."""
         if self._wants_more:
-            self.tell(text)
+            self.tell(text, event, **fields)
 
     def trace(self, text: str) -> None:
         """Write a line of the trace, with -vv."""
         if self.wants_trace:
-            self._put(escape(text))
+            self._put(_message(escape(text), -1, "trace") if json_log else escape(text))
 
     def status(self, parts: Sequence[str]) -> None:
         """Replace the status line. Parts for which the terminal has no room are left out, the last ones first."""
@@ -237,7 +251,7 @@ class StderrThread:
                 self._lines.clear()
                 self._status, self._dropped = None, 0
             if dropped:
-                lines.insert(0, f"pgtail: {dropped} lines were dropped here: standard error was blocked")
+                lines.insert(0, _message(f"{dropped} lines were dropped here: standard error was blocked", -1))
             with self._terminal:
                 self._draw(lines, None if closed else status)
             if closed:

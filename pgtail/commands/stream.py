@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import stat
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
+from pgtail import __version__
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.commands.column_check import check_columns
@@ -23,6 +28,7 @@ from pgtail.commands.output import (
     show_of,
     takes_seen,
     tell_dropped,
+    with_old_values,
 )
 from pgtail.commands.selection import (
     build_redaction,
@@ -34,9 +40,10 @@ from pgtail.commands.selection import (
     tell_unmasked,
 )
 from pgtail.commands.server_options import EndOptions, StreamOptions
+from pgtail.commands.service import Service
 from pgtail.commands.sinks import FileSink, continue_file
-from pgtail.commands.stderr import StderrThread
-from pgtail.errors import ClosedPipe, OptionError, OutputError, PgtailError, ServerError
+from pgtail.commands.stderr import StderrThread, say
+from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted, grouped
 from pgtail.outputs.base import Output
@@ -44,9 +51,9 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connection, Connector
-from pgtail.postgres.publications import incomplete_tables
+from pgtail.postgres.connection import Connector
 from pgtail.records import replace
+from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
@@ -57,17 +64,23 @@ from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
+from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
 
 
 class StreamSink(FileSink):
-    """A file sink that another thread can stop, and that keeps the status line apart from the output."""
+    """A file sink that another thread can stop, and that keeps the status line apart from the output.
+
+    On SIGUSR1 a file is opened anew, as programs that rotate logs want it.
+    """
 
     def __init__(self, fd: int, name: str, stderr: StderrThread | None) -> None:
         super().__init__(fd, name)
         self.stopped = False
         self._stderr = stderr
+        self._reopen_asked = False
+        self._tell: Callable[[str], None] = say
 
     def flush(self) -> None:
         """Write what is buffered, as FileSink does. Raises Stopped once `stopped` is set."""
@@ -79,6 +92,40 @@ class StreamSink(FileSink):
         with self._stderr.quiet():
             super().flush()
 
+    @contextlib.contextmanager
+    def following(self, tell: Callable[[str], None]) -> Iterator[None]:
+        """A context in which a file is appended to, and SIGUSR1 asks to open it anew. Enter it in the main thread."""
+        self._tell = tell
+        continue_file(self, tell)
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self._reopen_asked = True
+
+        before = signal.signal(signal.SIGUSR1, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def reopen(self) -> bool:
+        """If that was asked for, go on in the file that has the name now, or a new one. Returns whether it did.
+
+        What was written before is on disk then. Raises OutputError.
+        """
+        if not self._reopen_asked:
+            return False
+        self._reopen_asked = False
+        self.sync()
+        try:
+            fd = os.open(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.name}: {error.strerror}") from error
+        os.dup2(fd, self.fd, inheritable=False)
+        os.close(fd)
+        self.begin()
+        continue_file(self, self._tell)
+        return True
+
 
 class Stream:
     """One run of the command. Other commands override what is shown, and the summary."""
@@ -88,14 +135,17 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
-    _incomplete: Collection[tuple[str, str]] = ()
-    """The tables of which the stream is known not to have all changes, for --old-values seen."""
+    _complete: CompleteTables | None = None
+    """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
-        self._options = options
+        self._asked = takes_seen(options.format)
+        """Whether seen old values are asked for, not only taken where they are known to be right."""
+        self._options = replace(options, format=with_old_values(options.format))
         self._redaction = redaction or build_redaction(options.filter)
+        self._progress = SlotProgress()
 
     def run(self) -> bool:
         """Tail until the end; returns whether a part of the stream could not be shown, or not be masked.
@@ -112,8 +162,13 @@ class Stream:
         if options.verbosity.settings:
             self._stderr.detail(f"settings: {options.verbosity.settings}")
         try:
-            with Interrupt() as interrupt, open_target(options.format.file, append=True) as target:
-                return self._follow(request, self._shared(target), interrupt)
+            with (
+                Service(options.service, self._progress, self._stderr.tell, self._info()),
+                Interrupt() as interrupt,
+                open_target(options.format.file, append=True) as target,
+                self._shared(target) as sink,
+            ):
+                return self._follow(request, sink, interrupt)
         except ServerError as error:
             raise with_table_cure(error, options.connection) from None
         except KeyboardInterrupt:
@@ -125,6 +180,11 @@ class Stream:
         finally:
             self._stderr.close()
 
+    def _info(self) -> dict[str, str]:
+        """What runs, for the metrics."""
+        request = self._options.request
+        return {"command": "stream", "version": __version__, "slot": request.slot or request.fork or ""}
+
     def _tell_file(self) -> None:
         """Tell what -f writes if its value may be meant as a database, as in `tail -f`."""
         format_, connection = self._options.format, self._options.connection
@@ -134,18 +194,22 @@ class Stream:
         what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
         self._stderr.tell(
             f"note: -f {file} writes {what} to the file {file}; to read a database:"
-            f"\n    pgtail stream {shell_word(file)}"
+            f"{COMMAND}pgtail stream {shell_word(file)}"
         )
 
-    def _shared(self, target: FileSink | DirectorySink) -> StreamSink | DirectorySink:
+    @contextlib.contextmanager
+    def _shared(self, target: FileSink | DirectorySink) -> Iterator[StreamSink | DirectorySink]:
         """The target, for a thread that shares a terminal with the status line."""
         if isinstance(target, DirectorySink):
-            return target
+            yield target
+            return
         # Only a terminal shares the screen with the status line: a full pipe must not block standard error.
         sink = StreamSink(target.fd, target.name, self._stderr if os.isatty(target.fd) else None)
-        if self._options.format.file not in (None, "-"):
-            continue_file(sink, self._stderr.tell)
-        return sink
+        if self._options.format.file in (None, "-"):
+            yield sink
+            return
+        with sink.following(self._stderr.tell):
+            yield sink
 
     def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
         options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
@@ -153,7 +217,7 @@ class Stream:
         plan = self._plan(request, types, interrupt)
         if plan.slot is None and plan.fork is None:
             _check_since(options.filter.since)
-        publisher = Publisher(plan, self._connector, interrupt, stderr)
+        publisher = Publisher(plan, self._connector, interrupt, stderr, self._progress)
         snapshot = self._snapshot(publisher, request)
         check_acknowledged(options.format, plan)
         if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
@@ -166,6 +230,9 @@ class Stream:
         for note in plan.notes:
             stderr.tell(f"note: {note}")
         assembler = Assembler(types, show=show_of(options.format), tells_descriptions=takes_seen(options.format))
+        seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked)
+        if seen_rows is not None:
+            seen_rows.trust(self._complete)
         self._pipeline = Pipeline(
             assembler,
             self._output(sink, plan),
@@ -173,8 +240,9 @@ class Stream:
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
             until=plan.until if snapshot is None else None,
-            seen_rows=seen_rows_of(options.format, stderr.tell, self._incomplete),
+            seen_rows=seen_rows,
         )
+        completeness = None if seen_rows is None else CompletenessProbe(plan, self._connector)
 
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
             return self._render_thread(
@@ -185,6 +253,7 @@ class Stream:
                 interrupt.wake,
                 position=position,
                 durable=options.format.file not in (None, "-") and plan.ack != "none",
+                completeness=completeness,
             )
 
         self._tail = Tail(
@@ -215,7 +284,11 @@ class Stream:
             plan = prepare(request, connection)
             plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
             if takes_seen(self._options.format):
-                self._incomplete = _incomplete(connection, plan)
+                if self._asked and plan.options.origin == "none":
+                    raise OptionError(
+                        "--old-values seen needs every change of a table, and --origin none leaves some out"
+                    )
+                self._complete = complete_since_start(connection, plan)
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
@@ -282,16 +355,6 @@ class Stream:
             if pipeline.left_out
             else f"note: stopped inside {where}: its first {changes} were shown"
         )
-
-
-def _incomplete(connection: Connection, plan: Plan) -> list[tuple[str, str]]:
-    """The tables, by schema and name, of which the stream does not have every change. Raises OptionError, ServerError.
-
-    Raises OptionError for a stream that leaves out the changes of other servers.
-    """
-    if plan.options.origin == "none":
-        raise OptionError("--old-values seen needs every change of a table, and --origin none leaves some out")
-    return incomplete_tables(connection, [one.name for one in plan.publications])
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

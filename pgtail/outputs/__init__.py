@@ -187,7 +187,7 @@ class OutputOptions(Record):
         "--old-values",
         kind=("sent", "seen"),
         formats=("table", "line", "json", "json-tx", "debezium", "sql", "csv"),
-        shown_default="sent",
+        shown_default="sent; with --changed seen where that is sure",
         help="seen: take old values that the server did not send from the rows that the input showed before; see"
         " pgtail(1).",
     )

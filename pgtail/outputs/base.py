@@ -62,6 +62,10 @@ class Output(Protocol):
         May be called again if the first call failed.
         """
 
+    def new_file(self) -> None:
+        """What comes next goes to another file: write again what a file begins with. Only between transactions."""
+        return
+
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:

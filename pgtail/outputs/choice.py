@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.relations import Column, Relation
-from pgtail.errors import OptionError
+from pgtail.errors import COMMAND, OptionError
 from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
 from pgtail.outputs.once import Once
 from pgtail.outputs.rows import Shape
@@ -94,7 +94,8 @@ class ColumnChoice:
 
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged (see --changed"
-                f" in pgtail(1)). To have it sent:\n    ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
+                f" and --old-values in pgtail(1)). To have it sent:{COMMAND}ALTER TABLE {table(relation)}"
+                " REPLICA IDENTITY FULL;"
             )
 
     def tell_unused(self) -> None:

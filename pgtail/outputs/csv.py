@@ -59,8 +59,13 @@ class Csv(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._sinks: dict[tuple[int, int], tuple[Relation, Write]] = {}
+        self._header = b""
+        """Of the table, once it is known; without a directory."""
         self._changed = _CHANGED if options.changed else ()
         self._seen = _SEEN if options.old_values == "seen" else ()
+
+    def new_file(self) -> None:
+        self.write(self._header)
 
     def close(self) -> None:
         if self.left_out:
@@ -139,6 +144,7 @@ class Csv(PlannedOutput):
             self.write(header)
         elif isinstance(found, tuple) and found != only:
             raise OptionError(_two_tables(found[0], relation.qualified))
+        self._header = header
         return self.write
 
 

@@ -99,6 +99,9 @@ class PlannedOutput:
         self.close()
         self.choice.tell_unused()
 
+    def new_file(self) -> None:
+        """Write again what a file begins with."""
+
     def close(self) -> None:
         """Complete what is open at the end of the input or after an error."""
         if self.open is not None:

@@ -44,6 +44,9 @@ class RedactedOutput:
     def finish(self) -> None:
         self._output.finish()
 
+    def new_file(self) -> None:
+        self._output.new_file()
+
     def scanner(
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:

@@ -293,6 +293,10 @@ class Pipeline:
         if self.seen_rows is not None:
             self.seen_rows.forget_all()
 
+    def new_file(self) -> None:
+        """What comes next goes to another file."""
+        self._output.new_file()
+
     def finish(self) -> None:
         """The source ended. Raises AssemblyError if strict and a transaction is open."""
         try:

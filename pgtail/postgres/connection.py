@@ -6,6 +6,7 @@ A DSN or URI, the flags of psql, PG* variables, service files and .pgpass all be
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -167,6 +168,12 @@ class Connector:
     def without_asking(self) -> Connector:
         """The same connector, but it never asks for a password."""
         return Connector(self._parameters)
+
+    def attempt(self, seconds: int) -> Connector:
+        """The same connector for one of several attempts: each ends after so long, unless the user says how long."""
+        if "connect_timeout" in self._parameters or "PGCONNECT_TIMEOUT" in os.environ:
+            return self
+        return Connector({**self._parameters, "connect_timeout": str(seconds)}, ask=self._ask)
 
     @contextlib.contextmanager
     def ordinary(self, *, connect_timeout: int | None = None) -> Iterator[Connection]:

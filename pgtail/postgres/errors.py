@@ -13,7 +13,7 @@ from typing import Final
 
 import psycopg
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape, sql_identifier
 
@@ -27,8 +27,8 @@ class Cure(NamedTuple):
 
 
 _REPLICATION_RIGHT = (
-    "Give the role the right (a superuser can):\n    ALTER ROLE {role} REPLICATION;\n"
-    "On Amazon RDS (for other providers see their manuals):\n    GRANT rds_replication TO {role};"
+    f"Give the role the right (a superuser can):{COMMAND}ALTER ROLE {{role}} REPLICATION;\n"
+    f"On Amazon RDS (for other providers see their manuals):{COMMAND}GRANT rds_replication TO {{role}};"
 )
 
 STANDBY_CONFLICT: Final = (
@@ -86,7 +86,7 @@ RUNNING: Final = (
          "Drop an unused slot (SELECT * FROM pg_replication_slots), or raise max_replication_slots and"
          " restart the server."),
     Cure(None, "wal_level",
-         "As a superuser, and then restart the server:\n    ALTER SYSTEM SET wal_level = logical;"),
+         f"As a superuser, and then restart the server:{COMMAND}ALTER SYSTEM SET wal_level = logical;"),
     Cure(None, "may not be used as an output plugin",
          "The server loads only the plugins in output_plugin_libraries: pgtail doctor shows the SQL that adds one."),
     Cure(None, "cannot use different column lists for table",
@@ -136,8 +136,15 @@ _TRANSIENT_TEXT = re.compile(
 )
 
 
+_CREDENTIALS_TEXT = re.compile("authentication failed|no password supplied|certificate")
+
+
 class Unreachable(ServerError):
     """The server cannot be reached at the moment; a retry may succeed."""
+
+
+class CredentialsRefused(ServerError):
+    """The password or the certificate is wrong, or there is none. Those in files may be changed."""
 
 
 class RecoveryConflict(ServerError):
@@ -167,7 +174,8 @@ def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> Ser
     """The error for a failed connection attempt."""
     text = _shown(_first_failure(str(error)))
     cure = _cure(CONNECTING, None, text, parameters)
-    kind = Unreachable if _TRANSIENT_TEXT.search(text) else ServerError
+    refused = CredentialsRefused if _CREDENTIALS_TEXT.search(text) else ServerError
+    kind = Unreachable if _TRANSIENT_TEXT.search(text) else refused
     return kind(text, cure=cure)
 
 

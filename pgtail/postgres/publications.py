@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.filters import name_matches
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import counted, did_you_mean
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection
+from pgtail.postgres.pgoutput_options import Options
 from pgtail.terminal.escape import escape, shell_word, sql_identifier
 
 _OLDER: Final = """
@@ -28,11 +30,17 @@ ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
 _OPERATIONS: Final = """
 SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
-_INCOMPLETE: Final = """
+_PUBLISH_ALL: Final = """
+SELECT count(*) AS publications, coalesce(bool_and(pubinsert AND pubupdate AND pubdelete), false) AS publish_all
+FROM pg_publication WHERE pubname = ANY(%s)
+"""
+_COMPLETE: Final = """
 SELECT schemaname, tablename FROM pg_publication_tables t JOIN pg_publication p USING (pubname)
 WHERE pubname = ANY(%s)
-GROUP BY schemaname, tablename HAVING NOT (bool_or(pubinsert) AND bool_or(pubupdate) AND bool_or(pubdelete))
+GROUP BY schemaname, tablename HAVING bool_or(pubinsert) AND bool_or(pubupdate) AND bool_or(pubdelete)
+    AND (bool_and(pubinsert AND pubupdate AND pubdelete) OR bool_and(to_jsonb(t)->>'rowfilter' IS NULL))
 """
+"""The server joins the row filters of the publications for each operation."""
 _COLUMN_LISTS_SINCE: Final = 15
 
 
@@ -105,7 +113,7 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
     if not found:
         raise ServerError(
             f"database {escape(server.database)} has no publication: pgoutput sends nothing without one.",
-            cure="Create one there:\n    CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
+            cure=f"Create one there:{COMMAND}CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
         )
     names = [one.name for one in found if one.tables] or [one.name for one in found]
     raise ServerError(
@@ -141,15 +149,27 @@ def check_operations(connection: Connection, names: Sequence[str]) -> None:
             name = sql_identifier(row.text("pubname"))
             raise ServerError(
                 f"publication {name} leaves out {', '.join(left_out)}: what its tables have does not follow from it.",
-                cure=f"Publish them:\n    ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
+                cure=f"Publish them:{COMMAND}ALTER PUBLICATION {name}"
+                " SET (publish = 'insert, update, delete, truncate');"
                 "\nThen copy its tables again (pgtail record --snapshot-table).",
             )
 
 
-def incomplete_tables(connection: Connection, names: Sequence[str]) -> list[tuple[str, str]]:
-    """The tables, by schema and name, of which these publications leave out inserts, updates or deletes."""
-    found = rows.rows(connection, "what the publications leave out", _INCOMPLETE, list(names))
-    return [(row.text("schemaname"), row.text("tablename")) for row in found]
+def complete_tables(connection: Connection, options: Options) -> CompleteTables | None:
+    """The tables of which a stream with these options has every insert, update and delete.
+
+    None if that is not known, as a publication does not exist.
+    """
+    if options.origin == "none":
+        return NONE
+    names = list(options.publications)
+    found = rows.only(connection, "what the publications leave out", _PUBLISH_ALL, names)
+    if found.integer("publications") < len(names):
+        return None
+    if found.boolean("publish_all"):
+        return EVERY
+    tables = rows.rows(connection, "what the publications leave out", _COMPLETE, names)
+    return CompleteTables(names=frozenset([(row.text("schemaname"), row.text("tablename")) for row in tables]))
 
 
 def in_words(chosen: Sequence[Publication]) -> str:
@@ -167,7 +187,7 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
     names = " and ".join([sql_identifier(name) for name in missing])
     there = f"It has: {_names(found)}." if found else "It has none."
     cure = "\n".join(
-        [f"Create it:\n    CREATE PUBLICATION {sql_identifier(name)} FOR TABLE some_table;" for name in missing]
+        [f"Create it:{COMMAND}CREATE PUBLICATION {sql_identifier(name)} FOR TABLE some_table;" for name in missing]
     )
     if allow_missing:
         cure += (

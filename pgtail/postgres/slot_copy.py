@@ -14,7 +14,7 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from pgtail.errors import OptionError, ServerError
+from pgtail.errors import COMMAND, OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, rows, slots
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
@@ -61,8 +61,8 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
         raise ServerError(
             f"database {escape(str(slot.database))} has no publication. pgoutput sends nothing without one, and a new"
             f" publication does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
-            cure="To read what is committed from now on:\n    CREATE PUBLICATION some_name FOR TABLE some_table,"
-            f" another_table;\nand then\n    pgtail stream --fork {slot.name} --startpos now",
+            cure=f"To read what is committed from now on:{COMMAND}CREATE PUBLICATION some_name FOR TABLE some_table,"
+            f" another_table;\nand then{COMMAND}pgtail stream --fork {slot.name} --startpos now",
         )
 
 
@@ -97,7 +97,7 @@ def check_older(
         return (certain, []) if certain else (chosen, [unchecked])
     readable = [one for one in chosen if one.name not in missing]
     if missing and (named or not readable):
-        cures = [f"To read what is committed from now on:\n    pgtail stream --fork {slot.name} --startpos now"]
+        cures = [f"To read what is committed from now on:{COMMAND}pgtail stream --fork {slot.name} --startpos now"]
         if older:
             cures.append(f"Publications as old as the slot: {publications.flags(older)}")
         raise ServerError(

@@ -12,7 +12,7 @@ import select
 from collections.abc import Callable
 from typing import Final, Literal
 
-from pgtail.errors import OptionError, ServerError
+from pgtail.errors import COMMAND, OptionError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, rows
@@ -62,6 +62,11 @@ def check_name(name: str) -> None:
         raise OptionError(f"slot {escape(name)}: {_NAMES}")
 
 
+def retains(name: str) -> str:
+    """What to know of a new slot, and how to drop it."""
+    return f"It retains WAL until it is dropped:{COMMAND}pgtail slot drop {name}"
+
+
 def exists(connector: Connector, name: str) -> bool:
     """Whether a slot of this name exists. Raises ServerError."""
     with connector.without_asking().ordinary() as connection:
@@ -71,15 +76,15 @@ def exists(connector: Connector, name: str) -> bool:
 def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slot:
     """The slot of this name. Raises ServerError if it does not exist or cannot be read."""
     valid = catalog.SLOT_NAME.fullmatch(name) is not None
-    create = f"To create it:\n    pgtail slot create {name}\n" if valid else f"{_NAMES.capitalize()}. "
+    create = f"To create it:{COMMAND}pgtail slot create {name}\n" if valid else f"{_NAMES.capitalize()}. "
     cure = f"{create}Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
     slot = existing(connection, name, cure=cure)
     check_readable(slot, server)
     check_free(
         connection,
         slot,
-        cure=f"Only one client can read a slot. To read a copy of it:\n    pgtail stream --fork {name}\nOr stop"
-        f" the other client; it may reconnect at once:\n    SELECT pg_terminate_backend({slot.active_pid});"
+        cure=f"Only one client can read a slot. To read a copy of it:{COMMAND}pgtail stream --fork {name}\nOr stop"
+        f" the other client; it may reconnect at once:{COMMAND}SELECT pg_terminate_backend({slot.active_pid});"
         f"\nOr {_TEMPORARY}",
     )
     return slot
@@ -104,13 +109,13 @@ def check_readable(slot: Slot, server: ServerFacts) -> None:
     if slot.plugin != PLUGIN:
         raise ServerError(
             f"slot {slot.name} uses the plugin {_shown(slot.plugin)}; pgtail reads {PLUGIN}.",
-            cure=f"To read a copy of it that uses {PLUGIN}:\n    pgtail stream --fork {slot.name}\nOr {_TEMPORARY}",
+            cure=f"To read a copy of it that uses {PLUGIN}:{COMMAND}pgtail stream --fork {slot.name}\nOr {_TEMPORARY}",
         )
     check_not_synced(
         slot,
         server,
-        cure="Read it on the primary, or here after this server is promoted, or read a copy of it:\n    pgtail stream"
-        f" --fork {slot.name}",
+        cure=f"Read it on the primary, or here after this server is promoted, or read a copy of it:{COMMAND}"
+        f"pgtail stream --fork {slot.name}",
     )
 
 
@@ -125,8 +130,8 @@ def check_server(server: ServerFacts) -> None:
     if server.wal_level != "logical" and not (server.major >= 19 and server.wal_level == "replica"):
         raise ServerError(
             f"the server's wal_level is {server.wal_level}: its WAL lacks what logical decoding needs.",
-            cure="As a superuser, and then restart the server:\n    ALTER SYSTEM SET wal_level = logical;\nOn Amazon"
-            " RDS set rds.logical_replication = 1.",
+            cure=f"As a superuser, and then restart the server:{COMMAND}ALTER SYSTEM SET wal_level = logical;"
+            "\nOn Amazon RDS set rds.logical_replication = 1.",
         )
 
 
@@ -176,7 +181,7 @@ def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
 def _check_new(connection: Connection, name: str) -> None:
     if catalog.slot(connection, name) is not None:
         raise ServerError(
-            f"slot {name} exists already.", cure=f"Choose another name, or drop it:\n    pgtail slot drop {name}"
+            f"slot {name} exists already.", cure=f"Choose another name, or drop it:{COMMAND}pgtail slot drop {name}"
         )
 
 

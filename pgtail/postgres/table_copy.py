@@ -14,7 +14,7 @@ import psycopg
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import rows
 from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of, wait_to_read
@@ -46,7 +46,7 @@ _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
 _CURES: Final[tuple[Cure, ...]] = (
     Cure("42501", "row-level security", "The copy would lack the rows that row-level security hides, which the stream"
-         " has. Let the role see them all:\n    ALTER ROLE {role} BYPASSRLS;"),
+         f" has. Let the role see them all:{COMMAND}ALTER ROLE {{role}} BYPASSRLS;"),
 )  # fmt: skip
 
 
@@ -225,6 +225,7 @@ class _Command:
                 raise rows.unreadable(f"table {self.table}", str(error)) from None
             parts.append(taken)
             size, count = size + len(taken), count + added
+            del taken  # while the next row is read, this one may be large
             if count and (size >= batch_bytes or length == ENDED):
                 yield RowBatch(parts[0] if len(parts) == 1 else b"".join(parts), count)
                 parts, size, count = [], 0, 0
@@ -309,7 +310,7 @@ class _Command:
         role = (self._pgconn.user or b"").decode(errors="replace")
         cures = _CURES
         if sqlstate == "42501":
-            cures += (Cure("42501", "", f"Let the role read it:\n    GRANT SELECT ON {self._quoted} TO {{role}};"),)
+            cures += (Cure("42501", "", f"Let the role read it:{COMMAND}GRANT SELECT ON {self._quoted} TO {{role}};"),)
         return server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
 
     def _broken(self, why: psycopg.Error) -> ServerError:

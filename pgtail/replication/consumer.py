@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Final
@@ -10,6 +11,7 @@ from typing import ClassVar, Final
 from pgtail.errors import InputError, OptionError
 from pgtail.replication.identity import Identity
 from pgtail.replication.queue import FrameQueue
+from pgtail.service.progress import CommitTimes, Counts
 
 BATCH: Final = 256 * 1024
 """Bytes of frames that are processed between two writes."""
@@ -24,7 +26,7 @@ class ConsumerThread(threading.Thread, ABC):
 
     The main thread reads these attributes, and `wake` is called when one of them changes: `position` (everything up to
     it was processed), `delivered` (everything up to it was written and flushed), `reached` (whether the thread needs
-    no more frames) and `error`.
+    no more frames) and `error`. Others are for pgtail.service.progress, which describes them.
     """
 
     idle_timeout: ClassVar[float | None] = None
@@ -40,15 +42,23 @@ class ConsumerThread(threading.Thread, ABC):
         self.reached = False
         self.error: BaseException | None = None
         self.ended = False
+        self.busy_since: float | None = None
+        self.uploading_since: float | None = None
+        self.commit_time: int | None = None
+        self._commit_times = CommitTimes()
 
     def run(self) -> None:
         try:
             try:
                 while not self.reached and (frames := self._queue.take(BATCH, self.idle_timeout)) != b"":
+                    self.busy_since = time.monotonic()
                     if frames is None:
                         self._tick()
                     else:
                         self._batch(frames)
+                    self._commit_times.reached(self.position, self.last_commit)
+                    self.commit_time = self._commit_times.written(self.acknowledged)
+                    self.busy_since = None
             except Stopped:
                 pass
             except (InputError, OptionError) as error:
@@ -71,6 +81,15 @@ class ConsumerThread(threading.Thread, ABC):
     def acknowledged(self) -> int:
         """The position to acknowledge to the server: `delivered`, unless the output must go further than that."""
         return self.delivered
+
+    @abstractmethod
+    def counts(self) -> Counts:
+        """What was counted so far; any thread may ask."""
+
+    @property
+    @abstractmethod
+    def last_commit(self) -> int | None:
+        """The time of the last commit up to `position`, in microseconds since 2000-01-01 UTC; None if not known."""
 
     @property
     def commits_at(self) -> int | None:

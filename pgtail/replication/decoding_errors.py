@@ -11,7 +11,6 @@ from typing import Final
 from pgtail.errors import COMMAND, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.errors import Internal, Unreachable
-from pgtail.postgres.pgoutput_options import literal
 
 MAX_REPEATS: Final = 5
 """Sessions that fail in the same way at the same position before pgtail stops reconnecting."""
@@ -91,7 +90,7 @@ def _cures(delivered: int, commits_at: int | None, option: str, slot: str | None
         _REPORT,
         *before,
         f"To read what follows without moving the slot:{COMMAND}{option} --startpos {next_lsn}",
-        f"To skip it for good:{COMMAND}SELECT pg_replication_slot_advance({literal(slot)}, '{next_lsn}');",
+        f"To skip it for good:{COMMAND}pgtail slot advance {slot} {next_lsn}",
         lost,
         *after,
     ]

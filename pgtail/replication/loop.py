@@ -22,6 +22,7 @@ from pgtail.replication.identity import Identity
 from pgtail.replication.lag import LagProbe
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.timelines import TimelineProbe
+from pgtail.service.progress import SlotProgress
 
 _TICK: Final = 1.0
 """Seconds between two checks of idleness and updates of the status line."""
@@ -30,14 +31,17 @@ _BACKLOG: Final = 1 << 16
 
 
 class Reporter(Protocol):
-    """Where messages for people go. No method may block."""
+    """Where messages go. No method may block.
+
+    `event` names what happened, for programs, with its `fields`.
+    """
 
     wants_status: bool
     wants_trace: bool
 
-    def tell(self, text: str, /) -> None: ...
+    def tell(self, text: str, /, event: str = "", **fields: object) -> None: ...
     def detail(self, text: str, /) -> None: ...
-    def more(self, text: str, /) -> None: ...
+    def more(self, text: str, /, event: str = "", **fields: object) -> None: ...
     def trace(self, text: str, /) -> None: ...
     def status(self, parts: Sequence[str], /) -> None: ...
 
@@ -75,6 +79,7 @@ class SessionLoop:
         timelines: TimelineProbe,
         limits: Limits,
         position: LagProbe,
+        progress: SlotProgress,
     ) -> None:
         self._queue = queue
         self._consumer = consumer
@@ -84,6 +89,7 @@ class SessionLoop:
         self._timelines = timelines
         self._limits = limits
         self._position = position
+        self._progress = progress
         self._passes = None if limits.until_passes is None else time.monotonic() + limits.until_passes
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self._asked = self._shown = 0.0
@@ -108,6 +114,7 @@ class SessionLoop:
                 return True
             poll.poll(min(left, _TICK) * 1000)
             self._interrupt.clear()
+            self._progress.beat = time.monotonic()
         return False
 
     def run(self, session: Session, feedback: Feedback, caught_up: int) -> Ending:
@@ -135,6 +142,7 @@ class SessionLoop:
             self._send_status(session, feedback, now)
             self.server_changed(self._timelines.poll(self._consumer.position))
             self._find_end(now)
+            self._note_progress(feedback, now)
             self._show_status(feedback, now)
             poll_timeout = self._poll_timeout(session, feedback, now)
 
@@ -155,8 +163,11 @@ class SessionLoop:
         """Report and record a change of the server's timeline; None is no change."""
         if identity is not None:
             self._reporter.tell(
-                f"the server is on timeline {identity.timeline} now: it was promoted, or its primary was"
+                f"the server is on timeline {identity.timeline} now: it was promoted, or its primary was",
+                "promoted",
+                timeline=identity.timeline,
             )
+            self._progress.timeline = identity.timeline
             self._consumer.server_changed(identity)
 
     def _take(self, frames: bytes, feedback: Feedback) -> bool:
@@ -165,16 +176,18 @@ class SessionLoop:
             for frame in each(frames):
                 self._reporter.trace(trace.received(frame))
         feedback.take(frames, time.monotonic())
+        self._progress.received_bytes += len(frames)
         try:
             return self._queue.put(frames)
         except OutputError as error:
-            self._reporter.tell(str(error))
+            self._reporter.tell(str(error), "queue_failed")
             return False
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
         """Send a status if one is due."""
         feedback.delivered = self._consumer.acknowledged
-        ask = (self._limits.idle is not None or self._ends_soon) and now - max(self._asked, feedback.last_frame) > _TICK
+        silent = now - max(self._asked, feedback.last_frame) > _TICK
+        ask = silent and (self._limits.idle is not None or self._ends_soon or self._progress.watched)
         if session.wants_to_write or not (ask or feedback.next() <= now):
             return
         status = feedback.status(reply=ask)
@@ -194,7 +207,7 @@ class SessionLoop:
         due = self._timelines.is_due(self._consumer.position)
         if self._passes is not None:
             times.append(self._passes if self._passes > now else now + _TICK)
-        if due or self._limits.idle is not None or self._ends_soon or self._reporter.wants_status or not times:
+        if due or self._limits.idle is not None or self._ends_soon or self._wants_status or not times:
             times.append(now + _TICK)
         return max(0.0, min(times) - now)
 
@@ -207,18 +220,37 @@ class SessionLoop:
             and self._queue.idle
         )
 
+    @property
+    def _wants_status(self) -> bool:
+        return self._reporter.wants_status or self._progress.watched
+
+    def _note_progress(self, feedback: Feedback, now: float) -> None:
+        """Note how far the session is."""
+        progress = self._progress
+        progress.beat, progress.heard = now, feedback.last_frame
+        progress.received = max(progress.received, feedback.received)
+        progress.flushed = feedback.flushed
+
     def _show_status(self, feedback: Feedback, now: float) -> None:
-        """Update the status line, at most once per _TICK."""
-        if not self._reporter.wants_status or now - self._shown < _TICK:
+        """Update the status line, at most once per _TICK; while data arrives only if the output wants that."""
+        if not self._wants_status or now - self._shown < _TICK:
             return
-        if now - feedback.last_data < _TICK and not self._consumer.status_always:
+        shows = now - feedback.last_data >= _TICK or self._consumer.status_always
+        if not (shows or self._progress.watched):
             return
         self._shown = now
         self._lag.poll()
+        if self._lag.position is not None:
+            self._progress.server_at(self._lag.position, self._lag.asked)
+        self._progress.status = words = self._status_words(feedback)
+        if shows and self._reporter.wants_status:
+            self._reporter.status(words)
+
+    def _status_words(self, feedback: Feedback) -> list[str]:
         words = [lsn_text(feedback.received or self._consumer.delivered)]
         if self._lag.position is not None:
             words.append(f"lag {size_text(max(0, self._lag.position - feedback.received))}")
         words += self._consumer.status_words()
         if self._queue.waiting >= _BACKLOG:
             words.append(f"{size_text(self._queue.waiting)} queued for the output")
-        self._reporter.status(words)
+        return words

@@ -7,6 +7,7 @@ from pgtail.postgres.connection import Connector
 from pgtail.records import Record
 from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
+from pgtail.service.progress import SlotProgress
 
 
 class Publisher(Record):
@@ -16,3 +17,4 @@ class Publisher(Record):
     connector: Connector
     interrupt: Interrupt
     reporter: Reporter
+    progress: SlotProgress

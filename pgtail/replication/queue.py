@@ -85,6 +85,11 @@ class FrameQueue:
         """Bytes in the queue."""
         return self._queued + self._spilled
 
+    @property
+    def spilled(self) -> int:
+        """Those of them that are on disk."""
+        return self._spilled
+
     def close(self) -> None:
         """Drop the contents, close the files, and wake the consumer."""
         with self._lock:

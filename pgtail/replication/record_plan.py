@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pgtail.capture.format import DUMPS, TIMELINE
+from pgtail.capture.format import COMPLETE, DUMPS, TIMELINE
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.errors import OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
@@ -56,8 +57,8 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
     return plan
 
 
-def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
-    """How the frames are produced, for the head of each segment."""
+def head_of(plan: Plan, identity: Identity, complete: CompleteTables | None = None) -> dict[str, str]:
+    """How the frames are produced, for the head of each segment, and which tables' changes are complete, if known."""
     two_phase = plan.two_phase or (plan.slot is not None and plan.slot.two_phase)
     return {
         "server_version": plan.server.version_text,
@@ -69,6 +70,7 @@ def head_of(plan: Plan, identity: Identity) -> dict[str, str]:
         "pgtail.proto_version": str(plan.options.proto_version),
         "pgtail.options": plan.options.words(),
         "pgtail.two_phase": "on" if two_phase else "off",
+        COMPLETE: "" if complete is None else complete.text(),
         **head_of_server(identity),
     }
 

@@ -20,7 +20,7 @@ from pgtail.changes.filters import any_matches, name_matches
 from pgtail.errors import OptionError, ServerError
 from pgtail.humanize import did_you_mean
 from pgtail.pgoutput.frames import COPY_DATA
-from pgtail.postgres import catalog
+from pgtail.postgres import catalog, slots
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
@@ -145,9 +145,7 @@ class SnapshotRecording:
         """The slot was created: later copies have temporary slots."""
         publisher = self._publisher
         name = publisher.plan.slot_name
-        publisher.reporter.tell(
-            f"slot {name} was created. It retains WAL until it is dropped:\n    pgtail slot drop {name}"
-        )
+        publisher.reporter.tell(f"slot {name} was created. {slots.retains(name)}")
         with publisher.interrupt.raising(), publisher.connector.ordinary() as connection:
             plan = replace(publisher.plan, slot=catalog.slot(connection, name))
         self._publisher = replace(publisher, plan=plan)

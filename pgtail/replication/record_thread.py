@@ -11,16 +11,20 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from pgtail.capture.format import CLOSED
 from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
+from pgtail.replication.loop import Reporter
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server
+from pgtail.service.progress import Counts
 
 _LSN: Final = struct.Struct(">Q").unpack_from
 _DATA, _KEEPALIVE = b"wk"
@@ -45,13 +49,17 @@ class RecordThread(ConsumerThread):
         position: int,
         until: int | None,
         until_time: int | None = None,
+        completeness: CompletenessProbe | None = None,
         uploader: Uploader | None = None,
+        reporter: Reporter,
     ) -> None:
         super().__init__(queue, wake, position=position)
         self._until = until
         self._recorder = recorder
         self._until_time = until_time
+        self._completeness = completeness
         self._uploader = uploader
+        self._reporter = reporter
         self._lock = threading.Lock()
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
@@ -69,6 +77,20 @@ class RecordThread(ConsumerThread):
             self._counted = (now, recorder.rows)
         found = [f"{self._rate:.0f} rows/s", size_text(recorder.bytes)]
         return [*found, f"segment {recorder.name}"] if recorder.name else found
+
+    def counts(self) -> Counts:
+        recorder = self._recorder
+        return Counts(
+            recorder.transactions,
+            recorder.rows,
+            tables=recorder.rows_by_table(),
+            recorded=recorder.bytes,
+            segments=recorder.finished,
+        )
+
+    @property
+    def last_commit(self) -> int | None:
+        return None if self._recorder.inside else self._recorder.commit_time
 
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but allows time to close the segment, and to upload it."""
@@ -108,9 +130,17 @@ class RecordThread(ConsumerThread):
                 elif kind == _KEEPALIVE:
                     recorder.reached(_LSN(frames, start + 1)[0])
                     self._check_until()
-            recorder.tick()
-            self._deliver()
+            self._tend()
         self._publish()
+
+    def _tend(self) -> None:
+        """Do what is due by the clock, and start another segment if the publications publish something else now."""
+        recorder = self._recorder
+        answer = None if self._completeness is None else self._completeness.poll(recorder.doubts)
+        if answer is not None:
+            recorder.confirm("" if answer.complete is None else answer.complete.text(), answer.doubts)
+        recorder.tick()
+        self._deliver()
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other one."""
@@ -148,14 +178,16 @@ class RecordThread(ConsumerThread):
 
     def _tick(self) -> None:
         with self._lock:
-            self._recorder.tick()
-            self._deliver()
+            self._tend()
         self._publish()
 
     def _deliver(self) -> None:
-        self.position = self._recorder.whole
-        if self._recorder.safe > self.delivered:
-            self.delivered = self._recorder.safe
+        recorder = self._recorder
+        self.position = recorder.whole
+        for one in recorder.take_closed():
+            self._reporter.more(f"segment {one.name} closed", "segment_closed", **one._asdict())
+        if recorder.safe > self.delivered:
+            self.delivered = recorder.safe
             self._wake()
 
     def _end(self) -> None:
@@ -172,5 +204,10 @@ class RecordThread(ConsumerThread):
         with self._lock:
             work = uploader.work(self._recorder)
         if work is not None:
+            before, self.busy_since, self.uploading_since = uploader.uploaded, None, time.monotonic()
             uploader.publish(work)
+            self.uploading_since = None
+            for path in work.segments if uploader.uploaded > before else ():
+                name = path.name.removesuffix(CLOSED)
+                self._reporter.more(f"segment {name} uploaded", "segment_uploaded", name=name)
             self._wake()

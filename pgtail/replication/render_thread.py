@@ -15,8 +15,10 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
+from pgtail.service.progress import Counts
 
 _LARGE: Final = 10_000
 """Changes of a transaction from which on the status line counts them as they arrive."""
@@ -29,6 +31,9 @@ class Sink(Protocol):
 
     stopped: bool
 
+    def reopen(self) -> bool:
+        """If that was asked for, go on in the file that has the name now. Returns whether it did."""
+
     def write(self, data: bytes, /) -> None: ...
     def flush(self) -> None: ...
     def sync(self) -> None: ...
@@ -40,6 +45,8 @@ class RenderThread(ConsumerThread):
     Delivered is what was flushed; if `durable`, what was synced to disk.
     """
 
+    idle_timeout = 1.0
+
     def __init__(
         self,
         queue: FrameQueue,
@@ -50,6 +57,7 @@ class RenderThread(ConsumerThread):
         *,
         position: int,
         durable: bool,
+        completeness: CompletenessProbe | None = None,
     ) -> None:
         super().__init__(queue, wake, position=position)
         self._pipeline = pipeline
@@ -57,6 +65,7 @@ class RenderThread(ConsumerThread):
         self._new_decoder = decoder
         self._decoder = decoder()
         self._durable = durable
+        self._completeness = completeness
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -86,6 +95,14 @@ class RenderThread(ConsumerThread):
             words.insert(0, f"transaction {open_[0]}: {counted(open_[1], 'change')} so far")
         return words
 
+    def counts(self) -> Counts:
+        pipeline = self._pipeline
+        return Counts(pipeline.transactions, pipeline.rows, selected=pipeline.rows - pipeline.left_out)
+
+    @property
+    def last_commit(self) -> int | None:
+        return None if self._pipeline.times is None else self._pipeline.times[1]
+
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but also abandons a write in progress."""
         with self._ending:
@@ -104,8 +121,17 @@ class RenderThread(ConsumerThread):
         self._deliver(now=True)
 
     def _batch(self, frames: bytes) -> None:
+        self._check_completeness()
         self._render(frames)
+        self._check_completeness()  # what is doubted since then is asked at once
         self._deliver(now=self.reached or self._queue.paused)
+
+    def _check_completeness(self) -> None:
+        """Learn of which tables the stream has every change, where old values are taken from them."""
+        rows, probe = self._pipeline.seen_rows, self._completeness
+        answer = None if rows is None or probe is None else probe.poll(rows.doubts)
+        if rows is not None and answer is not None and answer.doubts == rows.doubts:
+            rows.trust(answer.complete)
 
     def _render(self, frames: bytes) -> None:
         """Process frames: runs of rows undecoded, everything else one by one."""
@@ -149,6 +175,9 @@ class RenderThread(ConsumerThread):
         """Flush the output and update `delivered`; sync files at most every SYNC_PAUSE, unless `now`."""
         position = self.position
         self._sink.flush()
+        if not self._pipeline.inside and self._sink.reopen():
+            self._pipeline.new_file()
+            self._sink.flush()
         if position <= self.delivered:
             return
         if self._durable:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
@@ -79,7 +79,7 @@ def published_tables(session: SnapshotSession, plan: Plan) -> list[PublishedTabl
     if not published:
         raise ServerError(
             f"there is no table to copy: none is published by {' and '.join(map(escape, names))}.",
-            cure=f"Add one:\n    ALTER PUBLICATION {sql_identifier(names[0])} ADD TABLE some_table;",
+            cure=f"Add one:{COMMAND}ALTER PUBLICATION {sql_identifier(names[0])} ADD TABLE some_table;",
         )
     return published
 
@@ -343,6 +343,7 @@ class Copying:
                 sent = min(size + len(batch.frames), part.size)
                 self._count(batch.rows, sent - size)
                 rows, size = rows + batch.rows, sent
+                del batch  # while the next one is read, it may be large
             target.finish()
         except BaseException:
             target.abandon()

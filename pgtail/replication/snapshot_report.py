@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import counted, grouped, seconds_text, size_text, span_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
@@ -100,7 +100,7 @@ class SnapshotReport:
             self._reporter.tell(
                 f"warning: WAL grows by {size_text(int(rate))} a second: in {seconds_text(int(self._safe / rate))} slot"
                 f" {self._slot} is invalidated by max_slot_wal_keep_size, and the copy needs {seconds_text(int(left))}"
-                " more. Raise it:\n    ALTER SYSTEM SET max_slot_wal_keep_size = ...; SELECT pg_reload_conf();"
+                f" more. Raise it:{COMMAND}ALTER SYSTEM SET max_slot_wal_keep_size = ...; SELECT pg_reload_conf();"
             )
 
     def _safe_wal(self) -> int | None:
@@ -120,6 +120,6 @@ class SnapshotReport:
                 f"slot {slot.name} was invalidated ({slot.invalid}) while the tables were copied: the stream cannot go"
                 " on after them.",
                 cure="Raise max_slot_wal_keep_size, or give the server less to write meanwhile; then drop the slot,"
-                f" and begin again:\n    pgtail slot drop {slot.name}",
+                f" and begin again:{COMMAND}pgtail slot drop {slot.name}",
             )
         return None if slot is None else slot.safe_wal_size

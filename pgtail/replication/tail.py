@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.errors import ServerError
+from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
-from pgtail.postgres.errors import Internal, Unreachable, server_error
+from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable, server_error
 from pgtail.postgres.walsender import Session
 from pgtail.replication import decoding_errors, trace
 from pgtail.replication.consumer import ConsumerThread
@@ -29,14 +29,19 @@ from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import Exported
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.timelines import TimelineProbe
+from pgtail.service.progress import SILENCE
 from pgtail.terminal.escape import escape
 
 DRAIN: Final = 2.0
 """Maximum seconds for ending a session in which something was acknowledged."""
+_DRAIN_SILENT: Final = 0.5
+"""The same for a server that did not answer when it was asked before."""
 _OUTPUT_PAUSE: Final = 1.0
 """Seconds for the output to finish its current write at the end."""
 _ANSWER_PAUSE: Final = 1.0
 """Seconds to wait at the end for a standby to answer which timeline it is on."""
+_ATTEMPT: Final = 10
+"""Seconds for an attempt to connect again, where the user does not say how long."""
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 MakeConsumer = Callable[[FrameQueue, int, Identity], ConsumerThread]
@@ -68,11 +73,12 @@ class Tail:
         self._connector = connector = publisher.connector
         self._interrupt = interrupt = publisher.interrupt
         self._reporter = publisher.reporter
+        self._progress = publisher.progress
         self._limits = limits
         self._make_consumer = make_consumer
         self._ready = ready
         self._reconnect = not plan.temporary if reconnect is None else reconnect
-        self._queue = FrameQueue(limits.spill)
+        self._queue = self._progress.queue = FrameQueue(limits.spill)
         self._lag = LagProbe(connector)
         self._timelines = TimelineProbe(connector, interrupt.wake)
         self._server = plan.server
@@ -96,6 +102,7 @@ class Tail:
             session = None
             raise
         finally:
+            self._progress.stopping = True
             self._consumer.stop(_OUTPUT_PAUSE)
             if self._consumer.tracks_server and self._consumer.ended and self._consumer.error is None:
                 self._loop.server_changed(self._timelines.ask(_ANSWER_PAUSE))
@@ -132,7 +139,7 @@ class Tail:
             start = max(plan.start, position)
             if 0 < plan.start < start:
                 self._reporter.tell(f"--startpos is before the slot's position: starting at {lsn_text(start)}")
-            self._consumer = self._make_consumer(self._queue, start, identity)
+            self._consumer = self._progress.output = self._make_consumer(self._queue, start, identity)
             self._timelines.wanted = self._reconnect or self._consumer.tracks_server
             self._loop = SessionLoop(
                 self._queue,
@@ -143,10 +150,12 @@ class Tail:
                 self._timelines,
                 self._limits,
                 LagProbe(self._connector),
+                self._progress,
             )
             self._report_start(start)
             if copied is not None:
-                self._copy(copied)
+                with self._progress.copying_tables():
+                    self._copy(copied)
                 return self._follow_copy(session, copied)
             self._start(session, plan.start, flushed=position)
             if self._ready is not None:
@@ -217,7 +226,7 @@ class Tail:
         if not self._reconnect:
             self._consumer.stop(_OUTPUT_PAUSE)
             raise self._lost_error(lost)
-        self._reporter.tell(f"{lost.reason}; connecting again")
+        self._report_lost(lost)
         return self._resume(None)
 
     def _sessions(self, session: Session | None) -> tuple[Session | None, Ending]:
@@ -230,6 +239,7 @@ class Tail:
                 if ending is not Ending.FULL:
                     return current, ending
                 self._report_full()
+                self._progress.lost("the output does not keep up")
             except Unreachable as error:
                 why = error
             except ServerError as error:
@@ -248,22 +258,25 @@ class Tail:
     def _resume(self, why: Unreachable | None) -> Session | None:
         """Reconnect after a lost connection or a full queue; returns None if everything should end."""
         if why is not None and self._reconnect:
-            self._reporter.tell(f"{why.reason}; connecting again")
+            self._report_lost(why)
         if not self._loop.wait(None, self._queue):
             return None
+        self._connector = self._connector.attempt(_ATTEMPT)
         if not self._reconnect:
             raise self._lost_error(why)
         if why is not None:
             self._count_failure(why, caught_up=self._feedback.received >= self._server.position)
+        last: ServerError | None = why
         attempt = 0
-        while self._loop.wait(0 if why is None else _BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
+        while self._loop.wait(0 if last is None else _BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
             try:
                 return self._reopen()
-            except Unreachable as error:
-                if why is None or error.reason != why.reason:
+            except (Unreachable, CredentialsRefused) as error:  # libpq reads files with passwords again
+                if last is None or error.reason != last.reason:
                     first, _, _ = error.reason.partition("\n")  # libpq adds hints to it
-                    self._reporter.tell(f"{first.removesuffix('.')}; trying again")
-                why = error
+                    self._reporter.tell(f"{first.removesuffix('.')}; trying again", "reconnection_failed")
+                    self._progress.lost(first)
+                last = error
             except (KeyboardInterrupt, SystemExit):  # the latter at a password prompt
                 break
             attempt += 1
@@ -283,6 +296,7 @@ class Tail:
         else:
             check_resume(self._slot, slot, self._server, resume)
         session = self._connect()
+        self._progress.reconnections += 1
         try:
             self._timelines.identity = identity = check_same(self._timelines.identity, session.query, resume)
             created = self._create(session).consistent_point if plan.temporary else resume
@@ -294,11 +308,16 @@ class Tail:
             session.close()
             raise
         if position > resume:
+            self._progress.gaps += 1
             self._reporter.tell(
-                f"GAP: changes committed between {lsn_text(resume)} and {lsn_text(position)} were not read"
+                f"GAP: changes committed between {lsn_text(resume)} and {lsn_text(position)} were not read",
+                "gap",
+                start=lsn_text(resume),
+                end=lsn_text(position),
             )
         else:
-            self._reporter.tell(f"connected again, continuing at {lsn_text(position)}")
+            text = f"connected again, continuing at {lsn_text(position)}"
+            self._reporter.tell(text, "reconnected", position=lsn_text(position))
         return session
 
     def _count_failure(self, why: Unreachable, *, caught_up: bool) -> None:
@@ -332,7 +351,7 @@ class Tail:
         except ServerError as error:  # what has ended the copy is raised
             self._reporter.tell(
                 f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
-                f"\n    pgtail slot drop {self._slot}"
+                f"{COMMAND}pgtail slot drop {self._slot}"
             )
 
     def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
@@ -351,7 +370,9 @@ class Tail:
         )
         if not plan.temporary:
             self._reporter.tell(
-                f"slot {self._slot} was created. It retains WAL until it is dropped:\n    pgtail slot drop {self._slot}"
+                f"slot {self._slot} was created. {slots.retains(self._slot)}",
+                "slot_created",
+                slot=self._slot,
             )
         return created
 
@@ -369,6 +390,12 @@ class Tail:
             sender_timeout=self._server.sender_timeout,
             now=time.monotonic(),
         )
+        self._progress.followed(time.monotonic())
+        self._progress.timeline = self._timelines.identity.timeline
+
+    def _report_lost(self, why: ServerError) -> None:
+        self._progress.lost(why.reason)
+        self._reporter.tell(f"{why.reason}; connecting again", "connection_lost")
 
     def _notice(self, severity: str, sqlstate: str, text: str) -> ServerError | None:
         """Handle a notice of the server. A returned error ends the stream.
@@ -379,7 +406,7 @@ class Tail:
         missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
         if missing and not self._plan.allow_missing_publication:
             return server_error(sqlstate, text)
-        self._reporter.tell(f"the server says: {escape(severity)}: {escape(text)}")
+        self._reporter.tell(f"the server says: {escape(severity)}: {escape(text)}", "notice", severity=severity)
         return None
 
     # -- the end -----------------------------------------------------------------------------------------------
@@ -391,8 +418,15 @@ class Tail:
         if self._plan.ack != "none" and not self._plan.temporary:
             clean = self._acknowledge(session, last=good)
         session.close()
-        if not clean:
+        if not clean and self._is_silent:
+            self._reporter.tell("the server did not confirm the last acknowledgement", "not_acknowledged")
+        elif not clean:
             self._report_confirmed()
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the server sends nothing: it would not answer a query either."""
+        return time.monotonic() - self._feedback.last_frame > SILENCE
 
     def _acknowledge(self, session: Session, *, last: bool) -> bool:
         """Send the last status, then CopyDone: a plain close during a backlog loses the status (measured)."""
@@ -403,7 +437,7 @@ class Tail:
         except ServerError:
             return False
         self._reporter.trace(trace.sent(status))
-        return session.finish(DRAIN)
+        return session.finish(_DRAIN_SILENT if self._progress.watched and self._is_silent else DRAIN)
 
     def _report_confirmed(self) -> None:
         delivered = self._consumer.acknowledged
@@ -411,13 +445,16 @@ class Tail:
             with self._connector.without_asking().ordinary(connect_timeout=3) as connection:
                 slot = _when_free(connection, self._slot)
         except ServerError:
-            self._reporter.tell("the server did not confirm the last acknowledgement")
+            self._reporter.tell("the server did not confirm the last acknowledgement", "not_acknowledged")
             return
         confirmed = _confirmed(slot, 0)
         if confirmed < delivered:
             self._reporter.tell(
                 f"the slot's position is {lsn_text(confirmed)}, but everything up to {lsn_text(delivered)} was written:"
-                " what is between will be sent again"
+                " what is between will be sent again",
+                "not_acknowledged",
+                confirmed=lsn_text(confirmed),
+                written=lsn_text(delivered),
             )
 
     def _lost_error(self, why: ServerError | None) -> ServerError:
@@ -439,7 +476,8 @@ class Tail:
         self._reporter.tell(
             f"the output does not keep up: {size_text(self._queue.waiting)} are queued, everything up to"
             f" {lsn_text(self._consumer.delivered)} is written; the replication connection is closed until the queue is"
-            " empty"
+            " empty",
+            "queue_full",
         )
 
     def _report_start(self, start: int) -> None:

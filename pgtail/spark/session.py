@@ -19,7 +19,7 @@ from importlib import import_module, metadata
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from pgtail.errors import OptionError
+from pgtail.errors import COMMAND, OptionError
 from pgtail.files.stopping import SIGNALS
 from pgtail.spark.java import set_java_home
 
@@ -64,7 +64,7 @@ def check_installed() -> None:
     if wrong:
         raise OptionError(
             f"pgtail spark needs what is not installed here: {', '.join(wrong)}.\n"
-            "From pgtail's checkout (it downloads about 600 MB):\n    pip install '.[spark]'"
+            f"From pgtail's checkout (it downloads about 600 MB):{COMMAND}pip install '.[spark]'"
         )
 
 

@@ -21,9 +21,9 @@ MAX_STEPS: Final = 120
 """Steps of the rate in the report."""
 
 
-def stats_json(stats: Statistics) -> bytes:
+def stats_json(stats: Statistics) -> str:
     """The report as one line of JSON."""
-    return escape_json(orjson.dumps(_object(stats)).decode()).encode() + b"\n"
+    return escape_json(orjson.dumps(_object(stats)).decode()) + "\n"
 
 
 def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:

@@ -39,3 +39,18 @@ class ColoringSink:
             return (_NULL if match[0] == b"null" else _SYNTAX) + match[0] + _RESET
         self._inside = not match[2]
         return (_STRING if match[3] is None else _NAME) + match[0] + _RESET
+
+
+def colored(text: str) -> str:
+    """JSON in these colours."""
+    parts = _Parts()
+    ColoringSink(parts).write(text.encode())
+    return b"".join(parts.written).decode()
+
+
+class _Parts:
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes, /) -> None:
+        self.written.append(data)

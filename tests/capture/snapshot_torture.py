@@ -210,7 +210,7 @@ def torture(
         try:
             when = set(rng.sample(range(kills), crashes))
             for kill in range(kills):
-                trial.kill(server=kill in when, pause=rng.choice([0, 0.05]))
+                trial.kill(server=kill in when, pause=rng.choice([0, 0.1, 0.2]))
         finally:
             workload.stopping = True
             workload.join()

@@ -44,6 +44,12 @@ def said(capture_: Path, status: int = 1) -> str:
     return result.stderr
 
 
+def test_an_open_segment_without_a_byte(recorded: Path) -> None:
+    """A recorder that has just begun it has written nothing that could be without a checksum."""
+    (recorded / f"0000000099999999-0000000000{OPEN}").touch()
+    assert said(recorded, 0) == ""
+
+
 @pytest.mark.usefixtures("gzip_library")
 def test_nothing_is_written_after_a_failed_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a failed write nothing more is written, even if there is room again: a part before it is missing."""

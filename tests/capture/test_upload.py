@@ -104,7 +104,7 @@ def target(s3: ObjectStore) -> Location:
 
 def uploader(spool: Path, target: Location) -> Uploader:
     spool.mkdir(exist_ok=True)
-    return Uploader(spool, target, print, compress=True)
+    return Uploader(spool, target, lambda *told, **_: print(*told), compress=True)
 
 
 def publish(found: Uploader, recorder: Recorder) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, RowChange
 from pgtail.changes.seen_rows import SeenRows
 from pgtail.pgoutput.cells import UNCHANGED as UNKNOWN
@@ -38,6 +39,7 @@ from tests.support.encode import (
 )
 
 Old = tuple[object, ...] | None
+Messages = bytes | CompleteTables | Sequence[bytes | CompleteTables]
 ROW = (b"1", b"a")
 INSERTED = insert("1", "a")
 GONE = delete("1", None)
@@ -47,11 +49,14 @@ def transaction(lsn: int, *messages: bytes) -> list[bytes]:
     return [begin(7, lsn), *messages, commit(lsn, lsn + 8)]
 
 
-def old_rows(*messages: bytes | list[bytes], rows: SeenRows | None = None) -> list[Old]:
+def old_rows(*messages: Messages, rows: SeenRows | None = None) -> list[Old]:
     """Of each update and delete the old row that was seen, or None."""
     assembler, decoder, found = Assembler(Types(), tells_descriptions=True), Decoder(), list[Old]()
     rows = rows or SeenRows()
     for data in flat(messages):
+        if isinstance(data, CompleteTables):
+            rows.trust(data)
+            continue
         framed = frame(data)
         for event in assembler.feed(*decoder.frame(framed, 0, len(framed))[:2]):
             rows.take(event)
@@ -61,11 +66,11 @@ def old_rows(*messages: bytes | list[bytes], rows: SeenRows | None = None) -> li
     return found
 
 
-def flat(messages: Iterable[bytes | list[bytes]]) -> list[bytes]:
-    return [data for one in messages for data in ([one] if isinstance(one, bytes) else one)]
+def flat(messages: Iterable[Messages]) -> list[bytes | CompleteTables]:
+    return [data for one in messages for data in ([one] if isinstance(one, bytes | CompleteTables) else one)]
 
 
-def after(*between: bytes | list[bytes]) -> Old:
+def after(*between: Messages) -> Old:
     """The old row of a delete that follows the row's insert and what is in between."""
     return old_rows(relation(), transaction(0x100, INSERTED), *between, transaction(0x900, GONE))[-1]
 
@@ -159,13 +164,15 @@ def test_a_description_inside_a_streamed_transaction_forgets_what_came_before_it
 
 
 def test_tables_whose_rows_are_not_remembered() -> None:
-    def last(*, incomplete: tuple[tuple[str, str], ...] = (), type_: str = "int4", value: str = "text") -> Old:
+    def last(*, type_: str = "int4", value: str = "text", complete: CompleteTables | None = None) -> Old:
         described = relation(columns=(("id", OIDS[type_]), ("v", OIDS[value])))
-        rows = SeenRows(incomplete=incomplete)
+        rows = SeenRows()
+        rows.trust(complete)
         return old_rows(described, transaction(0x100, INSERTED, GONE), rows=rows)[0]
 
     assert last() == ROW
-    assert last(incomplete=(("public", "t"),)) is None
+    assert last(complete=EVERY) == last(complete=CompleteTables(names=frozenset([("public", "t")]))) == ROW
+    assert last(complete=NONE) is None
     assert last(type_="float8") is last(type_="regclass") is last(value="regclass") is last(value="_regtype") is None
     assert old_rows(relation(key=()), transaction(0x100, INSERTED, GONE)) == [None]
     whole = old_rows(relation(identity="f", key=(0, 1)), transaction(0x100, INSERTED, delete("1", "a", kind="O")))
@@ -195,3 +202,27 @@ def test_the_memory_of_forgotten_tables_and_of_prepared_transactions_is_limited(
     )
     assert [one for one in found if one is not None][-1] == (b"19", big.encode())
     assert found[0] is None
+
+
+def test_without_being_asked_only_tables_are_remembered_of_which_the_stream_has_every_change() -> None:
+    def found(complete: CompleteTables | None, *between: bytes | CompleteTables) -> Old:
+        rows = SeenRows(asked=False)
+        rows.trust(complete)
+        messages: list[bytes | CompleteTables] = []
+        for number, one in enumerate(between):
+            messages += [one, *transaction(0x200 + number, INSERTED)]
+        return old_rows(relation(), transaction(0x100, INSERTED), messages, transaction(0x900, GONE), rows=rows)[-1]
+
+    assert found(None) is found(NONE) is None
+    assert found(None, EVERY) == found(EVERY) == ROW
+    # The same description may stand for an ALTER PUBLICATION.
+    assert found(EVERY, relation()) is None
+    assert found(EVERY, relation(), EVERY) == ROW
+    assert found(EVERY, NONE) is found(EVERY, relation(), EVERY, relation()) is None
+
+
+def test_which_tables_are_complete_is_written_as_text() -> None:
+    named = CompleteTables(names=frozenset([("s", 'a "b", c'), ("s", "\udcff")]))
+    assert [CompleteTables.parse(one.text()) for one in (named, EVERY, NONE)] == [named, EVERY, NONE]
+    assert [CompleteTables.parse(text) for text in ("", "some", "[1]", "{}x")] == [None] * 4
+    assert CompleteTables(names=frozenset([("s", "x" * 99999)])).text() == ""

@@ -331,11 +331,19 @@ def test_the_slot_may_come_after_the_database(newest_database: Database) -> None
     }.items():
         pgtail("slot", "create", *arguments, env=where)
         assert set(slots(newest_database)) == {name}
-        out, _ = pgtail("slot", "advance", "now", conninfo, "-S", name, "--yes")
-        assert slots(newest_database)[name][2] == out.strip()
+        orders = [["now", conninfo, "-S", name], [*arguments, "now"], ["now", *arguments], [name, "now", conninfo]]
+        for places in orders:
+            out, _ = pgtail("slot", "advance", *places, "--yes", env=where)
+            assert slots(newest_database)[name][2] == out.strip()
         pgtail("slot", "drop", *arguments, "--yes", env=where)
         assert slots(newest_database) == {}
-    for command in (["drop"], ["drop", "a", "b", "-S", "c"], ["advance", "a", "-S", "b"], ["advance"]):
+    for command in (
+        ["drop"],
+        ["drop", "a", "b", "-S", "c"],
+        ["advance", "a", "-S", "b"],
+        ["advance", "a", "b"],
+        ["advance"],
+    ):
         pgtail("slot", *command, "--yes", status=2)
     _, words = pgtail("slot", "drop", "no_slot", "no_database", "--yes", env=where, status=3)
     assert 'database "no_database" does not exist' in words

@@ -144,8 +144,8 @@ def test_csv_names_what_may_have_changed(way: Way) -> None:
 @pytest.mark.parametrize("output", ["json", "json-tx", "csv", "table", "line"])
 def test_a_note_tells_once_how_to_know(output: str) -> None:
     note = (
-        "pgtail: note: without the old row, columns marked ? or in maybe_changed may be unchanged (see --changed in"
-        ' pgtail(1)). To have it sent: ALTER TABLE "public"."t" REPLICA IDENTITY FULL;\n'
+        "pgtail: note: without the old row, columns marked ? or in maybe_changed may be unchanged (see --changed and"
+        ' --old-values in pgtail(1)). To have it sent: ALTER TABLE "public"."t" REPLICA IDENTITY FULL;\n'
     )
     two = [relation(oid=101, name="s", columns=COLUMNS), *STREAM[:-1], ROWS[1], commit()]
     given = ("-o", output, "--changed", *(("-t", "t") if output == "csv" else ()))
@@ -161,7 +161,8 @@ def test_the_statement_of_the_note_can_be_run_for_any_name(newest_database: Data
     database.execute(f"CREATE TABLE {table} (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES")
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     database.execute(f"INSERT INTO {table} VALUES (1, 'x')", f"UPDATE {table} SET v = 'x'")
-    given = ("stream", database.conninfo(), "-S", "s", "--until", "now", "--changed", "--op", "update", "-o", "json")
+    slot = ("stream", database.conninfo(), "-S", "s", "--until", "now")
+    given = (*slot, "--changed", "--old-values", "sent", "--op", "update", "-o", "json")
     before = command(*given)
     assert [(row["changed"], row["maybe_changed"]) for row in before.objects] == [(["v"], ["v"])]
     (statement,) = re.findall("ALTER TABLE .* REPLICA IDENTITY FULL", before.stderr)

@@ -9,7 +9,21 @@ import orjson
 import pytest
 
 from pgtail.outputs import TEMPLATE, OutputOptions
-from tests.support.encode import Cell, begin, commit, frame, insert, message, relation, snapshot, update
+from tests.support.encode import (
+    Cell,
+    begin,
+    begin_prepare,
+    commit,
+    commit_prepared,
+    frame,
+    insert,
+    message,
+    prepare,
+    relation,
+    rollback_prepared,
+    snapshot,
+    update,
+)
 from tests.support.render import WAYS, Rendered, Way, all_ways, render
 from tests.support.render_text import NOON, scanned_table
 
@@ -151,6 +165,24 @@ def test_sql_deletes_what_the_stream_has_inserted(filters: dict[str, Any] | None
     before = [relation(), begin(7), insert("5", "a"), commit()]
     script = sql(*before, *snapshot(*rows, end=0x200), filters=filters)
     assert [line for line in script if line.startswith("DO ") and "DELETE" in line]
+
+
+@pytest.mark.parametrize("outcome", [commit_prepared(9), rollback_prepared(9)], ids=["committed", "rolled back"])
+def test_sql_does_not_wait_for_a_prepared_transaction(outcome: bytes) -> None:
+    """Its locks would hold the DELETE up for ever: it is repeated when it is committed, after the snapshot."""
+    prepared = [begin_prepare(9), update(["1", "p"]), insert("2", "p"), prepare(9)]
+    again = snapshot(["1", "a"], end=0x180)
+    script = sql(*snapshot(["1", "a"]), *prepared, *again, outcome, *snapshot(["1", "a"], end=0x300))
+    start = script.index("-- xid 9, 0/100, prepared at 2000-01-01 00:00:00.000000Z")
+    changes = script[start : script.index("PREPARE TRANSACTION 'g';")]
+    assert len(changes) == 4
+    rolled_back = script.index("ROLLBACK PREPARED 'g';")
+    heads = [at for at, line in enumerate(script) if line.startswith("-- snapshot of public.t")]
+    assert rolled_back < heads[1]
+    assert script[heads[1] :].count("PREPARE TRANSACTION 'g';") == 0
+    between = script[script.index("COMMIT;", heads[1]) + 2 : heads[2]]
+    assert between == ([*changes, "COMMIT;", ""] if outcome[:1] == b"K" else [])
+    assert script.count("ROLLBACK PREPARED 'g';") == 1
 
 
 def test_undo_writes_a_comment() -> None:

@@ -256,6 +256,9 @@ def statements(found: Rendered) -> list[str]:
 FULL = relation(identity="f", key=(0, 1))
 
 
+HINT = "--old-values seen undoes those whose rows the input showed before"
+
+
 def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     reported: list[str] = []
     changes = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("2", None), truncate(100), insert("3", "c"))
@@ -273,7 +276,7 @@ def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
         """CALL pg_temp.one_row('DELETE FROM', '"public"."t"', NULL, $$"id" = '3'$$);"""
     ]
     assert reported == [
-        "4 changes cannot be undone; each is replaced by a comment",
+        f"4 changes cannot be undone; each is replaced by a comment; {HINT}",
         "2 times update on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
         "delete on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
         "truncate on public.t: what the table held was not sent",

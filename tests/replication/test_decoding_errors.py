@@ -13,6 +13,7 @@ import pytest
 from pgtail.postgres.errors import Unreachable
 from pgtail.replication import decoding_errors
 from tests.support.hostile_server import Change, HostileServer, Reply, failure
+from tests.support.run import here
 from tests.support.servers import Database
 from tests.support.tail import stream
 
@@ -75,16 +76,14 @@ def test_a_transaction_that_has_begun_is_skipped_exactly(orders: Database, hosti
     assert "The server's own decoding failed in the transaction that commits at " in words
     assert "pgsql-bugs@lists.postgresql.org" in words
     [looked] = re.findall(r"pgtail stream --slot s --startpos (\S+)", words)
-    [(statement, skipped)] = re.findall(r"(SELECT pg_replication_slot_advance\('s', '(.+)'\);)", words)
+    [skipped] = re.findall(r"pgtail slot advance s (\S+)", words)
     assert looked == skipped
     before = confirmed(orders)
     assert ids(orders, "--from", looked) == ["3", "4"]
     assert confirmed(orders) == before
-    assert words.index("--startpos") < words.index("pg_replication_slot_advance"), (
-        "the advice that loses nothing comes first"
-    )
+    assert words.index("--startpos") < words.index("slot advance"), "the advice that loses nothing comes first"
     assert "The slot's consumer then loses that transaction" in words
-    orders.query(statement)
+    assert here("slot", "advance", "s", skipped, orders.conninfo(), "--yes").status == 0
     assert ids(orders) == ["3", "4"]
 
 
@@ -99,8 +98,8 @@ def test_a_transaction_that_has_not_begun_is_found_in_the_wal(orders: Database, 
     orders.execute("CREATE EXTENSION pg_walinspect")
     end_lsn = str(orders.value(search))
     assert ids(orders, "--from", end_lsn) == ["3", "4"]
-    [statement] = re.findall(r"SELECT pg_replication_slot_advance.*;", words)
-    orders.query(statement.replace("END_LSN", end_lsn))
+    assert "pgtail slot advance s END_LSN" in words
+    assert here("slot", "advance", "s", end_lsn, orders.conninfo(), "--yes").status == 0
     assert ids(orders) == ["3", "4"]
 
 
@@ -108,7 +107,7 @@ def test_a_new_temporary_slot_starts_after_it(orders: Database, hostile: Hostile
     hostile.change = lambda reply: failure(NO_FILENUMBER) if reply.kind == b"d" else reply.whole
     _, words = stream(through(orders, hostile), status=3)
     assert "A new temporary slot starts after this transaction" in words
-    assert "pg_replication_slot_advance" not in words
+    assert "slot advance" not in words
 
 
 def test_no_reconnection_after_repeated_failures_at_one_position(orders: Database, hostile: HostileServer) -> None:
@@ -126,7 +125,7 @@ def test_no_reconnection_after_repeated_failures_at_one_position(orders: Databas
     assert sessions == decoding_errors.MAX_REPEATS
     assert f"{sessions} times in a row" in words
     assert "pgtail does not connect again" in words
-    assert "pg_replication_slot_advance('s', 'END_LSN')" in words
+    assert "pgtail slot advance s END_LSN" in words
 
 
 def test_other_failures_do_not_count() -> None:

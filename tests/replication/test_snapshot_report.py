@@ -29,10 +29,10 @@ class Told:
     def __init__(self) -> None:
         self.lines: list[str] = []
 
-    def tell(self, text: str) -> None:
+    def tell(self, text: str, /, event: str = "", **fields: object) -> None:
         self.lines.append(text)
 
-    def detail(self, text: str) -> None:
+    def detail(self, text: str, /, event: str = "", **fields: object) -> None:
         """Nothing."""
 
     trace = more = detail

@@ -33,6 +33,7 @@ from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.every import new_seed
 from tests.support.limits import within
+from tests.support.services import values_of
 from tests.support.spark import model, quick
 from tests.support.spark.captures import record, rows_of
 from tests.support.spark.world import apply, same_as_model, same_lives, stored
@@ -42,7 +43,7 @@ MANY = capture("D_twophase", "p3_2pc")
 PATIENCE = 100
 
 
-Start = Callable[[str, Path, Path], "subprocess.Popen[str]"]
+Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
@@ -50,8 +51,8 @@ def start() -> Iterator[Start]:
     """Starts a --watch with the JVM in its process group; what is left of it ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def watching(kind: str, capture_: Path, out: Path) -> subprocess.Popen[str]:
-        options = [kind, "--watch", "--every=1s", "--master=local[1]", *quick.CONF]
+    def watching(kind: str, capture_: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+        options = [kind, *more, "--watch", "--every=1s", "--master=local[1]", *quick.CONF]
         process = quick.start([*options, str(capture_), str(out)], stderr=subprocess.PIPE, text=True)
         started.append(process)
         return process
@@ -114,7 +115,9 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     assert {row["position"] for row in there} <= numbers
     assert there in [rows_of(sorted(arriving[:count])) for count in (1, 2, 3)]
     arrive(arriving[3:-1], growing)
-    second = start(kind, growing, out)
+    metrics, [there_before] = tmp_path / "spark.prom", Batches(locate(str(out))).plan.captures.values()
+    new = [path for path in paths if not there_before.has(path.stem)]
+    second = start(kind, growing, out, f"--metrics-file={metrics}")
     wait_for(lambda: len(applied(out)) and arriving[3].stem <= max(applied(out)), second)
     arrive(arriving[-1:], growing)
     wait_for(lambda: applied(out) == [paths[-1].stem] and applied(out, kind) >= rows[-1]["position"], second)
@@ -123,6 +126,11 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     assert second.returncode == 0, errors
     assert "Traceback" not in errors
     assert re.search(r"stopped: what was written stays", errors)
+    found = values_of(metrics.read_text())
+    assert found["pgtail_spark_segments_total",] == len(new)
+    assert found["pgtail_spark_batch",] == Batches(locate(str(out))).plan.batch
+    assert found["pgtail_spark_changes_total", kind] > 0
+    assert (found["pgtail_spark_pending_segments",], found["pgtail_up",]) == (0, 0)
     wait_until_gone(second.pid)
     assert in_order(read(spark, str(out), "changes")) == rows
     # A signal may have come between the plan and its last table.

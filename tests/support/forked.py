@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -20,11 +21,12 @@ _LONGEST = 120
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """The result of a run; `status` is negative after a signal."""
+    """The result of a run; `status` is negative after a signal. `more`: bytes of memory that it took beyond ours."""
 
     status: int
     out: bytes
     err: bytes
+    more: int = 0
 
 
 def load() -> None:
@@ -41,10 +43,11 @@ def run(*arguments: str) -> Ran:
             pid = os.fork()
         if pid == 0:
             _child(arguments, out.fileno(), err.fileno())
-        _, status = os.waitpid(pid, 0)
+        _, status, used = os.wait4(pid, 0)
         out.seek(0)
         err.seek(0)
-        return Ran(os.waitstatus_to_exitcode(status), out.read(), err.read())
+        kilobytes = used.ru_maxrss - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return Ran(os.waitstatus_to_exitcode(status), out.read(), err.read(), kilobytes * 1024)
 
 
 def _child(arguments: tuple[str, ...], out: int, err: int) -> NoReturn:

@@ -179,11 +179,15 @@ def _running(kind: type[ObjectStore], program: list[str | Path], variables: dict
 
 
 class Proxy:
-    """Passes connections on, until cut(): then it closes them, and refuses others until restore()."""
+    """Passes connections on, until cut(): then it closes them, and refuses others until restore().
+
+    While `frozen`, nothing passes, and nothing is closed: as where a network is gone.
+    """
 
     def __init__(self, url: str) -> None:
         host, _, port = url.rpartition("/")[2].partition(":")
         self._target = (host, int(port))
+        self.frozen = False
         self._open: set[socket.socket] = set()
         self._listener = self._listen(0)
         self._port = self._listener.getsockname()[1]
@@ -218,6 +222,8 @@ class Proxy:
             try:
                 while True:
                     for one in select.select(list(both), [], [])[0]:
+                        while self.frozen:
+                            time.sleep(0.05)
                         data = one.recv(1 << 16)
                         if not data:
                             return

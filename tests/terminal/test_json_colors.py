@@ -14,7 +14,7 @@ from pgtail.terminal.json_colors import ColoringSink
 from pgtail.terminal.style import SGR
 from tests.support.corpus import capture
 from tests.support.render import Sink
-from tests.support.run import decode
+from tests.support.run import decode, here
 from tests.support.terminals import on_terminal
 
 VALUES = st.recursive(
@@ -51,9 +51,14 @@ def test_only_a_terminal_gets_them() -> None:
     path = capture("Z_small", "p1").forms["recv.bin"]
     plain = decode("-o", "json", path).stdout.decode()
     assert decode("-o", "json", "--color", "always", path).stdout.decode() == plain
+    report = here("stats", "-o", "json", "--color", "always", path).stdout.decode()
+    assert json.loads(report)
     command = [str(Path(sys.executable).with_name("pgtail")), "decode", "--no-pager", "-o", "json", str(path)]
     for variables, colored in (({}, True), ({"NO_COLOR": "1"}, False)):
         status, shown = on_terminal(command, env=variables)
         assert status == 0
         assert ("\x1b" in shown) == colored
         assert SGR.sub("", shown).replace("\r\n", "\n") == plain
+        _, shown = on_terminal([command[0], "stats", "--no-pager", "-o", "json", str(path)], env=variables)
+        assert ("\x1b" in shown) == colored
+        assert SGR.sub("", shown).replace("\r\n", "\n") == report

@@ -62,8 +62,9 @@ class Segments(CopyDataFrames):
             problem, source.problem = source.problem, None
             self._refused = True
             raise InputError(f"{problem}; nothing of it was read", source=source.name, offset=self.position)
-        self._window.hold(1)  # a pipe knows then whether it is gzip
-        if source.checked is None and not source.verified:
+        window = self._window
+        window.hold(1)  # a pipe knows then whether it is gzip
+        if source.checked is None and not source.verified and window.pos < len(window.buf):
             source.unchecked = True
         if source.unchecked:
             self.notes = [

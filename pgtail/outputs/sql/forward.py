@@ -5,6 +5,8 @@ Prepared transactions become PREPARE TRANSACTION, and their outcomes COMMIT PREP
 
 from __future__ import annotations
 
+from typing import Final
+
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -16,6 +18,7 @@ from pgtail.changes.events import (
     Transaction,
 )
 from pgtail.files.sink import Sink
+from pgtail.files.spool import SpoolFile
 from pgtail.humanize import counted
 from pgtail.native.plan import INSERT_OPS, Cells, Empty, NoPlan, Plan
 from pgtail.outputs import OutputOptions
@@ -26,6 +29,10 @@ from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, message_text, schema_change_text
 from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.terminal.escape import quoted
+
+_IN_MEMORY: Final = 64 * 1024
+"""Bytes of a prepared transaction's text that are kept in memory; more are in a temporary file."""
+_PIECE: Final = 1 << 20
 
 
 def open_sql(sink: Sink, options: OutputOptions) -> Output:
@@ -40,7 +47,8 @@ def open_sql(sink: Sink, options: OutputOptions) -> Output:
 class Sql(PlannedOutput):
     """`-o sql`. A change that cannot be written as SQL becomes a comment, and is reported at the end.
 
-    A snapshot of a table that was written before deletes its rows first.
+    A snapshot of a table that was written before deletes its rows first. That would wait for ever for the locks of a
+    prepared transaction whose outcome comes later: it is rolled back before, and repeated when it is committed.
     """
 
     begin = (*heading(), b"BEGIN;\n")
@@ -53,10 +61,20 @@ class Sql(PlannedOutput):
         self.write = self._write
         self._checks = Rows(self._check)
         self._truncated: list[TableTruncate] = []
+        self._kept: SpoolFile | None = None
+        """The text of the open transaction, if it is to be prepared."""
+        self._undecided: dict[str, SpoolFile] = {}
+        """The texts of prepared transactions without an outcome, by gid."""
+        self._repeated: dict[str, SpoolFile] = {}
+        """Those that were rolled back."""
 
     def started(self, transaction: Transaction) -> None:
-        super().started(transaction)
         repeated = self.written.repeated(transaction)
+        if repeated is not None:
+            self._roll_back_prepared()
+        if transaction.state == "prepared":
+            self._kept = SpoolFile("keep a prepared transaction", memory=_IN_MEMORY)
+        super().started(transaction)
         if repeated is not None:
             self.write(statements.delete_all(repeated))
 
@@ -94,16 +112,25 @@ class Sql(PlannedOutput):
             self.write(comment(text))
 
     def ended(self, event: Ended) -> None:
+        kept, self._kept = self._kept, None
         if not event.complete:
             self._roll_back()
         elif event.transaction.state == "prepared":
-            self.write(f"PREPARE TRANSACTION {quoted(event.transaction.gid or '')};\n\n".encode())
+            gid = event.transaction.gid or ""
+            self.write(f"PREPARE TRANSACTION {quoted(gid)};\n\n".encode())
+            if kept is not None:
+                self._undecided[gid] = kept
         else:
             super().ended(event)
+
+    def new_file(self) -> None:
+        self.once.done.pop("head", None)
 
     def close(self) -> None:
         self._write_truncated()
         super().close()
+        for kept in (*self._undecided.values(), *self._repeated.values()):
+            kept.close()
         if self.left_out:
             changes = counted(self.left_out, "change")
             self.options.tell(f"{changes} could not be written as SQL; each is replaced by a comment")
@@ -116,6 +143,8 @@ class Sql(PlannedOutput):
         if self.once.first("head") is None:
             self._sink.write(statements.HEAD.encode())
         self._sink.write(text)
+        if self._kept is not None:
+            self._kept.write(text)
 
     def _check(self, shape: Shape) -> tuple[Plan, Write]:
         return statements.check(shape, _where(shape)), self.write
@@ -129,10 +158,28 @@ class Sql(PlannedOutput):
         text = "the source broke off here: whether this was committed is not known"
         self.write(comment(text) + b"ROLLBACK;\n\n")
 
+    def _roll_back_prepared(self) -> None:
+        for gid, kept in self._undecided.items():
+            self.write(comment("The next transaction would wait for its locks: it is repeated when it is committed."))
+            self.write(f"ROLLBACK PREPARED {quoted(gid)};\n\n".encode())
+            self._repeated[gid] = kept
+        self._undecided.clear()
+
     def _outcome(self, outcome: Outcome) -> None:
         verb = "COMMIT" if outcome.op == "commit_prepared" else "ROLLBACK"
         text = f"{verb} PREPARED {quoted(outcome.gid)};"
-        self.write(f"{text}\n\n".encode() if self.open is None else comment(f"out of place: {text}"))
+        if self.open is not None:
+            self.write(comment(f"out of place: {text}"))
+        elif (repeated := self._repeated.pop(outcome.gid, None)) is not None:
+            if outcome.op == "commit_prepared":
+                for offset in range(0, repeated.size, _PIECE):
+                    self.write(repeated.read(offset, _PIECE))
+                self.write(b"COMMIT;\n\n")
+            repeated.close()
+        else:
+            self.write(f"{text}\n\n".encode())
+            if (prepared := self._undecided.pop(outcome.gid, None)) is not None:
+                prepared.close()
 
     def _truncate(self, change: TableTruncate) -> None:
         if self._truncated and _options(self._truncated[0]) != _options(change):

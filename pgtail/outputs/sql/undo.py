@@ -156,7 +156,9 @@ class SqlUndo(PlannedOutput):
         changes = f"{total} {plural(total, 'change')}"
         self._sink.write(comment(f"{changes} cannot be undone: a comment stands in the place of each"))
         self._sink.write(b"\n")
-        self.options.tell(f"{changes} cannot be undone; each is replaced by a comment")
+        seen = self.options.old_values == "seen" or not any(_NO_OLD_VALUES in reason for reason in self._omitted)
+        hint = "" if seen else "; --old-values seen undoes those whose rows the input showed before"
+        self.options.tell(f"{changes} cannot be undone; each is replaced by a comment{hint}")
         for reason, count in self._omitted.most_common():
             self.options.tell(f"{count} times {reason}" if count > 1 else reason)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from pgtail.capture.format import CLOSED, is_gap
 from pgtail.errors import OptionError
 from pgtail.humanize import counted
+from pgtail.service.progress import LakeProgress
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan
@@ -65,7 +66,8 @@ class Update:
 class Lake:
     """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
     whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `tell` is called with
-    what is under way. Raises OptionError where OUT is of another kind, InputError where it is damaged.
+    what is under way, `progress` is how far it is. Raises OptionError where OUT is of another kind, InputError where it
+    is damaged.
     """
 
     def __init__(
@@ -77,12 +79,14 @@ class Lake:
         snapshot_changes: bool = True,
         storage: StorageOptions = NO_OPTIONS,
         tell: Callable[[str], None] = lambda text: None,
+        progress: LakeProgress | None = None,
     ) -> None:
         self.spark = spark
         self.out = locate_target(out, storage)
         self.storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
         self.tell = tell
+        self.progress = progress or LakeProgress()
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
         if not self.plan.batch:
@@ -98,6 +102,7 @@ class Lake:
             held, cure = ("with", "give it again") if snapshot_changes else ("without", "leave it out")
             raise OptionError(f"{self.out} was made {held} --no-snapshot-changes: {cure}, or use another directory")
         self.batches.finish()
+        self.progress.batch = self.plan.batch
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
         """Apply every segment and snapshot of these captures that is not in it; with `typed` there are `tables/*` from
@@ -113,6 +118,7 @@ class Lake:
         if typed and not self.plan.typed:
             self._type_all()
         work: list[str | SnapshotSegment] = [*new, *self._new_snapshots(there.snapshots)]
+        self.progress.pending = len(work)
         for start in range(0, len(work), _MOST_SEGMENTS):
             some = work[start : start + _MOST_SEGMENTS]
             copied = [one for one in some if isinstance(one, SnapshotSegment)]
@@ -126,6 +132,7 @@ class Lake:
         plan.batch += 1
         self.batches.commit(plan, commits)
         self.plan = plan
+        self.progress.batch = plan.batch
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
@@ -168,6 +175,9 @@ class Lake:
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
         commits = self._commits(decoded, [*found, *read.values()], known, split_at(parts, before))
         self.commit(plan, self._snapshots(complete) + commits)
+        self.progress.pending -= len(paths) + len(copied)
+        self.progress.segments += len(paths)
+        self.progress.snapshots += len(complete)
         done.segments += len(paths)
         done.snapshots += len(complete)
         done.batches += 1

@@ -1,0 +1,148 @@
+"""A command that runs for years: its metrics, health, notifications to systemd, and the check of its lag."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from pgtail.commands.health import Health
+from pgtail.commands.server_options import ServiceOptions
+from pgtail.errors import COMMAND, OptionError, PgtailError
+from pgtail.service.progress import Progress
+from pgtail.service.systemd import Notifier
+
+if TYPE_CHECKING:
+    from pgtail.commands.metrics import Exposition
+
+_TICK: Final = 0.5
+"""Seconds between two looks at the progress."""
+_FILE_PAUSE: Final = 5.0
+"""Seconds between two files of metrics."""
+_LAST: Final = 1.0
+"""Seconds for the last look to end, which a disk may block."""
+_START_MORE: Final = 60
+"""Seconds for which a start that goes on may last longer."""
+
+
+class Service:
+    """A context in which the progress of a command is shown, as the options and the environment ask.
+
+    Nothing is started if nothing is asked for. Raises OptionError if it cannot be shown so.
+    """
+
+    def __init__(
+        self, options: ServiceOptions, progress: Progress, tell: Callable[..., None], info: Mapping[str, str]
+    ) -> None:
+        self._options = options
+        self._progress = progress
+        self._tell = tell
+        self._health = Health(progress, options.unhealthy_after, options.max_lag, info)
+        self._notifier = Notifier(os.environ)
+        self._exposition: Exposition | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="service", daemon=True)
+        self._ready = self._stopping = self._exceeded = False
+        self._next_file = self._next_sign = 0.0
+        self._failure = ""
+
+    def __enter__(self) -> Self:
+        options = self._options
+        if options.metrics is not None or options.metrics_file is not None:
+            self._exposition = _exposition(self._health)
+        if options.metrics is not None and self._exposition is not None:
+            host, port = self._exposition.serve(options.metrics)
+            host = f"[{host}]" if ":" in host else host
+            self._tell(f"note: metrics at http://{host}:{port}/metrics", "metrics", port=port)
+        if self._exposition is not None or options.max_lag is not None or self._notifier:
+            self._progress.watched = True
+            self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if not self._progress.watched:
+            return
+        self._progress.stopping = True
+        if isinstance(error, PgtailError):
+            self._progress.ended(str(error))
+        self._ended.set()
+        self._thread.join(_LAST)
+        if not self._thread.is_alive():
+            self._notify_end()
+            self._write_file()
+        if self._exposition is not None:
+            self._exposition.close()
+
+    def _run(self) -> None:
+        while not self._ended.wait(_TICK):
+            self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        self._check_lag(now)
+        if self._notifier:
+            self._notify(now)
+        if now >= self._next_file:
+            self._next_file = now + _FILE_PAUSE
+            self._write_file()
+
+    def _check_lag(self, now: float) -> None:
+        """Tell when the lag begins to be too much, and when that ends."""
+        excess = self._health.excess(now)
+        if excess is not None and not self._exceeded:
+            self._tell(f"warning: {excess}, more than {self._health.max_lag} (--max-lag)", "lag_exceeded")
+        elif excess is None and self._exceeded:
+            self._tell(f"the lag is no longer more than {self._health.max_lag}", "lag_recovered")
+        self._exceeded = excess is not None
+
+    def _write_file(self) -> None:
+        if self._options.metrics_file is None or self._exposition is None:
+            return
+        try:
+            self._exposition.write(self._options.metrics_file)
+            self._failure = ""
+        except OSError as error:
+            failure = f"warning: cannot write {self._options.metrics_file}: {error.strerror}"
+            if failure != self._failure:
+                self._failure = failure
+                self._tell(failure, "metrics_file_failed")
+
+    # -- systemd -----------------------------------------------------------------------------------------------
+
+    def _notify(self, now: float) -> None:
+        progress, notifier = self._progress, self._notifier
+        if progress.ready and not self._ready:
+            self._ready = True
+            notifier.send("READY=1")
+        if progress.stopping and not self._stopping:
+            self._stopping = True
+            notifier.send("STOPPING=1")
+        trouble = self._health.trouble(now)
+        notifier.status(" · ".join(progress.status) if trouble is None else trouble.reason)
+        if now >= self._next_sign and not progress.is_stuck(now, notifier.watchdog or _START_MORE):
+            self._next_sign = now + (1.0 if notifier.watchdog is None else min(notifier.watchdog / 3, 1.0))
+            if not self._ready:
+                notifier.send(f"EXTEND_TIMEOUT_USEC={_START_MORE * 1_000_000}")
+            elif notifier.watchdog is not None:
+                notifier.send("WATCHDOG=1")
+
+    def _notify_end(self) -> None:
+        if not self._stopping:
+            self._notifier.send("STOPPING=1")
+        trouble = self._progress.target
+        self._notifier.status("stopped" if trouble is None else trouble.reason)
+
+
+def _exposition(health: Health) -> Exposition:
+    """Raises OptionError if prometheus-client is not installed."""
+    try:
+        from pgtail.commands.metrics import Exposition
+    except ImportError:
+        raise OptionError(
+            f"--metrics and --metrics-file need prometheus-client, which is not installed:{COMMAND}pip install"
+            " prometheus-client"
+        ) from None
+    return Exposition(health)

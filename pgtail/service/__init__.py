@@ -1,0 +1,1 @@
+"""What a program that runs for years knows of itself, and the protocol of systemd."""

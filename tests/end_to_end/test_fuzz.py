@@ -1,0 +1,17 @@
+"""Damaged bytes, a sample of what `make torture` tries: only documented errors, whatever reads them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.end_to_end.fuzz import TARGETS, run
+from tests.support.every import ALL, new_seed
+
+SECONDS = 20 if ALL else 2
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_bytes(name: str) -> None:
+    tried, wrong = run(name, new_seed(), SECONDS)
+    assert wrong == ""
+    assert tried > 10
