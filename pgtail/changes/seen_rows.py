@@ -108,8 +108,9 @@ def unpacked(data: bytes) -> TupleData:
 class SeenRows:
     """The rows of one stream, at most `limit` bytes of them: the least recently used are dropped.
 
-    Only tables of which the stream has every change are remembered, see trust(). If that is not known, all are if
-    `asked`, and `unknown` is called once. `refuse` is called once with each other table, if `asked`.
+    Only tables of which the stream has every change are remembered, see trust(). If that is not known, or in doubt
+    after another description, they are if `asked`; `unknown` is called once then. `refuse` is called once with each
+    other table, if `asked`.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
@@ -131,7 +132,7 @@ class SeenRows:
         self._described: set[int] = set()
         """The tables that were described, by OID."""
         self._unsure: set[int] = set()
-        """Those that were described again since trust()."""
+        """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self.doubts = 0
         """How often a table was described again."""
         self.dropped = 0
@@ -247,7 +248,7 @@ class SeenRows:
             return True
         schema, name = relation.schema, relation.name
         if self._complete.has(schema, name):
-            return relation.oid not in self._unsure
+            return self._asked or relation.oid not in self._unsure
         if self._asked and (schema, name) not in self._refused:
             self._refused.add((schema, name))
             self._refuse(relation)

@@ -205,8 +205,8 @@ def test_the_memory_of_forgotten_tables_and_of_prepared_transactions_is_limited(
 
 
 def test_without_being_asked_only_tables_are_remembered_of_which_the_stream_has_every_change() -> None:
-    def found(complete: CompleteTables | None, *between: bytes | CompleteTables) -> Old:
-        rows = SeenRows(asked=False)
+    def found(complete: CompleteTables | None, *between: bytes | CompleteTables, asked: bool = False) -> Old:
+        rows = SeenRows(asked=asked)
         rows.trust(complete)
         messages: list[bytes | CompleteTables] = []
         for number, one in enumerate(between):
@@ -217,6 +217,7 @@ def test_without_being_asked_only_tables_are_remembered_of_which_the_stream_has_
     assert found(None, EVERY) == found(EVERY) == ROW
     # The same description may stand for an ALTER PUBLICATION.
     assert found(EVERY, relation()) is None
+    assert found(EVERY, relation(), asked=True) == found(None, asked=True) == ROW
     assert found(EVERY, relation(), EVERY) == ROW
     assert found(EVERY, NONE) is found(EVERY, relation(), EVERY, relation()) is None
 

@@ -2,6 +2,7 @@
 
 Each round has a seed of its own, so that a run can go on with `--from ROUND`, and a round be repeated. A round disturbs
 one way to read a slot for some seconds, ends, reads the rest in peace, and compares everything with the table itself.
+The rounds take turns on all servers that are found.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import psycopg
 
+from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer
 from tests.support.every import new_seed
 from tests.support.faulty_proxy import FaultyProxy, some_bytes
@@ -353,26 +355,37 @@ def run_round(server: EmbeddedServer, name: str, kind: str, tried: Counter[tuple
     return one.wrong, one.peak
 
 
-def torture(rounds: range, seed: int, kinds: tuple[str, ...], say: Callable[[str], None]) -> list[str]:
-    """Run rounds on a server of their own; returns what is wrong."""
+def torture(
+    rounds: range, seed: int, kinds: Sequence[str], names: Sequence[str], say: Callable[[str], None]
+) -> list[str]:
+    """Run rounds on servers of their own, in turn on each of these names; returns what is wrong."""
     tried: Counter[tuple[str, str]] = Counter()
     wrong: list[str] = []
     worst: Counter[str] = Counter()
-    with embedded_server(list(installations().values())[-1], logical_decoding_work_mem="64kB") as server:
+    with contextlib.ExitStack() as stack:
+        servers: dict[str, EmbeddedServer] = {}
         for number in rounds:
-            kind = kinds[number % len(kinds)]
-            found, peak = run_round(server, f"{seed} {number}", kind, tried)
+            kind, name = kinds[number % len(kinds)], names[number // len(kinds) % len(names)]
+            if name not in servers:
+                servers[name] = stack.enter_context(_server(installations()[name]))
+            found, peak = run_round(servers[name], f"{seed} {number}", kind, tried)
             worst[kind] = max(worst[kind], peak)
-            wrong += [f"{kind}, round {number}: {text}" for text in found]
+            wrong += [f"{kind} on {name}, round {number}: {text}" for text in found]
+            say(f"round {number}: {kind} on {name}, {'wrong' if found else 'ok'}")
             if found:
-                say(f"WRONG: {found}\nrepeat: python -m tests.replication.faults 1 {seed} --from {number}")
+                say(f"WRONG on {name}: {found}\nrepeat: python -m tests.replication.faults 1 {seed} --from {number}")
     say(f"seed {seed}; faults tried, by what was disturbed:")
-    names = sorted({fault for _, fault in tried})
+    faults = sorted({fault for _, fault in tried})
     for kind in kinds:
-        counts = ", ".join(f"{fault} {tried[kind, fault]}" for fault in names if tried[kind, fault])
+        counts = ", ".join(f"{fault} {tried[kind, fault]}" for fault in faults if tried[kind, fault])
         say(f"  {kind:8}  {counts}; at most {worst[kind] / 1024:.0f} MB")
     say(f"{tried.total()} faults in {len(rounds)} rounds: {len(wrong)} wrong")
     return wrong
+
+
+def _server(installation: Installation) -> EmbeddedServer:
+    streams = {"logical_decoding_work_mem": "64kB"} if installation.major >= 13 else {}
+    return embedded_server(installation, **streams)
 
 
 def main() -> None:
@@ -383,7 +396,7 @@ def main() -> None:
     given = parser.parse_args()
     seed = new_seed() if given.seed is None else given.seed
     rounds = range(given.first, given.first + given.rounds)
-    sys.exit(1 if torture(rounds, seed, KINDS, lambda text: print(text, flush=True)) else 0)
+    sys.exit(1 if torture(rounds, seed, KINDS, list(installations()), lambda text: print(text, flush=True)) else 0)
 
 
 if __name__ == "__main__":
