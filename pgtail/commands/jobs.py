@@ -48,7 +48,7 @@ class Task(Generic[P]):
     part: P
     known: Any = None
     once: tuple[tuple[str, object], ...] = ()
-    """What the output has done once in the parts before, as far as it is known (outputs/once.py)."""
+    """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
 
 
 class Counts(Record):

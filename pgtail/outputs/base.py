@@ -10,8 +10,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
-from pgtail.outputs.once import Once
-from pgtail.outputs.written import WrittenTables
+from pgtail.outputs.written import Once, WrittenTables
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
 """Opens the file of a table in the output directory: (schema and table, header) -> a sink after the header.

@@ -18,10 +18,9 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import LOCAL, Clock
-from pgtail.outputs.once import Once
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
-from pgtail.outputs.written import WrittenTables
+from pgtail.outputs.written import Once, WrittenTables
 from pgtail.pgoutput.scalars import unix_micros
 
 

@@ -10,8 +10,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, Written
 from pgtail.outputs.base import Mask, Output
-from pgtail.outputs.once import Once
-from pgtail.outputs.written import WrittenTables
+from pgtail.outputs.written import Once, WrittenTables
 
 
 class RedactedOutput:
