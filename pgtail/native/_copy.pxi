@@ -5,7 +5,7 @@ cdef enum:
     COPY_HEADER = 19        # of the binary form: signature, flags, and the length of an extension that follows
     TRAILER = 0xFFFF        # in place of the number of columns: the end of the binary form
     BROKEN = -2             # in place of a row's length: the connection broke
-    LOOKS = 10              # how often one call waits for rows, so that it ends soon also if they arrive slowly
+    LOOKS = 10              # how often one call waits for rows that arrive slowly, so that it ends soon
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:
@@ -57,8 +57,7 @@ def copy_inserts(
                 elif length < 0 or looks == LOOKS:
                     break
                 else:
-                    looks += 1
-                    poll(&waiting, 1, milliseconds)
+                    looks = LOOKS if poll(&waiting, 1, milliseconds) == 0 else looks + 1
                     # Also if nothing has arrived: poll() does not see what TLS has decrypted.
                     if not (<ConsumeInput>consume_input)(<void *>connection):
                         length = BROKEN

@@ -52,9 +52,9 @@ class RowFrames:
     def receive(self, pgconn: PGconn, limit: int, milliseconds: int) -> tuple[bytes, int, int]:
         """Frames of rows that a connection in COPY_OUT sends, until they have `limit` bytes or more.
 
-        Returns sooner if rows arrive slowly: it waits this long, and as compiled code a few times. Returns the frames,
-        how many there are, and the last length from PQgetCopyData: ENDED after the last row. Raises ValueError for a
-        row that has other columns, and psycopg.Error if the connection breaks.
+        Returns sooner if nothing arrives for so long, or if rows arrive slowly. Returns the frames, how many there are,
+        and the last length from PQgetCopyData: ENDED after the last row. Raises ValueError for a row that has other
+        columns, and psycopg.Error if the connection breaks.
         """
         module, functions = compiled(), copy_functions()
         start = self.header.encode(_INSERT.pack(b"I", self.relation, b"N", self.columns))
