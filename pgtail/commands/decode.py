@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from pgtail.pipeline.parts import Described, Part
     from pgtail.storage import Location
 
+LARGE: Final = 64 << 20
+"""Bytes of a file from which on it is divided by default."""
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
 _STORE_PAUSE: Final = 5.0
@@ -307,12 +309,12 @@ class Decode:
 
     def _processes(self, files: tuple[str, ...], target: FileSink | DirectorySink) -> int:
         """In how many processes to decode, if the content of the files allows it."""
-        count = self._options.jobs or 1
-        if count == 1:
+        if self._options.jobs == 1 or (self._options.jobs is None and not _is_large(files)):
             return 1
-        from pgtail.commands.division import why_one
+        from pgtail.commands.division import processes, why_one  # not loaded for small files
 
-        why = why_one(files, self._options, target)
+        count = processes(self._options)
+        why = None if count == 1 else why_one(files, self._options, target)
         if why is not None:
             self._tell_one(why)
         return count if why is None else 1
@@ -356,11 +358,14 @@ class Decode:
         verbose = self._options.verbosity.verbose
         walk = Walk(input_, build_types(encoding=self._options.dump.encoding))
         decoded = Decoded(source.name, source.size)
+        once: tuple[tuple[str, object], ...] = ()
 
         def task_of(part: Part, last: Part | None) -> Task[Part]:
-            return Task(part, walk.descriptions[0 if last is None else last.after : part.before])
+            return Task(part, walk.descriptions[0 if last is None else last.after : part.before], once)
 
         def advanced(part: Part, counts: Counts) -> None:
+            nonlocal once
+            once = counts.once
             decoded.consumed, decoded.rows = part.stop or decoded.consumed, counts.rows
             if part.stop is None and walk.why is not None and verbose:
                 self._tell_one(f"from byte {part.start} of {source.name}, which has {walk.why}")
@@ -425,10 +430,11 @@ class Decode:
         """Decode one part, and wait for the turn; returns whether to read on, and what is known after it."""
         from pgtail.commands.jobs import Counts
 
-        pipeline, filter_, part, goes_on = run.pipeline, run.filter_, task.part, False
+        pipeline, filter_, output, part, goes_on = run.pipeline, run.filter_, run.output, task.part, False
         rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
+        output.left_out = 0
         self._fed, self._changed = -pipeline.messages, False
-        written = run.output.written.names
+        written, once = output.written.names, output.once
         try:
             if part.alone:
                 written |= link.wait_for_turn().written
@@ -436,12 +442,17 @@ class Decode:
                 self._source = source.name
                 source.restrict(part.start, part.stop)
                 if part.start:
-                    self._describe(task.known, pipeline, sink)
+                    self._describe(task.known, pipeline, output, sink)
                     run.decoder.in_stream = False
+                once.done.update(task.once)
+                once.before = lambda: link.wait_for_turn().once
                 reading.input_ = input_ = form(Window(source), run.decoder)
                 goes_on = self._read(input_, pipeline, source, None)
         finally:
             before = link.wait_for_turn()  # also to report an error
+            once.before = None
+            once.done.update(before.once)
+            output.left_out += before.left_out
         counts = Counts(
             settled=pipeline.settled and not self._noted,
             ended=part.stop is None or not goes_on,
@@ -451,6 +462,8 @@ class Decode:
             not_sent=before.not_sent + filter_.not_sent - not_sent,
             seen=before.seen,
             written=before.written | written,
+            once=tuple(once.done.items()),
+            left_out=output.left_out,
         )
         if counts.ended:
             filter_.not_sent = counts.not_sent
@@ -458,13 +471,16 @@ class Decode:
                 _tell(f"note: {without_change(input_, counts.fed)}")
         return goes_on, counts
 
-    def _describe(self, messages: Iterable[Described], pipeline: Pipeline, sink: TurnSink) -> None:
+    def _describe(self, messages: Iterable[Described], pipeline: Pipeline, output: Output, sink: TurnSink) -> None:
         """Learn the tables that were described before a part, and show nothing of that."""
+        once = output.once
+        done = dict(once.done)
         sink.muted = True
         for message, lsn in messages:
             pipeline.describe(message, lsn)
         sink.flush()
         sink.muted = False
+        once.done = done
 
     def _read(self, input_: Input, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
@@ -534,6 +550,14 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _is_large(files: tuple[str, ...]) -> bool:
+    """Whether this is one file of LARGE bytes or more."""
+    try:
+        return len(files) == 1 and os.stat(files[0]).st_size >= LARGE
+    except OSError:
+        return False
 
 
 def _pause(sink: FileSink | DirectorySink, capture: Location) -> Callable[[], None]:

@@ -1,9 +1,10 @@
-"""Whether the input of decode is divided among processes (--jobs)."""
+"""Whether the input of decode is divided among processes (--jobs), and among how many."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Final
 
 from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.options import DecodeOptions
@@ -14,6 +15,9 @@ from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
 from pgtail.storage import is_uri
 
+_MOST: Final = 4
+"""Processes by default: the machine may be the server's."""
+
 
 @dataclass(slots=True)
 class Decoded:
@@ -23,6 +27,11 @@ class Decoded:
     size: int | None
     consumed: int = 0
     rows: int = 0
+
+
+def processes(options: DecodeOptions) -> int:
+    """How many processes are asked for, or make sense for a large file."""
+    return options.jobs or min(_cores(), _MOST)
 
 
 def why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | DirectorySink) -> str | None:
@@ -47,3 +56,8 @@ def why_whole(source: Source, input_: Input) -> str | None:
     if input_.framing is None or input_.name == "pgcap":
         return f"the form {input_.name} is not divided"
     return None
+
+
+def _cores() -> int:
+    """The processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

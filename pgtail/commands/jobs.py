@@ -47,6 +47,8 @@ class Task(Generic[P]):
 
     part: P
     known: Any = None
+    once: tuple[tuple[str, object], ...] = ()
+    """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
 
 
 class Counts(Record):
@@ -65,6 +67,10 @@ class Counts(Record):
     seen: Seen = Seen()
     written: frozenset[tuple[str, str]] = frozenset()
     """Schema and name of tables whose rows were written, if the output needs to know."""
+    once: tuple[tuple[str, object], ...] = ()
+    """What the output has done once."""
+    left_out: int = 0
+    """How many changes or messages the output could not write."""
 
 
 @dataclass(slots=True)

@@ -98,8 +98,10 @@ def why_in_order(options: OutputOptions) -> str | None:
         return "it is compressed"
     if takes_seen(options):
         return "--old-values seen needs all that came before"
-    if options.columns or options.changed:
-        return f"{'--columns' if options.columns else '--changed'} needs all tables"
+    if options.columns:
+        return "--columns needs all tables"
+    if options.undo:
+        return "--undo writes at the end"
     name = _format(options, terminal) if options.format_string is None else TEMPLATE
     why = FORMATS[name].in_order
     return why and f"-o {name}: {why}"

@@ -77,6 +77,13 @@ cdef extern from *:
         return count < size ? count : size;
     }
 
+    /* Copies fewer than 16 bytes, with others after them up to 16; returns how many digits come first. */
+    static inline Py_ssize_t pgtail_copy_digits(char *to, const uint8_t *p, Py_ssize_t size) {
+        pgtail_block block = pgtail_read_last(p, size);
+        memcpy(to, &block, 16);
+        return pgtail_before((pgtail_block)((block - '0') > 9));
+    }
+
     /* How many digits come first. */
     static inline Py_ssize_t pgtail_digits(const uint8_t *p, Py_ssize_t size) {
         Py_ssize_t done = 0, count = 16;
@@ -90,6 +97,7 @@ cdef extern from *:
     """
     # Copies them to `to` unless it is NULL, with up to 16 other bytes after them.
     Py_ssize_t copy_plain "pgtail_plain"(char *to, const uint8_t *p, Py_ssize_t size, uint8_t one, uint8_t other)
+    Py_ssize_t copy_digits "pgtail_copy_digits"(char *to, const uint8_t *p, Py_ssize_t size)
     Py_ssize_t count_digits "pgtail_digits"(const uint8_t *p, Py_ssize_t size)
 
 cdef extern from *:
@@ -159,6 +167,7 @@ cdef struct Out:
     Py_ssize_t size
     Py_ssize_t room
     Py_ssize_t kept         # of the room, for what is put without reserve()
+    PyObject *object        # the bytes object that has the data; NULL: allocated by PyMem_Realloc()
 
 cdef struct Bytes:
     const char *data        # NULL for none
@@ -174,12 +183,53 @@ cdef inline Out no_bytes() noexcept:
 
 cdef int grow(Out *out, Py_ssize_t more) except -2 with gil:
     cdef Py_ssize_t room = out.size + more if EXACT else 2 * (out.size + more)
-    cdef char *data = <char *>PyMem_Realloc(out.data, room + SLACK)
+    cdef char *data
+    if out.object != NULL:
+        resize(out, room + SLACK)
+        out.room = room
+        return 0
+    data = <char *>PyMem_Realloc(out.data, room + SLACK)
     if data == NULL:
         raise MemoryError
     out.data = data
     out.room = room
     return 0
+
+
+cdef int resize(Out *out, Py_ssize_t size) except -2:
+    """Give the bytes object another size. Without memory, there is none any more."""
+    try:
+        _PyBytes_Resize(&out.object, size)
+    except MemoryError:
+        out.data, out.size, out.room = NULL, 0, 0
+        raise
+    out.data = PyBytes_AS_STRING(<object>out.object)
+    return 0
+
+
+cdef int new_object(Out *out) except -2:
+    """Begin a bytes object, of which taken() makes texts of FULL bytes and more."""
+    cdef Py_ssize_t room = 0 if EXACT else FULL + FULL // 4
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, room + SLACK)
+    Py_INCREF(data)
+    out.object, out.data, out.size, out.room = <PyObject *>data, PyBytes_AS_STRING(data), 0, room
+    return 0
+
+
+cdef bytes taken(Out *out, Py_ssize_t size):
+    """The first `size` bytes of a buffer with an object; the buffer is empty then. Large texts are not copied."""
+    cdef PyObject *object
+    cdef bytes text
+    if size < FULL:
+        out.size = 0
+        return PyBytes_FromStringAndSize(out.data, size)
+    resize(out, size)
+    object = out.object
+    text = <bytes>object
+    out.object, out.data, out.size, out.room = NULL, NULL, 0, 0
+    Py_DECREF(text)         # what the buffer counted
+    new_object(out)
+    return text
 
 
 cdef inline int reserve(Out *out, Py_ssize_t more) except -2 nogil:
@@ -210,13 +260,14 @@ cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept nogil
 
 
 cdef inline void put_padded(Out *out, Bytes text) noexcept:
-    """Append a text that has SLACK more bytes after it: it is copied in moves of as many."""
+    """Append a text that has SLACK more bytes after it: it is copied in moves of as many. Most need one."""
     cdef char *to = out.data + out.size
-    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t i = SLACK
+    out.size += text.size
+    memcpy(to, text.data, SLACK)
     while i < text.size:
         memcpy(to + i, text.data + i, SLACK)
         i += SLACK
-    out.size += text.size
 
 
 cdef int put_object(Out *out, bytes text) except -2:

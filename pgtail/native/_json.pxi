@@ -117,8 +117,26 @@ cdef inline bint is_number(const uint8_t *p, Py_ssize_t size) noexcept:
     return number_end(p, size) == size
 
 
-cdef int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
+cdef inline int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
     """PostgreSQL's text of a number, as a JSON number or quoted; NaN and the infinities are always quoted."""
+    cdef char *to
+    cdef Py_ssize_t minus = size > 1 and p[0] == c"-"
+    if not 0 < size < 16 or (p[minus] == c"0" and size - minus > 1):
+        return put_any_number(out, p, size, quoted)
+    reserve(out, size + 2)
+    to = out.data + out.size
+    to[0] = c'"'
+    to += quoted
+    to[0] = c"-"
+    if copy_digits(to + minus, p + minus, size - minus) < size - minus:
+        return put_any_number(out, p, size, quoted)
+    to[size] = c'"'
+    out.size += size + 2 * quoted
+    return 0
+
+
+cdef int put_any_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
+    """The same. Most numbers are integers of few digits, which put_number() writes itself."""
     if not is_number(p, size):
         if not ((size == 3 and memcmp(p, <const char *>b"NaN", 3) == 0)
                 or (size == 8 and memcmp(p, <const char *>b"Infinity", 8) == 0)

@@ -295,9 +295,7 @@ cdef class Scanner:
         return self.started or self.filter is None
 
     cdef Table table(self, uint32_t oid):
-        """The current version of the table; None if it was not described."""
-        if self.last is not None and oid == self.last_oid:
-            return self.last
+        """The current version of the table, which is then the last one; None if it was not described."""
         found = self.tables.get(oid)
         if found is None:
             relation = self.find(oid)
@@ -325,13 +323,15 @@ cdef class Scanner:
         cdef Py_ssize_t start = pos
         cdef uint8_t kind
         cdef Table table
+        cdef uint32_t oid
         cdef int unchanged = 0, known
         cdef Py_ssize_t new_start = 0
         cdef bint remembers, hidden
         if end - pos < 8 + xid_size:
             return DECLINED
         pos += xid_size
-        table = self.table(u32(buf + pos + 1))
+        oid = u32(buf + pos + 1)
+        table = self.last if oid == self.last_oid and self.last is not None else self.table(oid)
         if table is None:
             return DECLINED
         kind = buf[pos + 5]

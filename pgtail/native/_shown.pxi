@@ -26,12 +26,10 @@ cdef class ShownColumn:
 
     cdef Py_ssize_t shown(self, const uint8_t *p, Py_ssize_t size) noexcept:
         """How many characters of a text are shown, before `more` if not all; DECLINED if Python must show it."""
-        cdef Py_ssize_t i
         if not 0 < size <= MOST_SHOWN or (size > self.room and not self.more):
             return DECLINED
-        for i in range(size):
-            if not 0x20 <= p[i] < 0x7F or (self.quoted and p[i] == c"'"):
-                return DECLINED
+        if copy_plain(NULL, p, size, 0x7F, c"'" if self.quoted else 0x7F) < size:
+            return DECLINED
         return size if size <= self.room else self.room - 1
 
     def __call__(self, cell):

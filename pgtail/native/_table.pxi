@@ -98,6 +98,7 @@ cdef class TablePage:
     cdef Out text, fragments, items, rows, out, pending
     cdef object formatter, width_of, fit_end
     cdef list others, codes
+    cdef bint colored           # whether there is anything in `codes`
     cdef list tables            # of the rows of the page
     cdef Py_ssize_t number      # of the page
     cdef Py_ssize_t null_columns        # columns that are NULL in a row of it
@@ -115,6 +116,7 @@ cdef class TablePage:
         self.width_of, self.fit_end = layout.width_of, layout.fit_end
         self.formatter, self.most, self.most_text, self.others = formatter, most, most_text, []
         self.codes = [(before.encode(), after.encode()) for before, after in codes.values()]
+        self.colored = any(map(any, self.codes))
         self.styles = {style: number for number, style in enumerate(codes)}
         self.plain, self.old_style, self.new_style = [self.styles[style] for style in ("plain", "old", "new")]
         self.operations = [self.item(item) for item in formatter.operations]
@@ -308,28 +310,30 @@ cdef class TablePage:
 
     cdef int put_column(self, TableColumn column, const Cell *cell) except -2:
         """A cell after its label."""
-        if cell.data == NULL:
-            return self.copy(column.null if cell.kind == c"n" else column.unchanged)
-        if column.part(cell) < 0:
-            return self.copy(self.item(column.show(cell_value(cell))[1]))
-        self.copy(column.label)
-        return self.put_value(column, cell, column.style)
-
-    cdef int put_changed(self, TableColumn column, const Cell *old, const Cell *new) except -2:
-        if (old.data != NULL and column.part(old) < 0) or (new.data != NULL and column.part(new) < 0):
-            return self.copy(self.item(column.changed(cell_value(old), cell_value(new))[1]))
-        self.copy(column.label)
-        self.put_value(column, old, self.old_style)
-        self.copy(self.arrow)
-        return self.put_value(column, new, self.new_style)
-
-    cdef int put_value(self, TableColumn column, const Cell *cell, int style) except -2:
-        """NULL, or a value of which a part is shown."""
-        cdef Fragment one
         cdef Py_ssize_t part
         if cell.data == NULL:
-            return self.copy(self.null)
+            return self.copy(column.null if cell.kind == c"n" else column.unchanged)
         part = column.part(cell)
+        if part < 0:
+            return self.copy(self.item(column.show(cell_value(cell))[1]))
+        self.copy(column.label)
+        return self.put_value(column, cell, part, column.style)
+
+    cdef int put_changed(self, TableColumn column, const Cell *old, const Cell *new) except -2:
+        cdef Py_ssize_t before = 0 if old.data == NULL else column.part(old)
+        cdef Py_ssize_t now = 0 if new.data == NULL else column.part(new)
+        if before < 0 or now < 0:
+            return self.copy(self.item(column.changed(cell_value(old), cell_value(new))[1]))
+        self.copy(column.label)
+        self.put_value(column, old, before, self.old_style)
+        self.copy(self.arrow)
+        return self.put_value(column, new, now, self.new_style)
+
+    cdef int put_value(self, TableColumn column, const Cell *cell, Py_ssize_t part, int style) except -2:
+        """NULL, or a value of which `part` characters are shown."""
+        cdef Fragment one
+        if cell.data == NULL:
+            return self.copy(self.null)
         one.at, one.style, one.ascii = self.text.size, style, True
         reserve(&self.text, part + 2)
         if column.shown.quoted:
@@ -520,11 +524,12 @@ cdef class TablePage:
         cdef Fragment *one
         for i in range(first, end):
             one = fragments_of(fragments) + i
-            before, after = <tuple>self.codes[one.style]
-            put_object(&self.out, <bytes>before)
+            if self.colored:
+                put_object(&self.out, <bytes>(<tuple>self.codes[one.style])[0])
             reserve(&self.out, one.size)
             put(&self.out, text + one.at, one.size)
-            put_object(&self.out, <bytes>after)
+            if self.colored:
+                put_object(&self.out, <bytes>(<tuple>self.codes[one.style])[1])
         return 0
 
     cdef int emit_padding(self, Py_ssize_t width) except -2:

@@ -164,6 +164,7 @@ cdef class TextTable(Table):
     """A table with its plans, by operation and kind of old tuple (none, K, O, S)."""
 
     cdef list plans         # RowPlan, None if there is none, or False if it was not made
+    cdef PyObject *ready[OPS * 4]       # the RowPlans among these
 
 
 @cython.final
@@ -201,7 +202,7 @@ cdef class TextScanner(Scanner):
 
     def __cinit__(self, find, filter_, plan_of, output):
         self.groups = {}
-        grow(&self.out, 0 if EXACT else FULL)
+        new_object(&self.out)
         self.tallies, self.counts, self.ended = [], {}, {}
         self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write
@@ -212,14 +213,13 @@ cdef class TextScanner(Scanner):
         self.described = {}
 
     def __dealloc__(self):
-        PyMem_Free(self.out.data)
+        Py_XDECREF(self.out.object)
 
     cdef int flush(self) except -2:
-        cdef bytes text
-        if self.complete:
-            text = PyBytes_FromStringAndSize(self.out.data, self.complete)
-            self.out.size = self.complete = 0
-            self.target(text)
+        cdef Py_ssize_t complete = self.complete
+        if complete:
+            self.complete = 0
+            self.target(taken(&self.out, complete))
         self.out.size = 0
         return 0
 
@@ -337,7 +337,9 @@ cdef class TextScanner(Scanner):
     cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
         cdef Out *out = &self.out
         cdef Py_ssize_t mark
-        cdef RowPlan plan = <RowPlan>self.plan(<TextTable>table, op, kind)
+        cdef int place = 4 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2 if kind == c"O" else 3)
+        cdef PyObject *ready = (<TextTable>table).ready[place]
+        cdef RowPlan plan = <RowPlan>ready if ready != NULL else <RowPlan>self.plan(<TextTable>table, place)
         if plan is None or self.late:
             return DECLINED
         self.aim(plan.write)
@@ -363,13 +365,14 @@ cdef class TextScanner(Scanner):
             self.flush()
         return 0
 
-    cdef object plan(self, TextTable table, int op, uint8_t kind):
-        """The RowPlan; None if there is none."""
-        cdef int place = 4 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2 if kind == c"O" else 3)
+    cdef object plan(self, TextTable table, int place):
+        """The RowPlan at a place of `plans`; None if there is none."""
         found = table.plans[place]
         if found is False:
-            made = self.plan_of(table.relation, OPERATIONS[op], ("", "K", "O", "S")[place % 4])
+            made = self.plan_of(table.relation, OPERATIONS[place // 4], ("", "K", "O", "S")[place % 4])
             found = table.plans[place] = None if made is None else RowPlan(made[0], made[1], self.groups)
+        if found is not None:
+            table.ready[place] = <PyObject *>found
         return found
 
     cdef int execute(self, RowPlan plan) except -2:

@@ -45,14 +45,7 @@ OUTPUTS: Final = {
         whole_rows=None,
         in_order="tables are separated from what came before",
     ),
-    "line": Format(
-        "pgtail.outputs.line",
-        "Line",
-        "spelled out",
-        marks=True,
-        whole_rows=None,
-        in_order="it tells once about --changed",
-    ),
+    "line": Format("pgtail.outputs.line", "Line", "spelled out", marks=True, whole_rows=None),
     "json": Format("pgtail.outputs.ndjson", "Json", _JSON, marks=True, whole_rows=None),
     "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", _JSON, marks=True, whole_rows=None),
     "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", _JSON, buffers_prepared=True),
@@ -65,15 +58,9 @@ OUTPUTS: Final = {
         in_order="events name the transaction before theirs",
     ),
     "sql": Format(
-        "pgtail.outputs.sql.forward",
-        "open_sql",
-        "spelled out",
-        whole_rows="a statement needs the whole row",
-        in_order="a script begins with its settings",
+        "pgtail.outputs.sql.forward", "open_sql", "spelled out", whole_rows="a statement needs the whole row"
     ),
-    "csv": Format(
-        "pgtail.outputs.csv", "Csv", buffers_prepared=True, whole_rows=None, in_order="a file begins with its header"
-    ),
+    "csv": Format("pgtail.outputs.csv", "Csv", buffers_prepared=True, whole_rows=None),
 }
 """The formats of --output."""
 

@@ -10,7 +10,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
-from pgtail.outputs.written import WrittenTables
+from pgtail.outputs.written import Once, WrittenTables
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
 """Opens the file of a table in the output directory: (schema and table, header) -> a sink after the header.
@@ -43,6 +43,14 @@ class Output(Protocol):
     def written(self) -> WrittenTables:
         """The tables that were written, if the output needs to know."""
         return WrittenTables()
+
+    @property
+    def once(self) -> Once:
+        """What it writes or tells once."""
+        return Once()
+
+    left_out: int = 0
+    """How many changes or messages it could not write, which it tells at the end."""
 
     def event(self, event: Event) -> None:
         """Write one event."""

@@ -9,6 +9,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import COMMAND, OptionError
 from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
 from pgtail.outputs.rows import Shape
+from pgtail.outputs.written import Once
 from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape
 
@@ -47,12 +48,17 @@ class ColumnChoice:
     """
 
     def __init__(
-        self, rules: Iterable[str] = (), *, changed: bool = False, tell: Callable[[str], None] = lambda _: None
+        self,
+        rules: Iterable[str] = (),
+        *,
+        changed: bool = False,
+        tell: Callable[[str], None] = lambda _: None,
+        once: Once | None = None,
     ) -> None:
         self._rules = _rules(tuple(rules))
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
-        self._told = False
+        self._once = once or Once()
         self._tell = tell
         self.changed = changed
 
@@ -83,10 +89,9 @@ class ColumnChoice:
 
     def tell_unknown(self, relation: Relation) -> None:
         """Tell once how to know which columns an update changed: one of this table has no old row."""
-        if not self._told and relation.seen:
+        if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
-            self._told = True
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged (see --changed"
                 f" and --old-values in pgtail(1)). To have it sent:{COMMAND}ALTER TABLE {table(relation)}"

@@ -59,10 +59,8 @@ class Csv(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._sinks: dict[tuple[int, int], tuple[Relation, Write]] = {}
-        self._only: tuple[str, tuple[str, ...]] | None = None
         self._header = b""
         """Of the table, once it is known; without a directory."""
-        self._messages = 0
         self._changed = _CHANGED if options.changed else ()
         self._seen = _SEEN if options.old_values == "seen" else ()
 
@@ -70,9 +68,9 @@ class Csv(PlannedOutput):
         self.write(self._header)
 
     def close(self) -> None:
-        if self._messages:
-            self.options.tell(f"left out {counted(self._messages, 'logical message')}: they have no table")
-            self._messages = 0
+        if self.left_out:
+            self.options.tell(f"left out {counted(self.left_out, 'logical message')}: they have no table")
+            self.left_out = 0
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
@@ -82,7 +80,7 @@ class Csv(PlannedOutput):
             write = self._write_to(event.relation, columns)
             write(self.rows.truncate(own, event))
         elif isinstance(event, LogicalMessage):
-            self._messages += 1
+            self.left_out += 1
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         pieces: list[Piece] = []
@@ -140,11 +138,13 @@ class Csv(PlannedOutput):
         if self.options.open_file is not None:
             name = (relation.schema, relation.name) if relation.seen else (relation.qualified,)
             return self.options.open_file(name, header).write
-        if self._only is None:
+        only = relation.qualified, names
+        found = self.once.first("header", only)
+        if found is None:
             self.write(header)
-            self._header, self._only = header, (relation.qualified, names)
-        elif self._only != (relation.qualified, names):
-            raise OptionError(_two_tables(self._only[0], relation.qualified))
+        elif isinstance(found, tuple) and found != only:
+            raise OptionError(_two_tables(found[0], relation.qualified))
+        self._header = header
         return self.write
 
 

@@ -20,7 +20,7 @@ from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import LOCAL, Clock
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
-from pgtail.outputs.written import WrittenTables
+from pgtail.outputs.written import Once, WrittenTables
 from pgtail.pgoutput.scalars import unix_micros
 
 
@@ -50,7 +50,8 @@ class PlannedOutput:
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
         self.options = options
-        self.choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell)
+        self.once = Once()
+        self.choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell, once=self.once)
         self.clock: Clock = time.time_ns
         self.local = None if is_utc() else {field: lru_cache(maxsize=8)(text) for field, text in LOCAL.items()}
         """Field -> its text for a time, which the rows of a transaction share; None in UTC: the scanner knows it."""
@@ -60,6 +61,8 @@ class PlannedOutput:
         self.elements = 0
         """How many elements of it were written."""
         self.written = WrittenTables()
+        self.left_out = 0
+        """See Output."""
         self.after: list[bytes] = []
         """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
         self._prepared = PreparedBuffer(self._event, options.tell) if self.buffers_prepared else None

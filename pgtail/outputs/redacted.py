@@ -10,7 +10,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, Written
 from pgtail.outputs.base import Mask, Output
-from pgtail.outputs.written import WrittenTables
+from pgtail.outputs.written import Once, WrittenTables
 
 
 class RedactedOutput:
@@ -24,6 +24,18 @@ class RedactedOutput:
     @property
     def written(self) -> WrittenTables:
         return self._output.written
+
+    @property
+    def once(self) -> Once:
+        return self._output.once
+
+    @property
+    def left_out(self) -> int:
+        return self._output.left_out
+
+    @left_out.setter
+    def left_out(self, count: int) -> None:
+        self._output.left_out = count
 
     def event(self, event: Event) -> None:
         self._output.event(self._redaction.event(event))

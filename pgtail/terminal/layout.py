@@ -16,13 +16,16 @@ SizedItem: TypeAlias = tuple[int, Item]
 GAP: Final = 2
 """Cells between two items and between two columns."""
 
+DOT: Final = "·"
+"""What separates two things in a line, one cell wide."""
+
 SPACE: Final[Fragment] = (" ", "plain")
 _GAP: Final[Fragment] = (" " * GAP, "plain")
 
 
 def width_of(text: str) -> int:
     """The width of escaped text in cells."""
-    if text.isascii():
+    if text.isascii() or text.replace(DOT, "").isascii():
         return len(text)
     from rich.cells import cell_len, get_character_cell_size
 

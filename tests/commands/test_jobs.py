@@ -30,7 +30,7 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 _NOW = 1_763_900_000_123_456_789
 
 
-_DIVIDED = {"json", "json-tx", "wal2json", "wal2json-v1"}
+_DIVIDED = {"json", "json-tx", "line", "csv", "sql", "wal2json", "wal2json-v1"}
 """The formats that several processes write."""
 
 
@@ -77,6 +77,23 @@ def test_random_streams(divided: list[object], monkeypatch: pytest.MonkeyPatch, 
         found = [_with_jobs(jobs, case.command, given) for jobs in (1, choose.choice((2, 3)))]
         several += len(divided) > 1
         assert found[0] == found[1], f"{name}, parts of {size} bytes: {' '.join(case.command)}"
+
+
+def test_a_large_file_is_divided_by_default(
+    divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    transactions = [(encode.begin(xid), encode.insert(str(xid)), encode.commit()) for xid in (1, 2, 3)]
+    given = tmp_path / "input"
+    given.write_bytes(encode.recvlogical(encode.relation(100, "t", [("id", 23)]), *sum(transactions, ())))
+    monkeypatch.setattr(parts, "FIRST_SIZE", 1)
+    monkeypatch.setattr("pgtail.commands.decode.LARGE", given.stat().st_size)
+    monkeypatch.setattr("pgtail.commands.division._cores", lambda: 2)
+    assert len(here("decode", "-o", "json", given).objects) == 3
+    assert len(divided) > 1
+    divided.clear()
+    monkeypatch.setattr("pgtail.commands.decode.LARGE", given.stat().st_size + 1)
+    assert len(here("decode", "-o", "json", given).objects) == 3
+    assert not divided
 
 
 @pytest.mark.timeout(20)

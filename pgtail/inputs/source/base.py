@@ -35,6 +35,8 @@ class ByteStream(ABC):
         """Of a closed segment that is not compressed: why its checksum is wrong."""
         self.verified = False
         """Whether this is such a segment, and its checksum is right."""
+        self.rereads = False
+        """Whether bytes that are given back are read again from the file, at little cost."""
         self.unchecked = False
         """Whether this has segments that are not compressed, and no checksum was compared."""
         self._spool: SpoolFile | None = None

@@ -80,6 +80,7 @@ class Source(ByteStream):
         self._ended = False
         """Whether a pipe or terminal has ended. A terminal can be read on after Ctrl-D."""
         self._detect()
+        self.rereads = self._seekable and self._reader is None and self._check is None
 
     def _open(self, name: str) -> int | None:
         """Open a local file; returns its size, None for a pipe. Raises InputError."""

@@ -32,9 +32,14 @@ class Window:
 
         Replaces `buf` and `base`, and sets `pos` to 0.
         """
-        pieces = [self.buf[self.pos :]]
+        rest = self.buf[self.pos :]
         self.base += self.pos
         self.pos = 0
+        pieces = [rest]
+        if self.source.rereads:  # one read brings all: joining it to the rest would copy it
+            self.source.give_back(rest)
+            missing += len(rest)
+            pieces = []
         while missing > 0:
             piece = self.source.read()
             if not piece:
@@ -43,7 +48,7 @@ class Window:
             pieces.append(piece)
             missing -= len(piece)
         self.buf = b"".join(pieces)
-        return len(pieces) > 1
+        return len(self.buf) > len(rest)
 
     def hold(self, size: int) -> None:
         """Have at least `size` unused bytes in `buf`, or all there are."""

@@ -60,9 +60,7 @@ class Sql(PlannedOutput):
         self._sink = sink
         self.write = self._write
         self._checks = Rows(self._check)
-        self._begun = False
         self._truncated: list[TableTruncate] = []
-        self._omitted = 0
         self._kept: SpoolFile | None = None
         """The text of the open transaction, if it is to be prepared."""
         self._undecided: dict[str, SpoolFile] = {}
@@ -126,24 +124,23 @@ class Sql(PlannedOutput):
             super().ended(event)
 
     def new_file(self) -> None:
-        self._begun = False
+        self.once.done.pop("head", None)
 
     def close(self) -> None:
         self._write_truncated()
         super().close()
         for kept in (*self._undecided.values(), *self._repeated.values()):
             kept.close()
-        if self._omitted:
-            changes = counted(self._omitted, "change")
+        if self.left_out:
+            changes = counted(self.left_out, "change")
             self.options.tell(f"{changes} could not be written as SQL; each is replaced by a comment")
-            self._omitted = 0
+            self.left_out = 0
 
     def _write(self, text: bytes) -> None:
         """Write a text after what comes before it: the head of the script, and tables that were truncated."""
         if self._truncated:
             self._write_truncated()
-        if not self._begun:
-            self._begun = True
+        if self.once.first("head") is None:
             self._sink.write(statements.HEAD.encode())
         self._sink.write(text)
         if self._kept is not None:
@@ -153,7 +150,7 @@ class Sql(PlannedOutput):
         return statements.check(shape, _where(shape)), self.write
 
     def _leave_out(self, change: RowChange | TableTruncate, reason: NoPlan) -> None:
-        self._omitted += 1
+        self.left_out += 1
         plan = statements.omission("left out", change.op, change.relation, str(reason))
         self.write(self.rows.truncate(plan, change))
 

@@ -40,7 +40,7 @@ from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 from pgtail.terminal import layout
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import Item, padding, sentence, sized, wrap_sized
+from pgtail.terminal.layout import DOT, Item, padding, sentence, sized, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
 from pgtail.terminal.values import ValueStyle, name, table_name
 
@@ -282,9 +282,9 @@ class TableOutput(Output):
         if not complete:
             return [sentence(text, "dim", width), (("broken off here: its end was not seen", "bad"),)]
         if not self._placed and transaction.lsn is not None:
-            text += f" · commit {lsn_text(transaction.lsn)}"
+            text += f" {DOT} commit {lsn_text(transaction.lsn)}"
         if transaction.end_lsn is not None:
-            text += f" · end {lsn_text(transaction.end_lsn)}"
+            text += f" {DOT} end {lsn_text(transaction.end_lsn)}"
         return [sentence(text, "dim", width)]
 
     def _block(self, items: list[Item]) -> None:
@@ -302,9 +302,11 @@ class TableOutput(Output):
 
     def _lines(self, lines: Iterable[list[Fragment]]) -> None:
         """Write lines, some at a time: a row may have any number of them."""
-        lines = iter(lines)
-        while some := list(islice(lines, PAGE)):
-            self._sink.write(self._painter.lines(some).encode())
+        lines, some = iter(lines), None
+        while some is None or len(some) == PAGE:
+            some = list(islice(lines, PAGE))
+            if some:
+                self._sink.write(self._painter.lines(some).encode())
 
 
 def _xid(xid: int | None) -> str:
