@@ -38,9 +38,10 @@ _OPTIONS = ["--wait", "--segment-size", "60kB", "--segment-age", "0.7", "--sync-
 _WAYS = ["kill", "kill", "end", "freeze", "cut"]
 """How the one that records is disturbed; into a directory only by the first three: a frozen one has it locked."""
 _ACTIVE = (
-    "SELECT a.application_name, a.pid FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid"
+    "SELECT a.application_name FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid"
     " WHERE s.slot_name = 'cap'"
 )
+_CUT = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = 'cap'"
 
 
 @dataclass
@@ -98,20 +99,24 @@ class _Pair:
         self.seconds: list[float] = []
         """From the loss of the one to when the other has the slot."""
 
-    def active(self) -> tuple[Machine, int] | None:
-        """Who has the slot, and the server's process."""
-        found = self._database.query(_ACTIVE)
-        return next(((one, pid) for name, pid in found for one in self.machines if one.name == name), None)
+    def active(self) -> Machine | None:
+        """Who has the slot."""
+        names = [name for (name,) in self._database.query(_ACTIVE)]
+        return next((one for one in self.machines if one.name in names), None)
+
+    def _has_slot(self, one: Machine) -> bool:
+        """Whether this one has it; a session that the other, frozen one had just begun is ended."""
+        active = self.active()
+        if active is not one:
+            self._database.query(_CUT)
+        return active is one
 
     def trial(self) -> None:
         """One takes over from the other."""
         rng = self._rng
-        wait_for("recorder", self.active)
-        found = self.active()
-        assert found is not None
-        first, pid = found
-        other = next(one for one in self.machines if one is not first)
         time.sleep(rng.uniform(0.2, 1.5))
+        first: Machine = wait_for("recorder", self.active)
+        other = next(one for one in self.machines if one is not first)
         how = rng.choice(
             ["kill", "kill", "end", "freeze", "cut"] if self._target.store is not None else ["kill", "end"]
         )
@@ -123,9 +128,9 @@ class _Pair:
         else:
             if how == "freeze":
                 first.send(signal.SIGSTOP)
-            self._database.query(f"SELECT pg_terminate_backend({pid})")
+            self._database.query(_CUT)
         if how != "cut":
-            wait_for("take-over", lambda: (now := self.active()) is not None and now[0] is other, 60)
+            wait_for("take-over", lambda: self._has_slot(other), 60)
             self.seconds.append(time.monotonic() - begun)
         wait_for("progress", lambda: self._position() > before, 60)
         if how == "freeze":
