@@ -56,6 +56,7 @@ torture: $(SPARK) ## random streams and services, an hour each; kills, signals, 
 	@$(RUN) tests.native.torture
 	@$(RUN) tests.capture.torture
 	@$(RUN) tests.capture.takeover_torture
+	@$(RUN) tests.capture.prune_torture
 	@$(RUN) tests.capture.snapshot_torture
 	@PGTAIL_TEST_ALL=1 $(RUN) pytest tests/capture/test_snapshot.py -k random_histories
 	@$(RUN) tests.stopping.torture

@@ -13,8 +13,10 @@ from pgtail.capture.prune import Bound, Prunable, prune
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import read_head
 from pgtail.capture.state import FILE, Pruned, read_state
+from pgtail.demo.server import EmbeddedServer
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
+from tests.capture.prune_torture import torture
 from tests.capture.test_recovery import STREAMS, transactions
 from tests.capture.test_snapshots import PLACE, ROW, new, stream
 from tests.capture.test_upload import Fuse, Fused, Killed, publish, uploader
@@ -239,3 +241,8 @@ def test_the_command(tmp_path: Path) -> None:
     assert again.stdout.decode() == f"{tmp_path}: nothing to remove\n"
     (tmp_path / FILE).unlink()
     assert here("capture", "prune", "--keep", "1s", tmp_path).status == 1
+
+
+def test_killed_beside_a_recorder_that_is_killed(newest_server: EmbeddedServer) -> None:
+    """tests.capture.prune_torture for a moment."""
+    torture(newest_server, 2, new_seed(), print, None)

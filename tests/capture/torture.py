@@ -142,13 +142,13 @@ def torture(
         finally:
             workload.stopping = True
             workload.join()
-        run = _started(database, target, "--until", "now")
+        run = started_on(database, target, "--until", "now")
         _, said = run.communicate(timeout=within(60))
         assert run.returncode == 0, said
         compare(database, target, say)
 
 
-def _started(database: Database, target: Target, *options: str) -> subprocess.Popen[bytes]:
+def started_on(database: Database, target: Target, *options: str) -> subprocess.Popen[bytes]:
     """Record. The slot may still be in use by the walsender of a killed run."""
     wait_for(
         "free slot",
@@ -160,7 +160,7 @@ def _started(database: Database, target: Target, *options: str) -> subprocess.Po
 
 
 def _record_and_kill(database: Database, target: Target, seconds: float) -> None:
-    run = _started(database, target)
+    run = started_on(database, target)
     try:
         _, said = run.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
