@@ -55,6 +55,7 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 torture: $(SPARK) ## random streams and services, an hour each; kills, signals, faults of networks, servers, disks; a Spark cluster
 	@$(RUN) tests.native.torture
 	@$(RUN) tests.capture.torture
+	@$(RUN) tests.capture.takeover_torture
 	@$(RUN) tests.capture.snapshot_torture
 	@PGTAIL_TEST_ALL=1 $(RUN) pytest tests/capture/test_snapshot.py -k random_histories
 	@$(RUN) tests.stopping.torture

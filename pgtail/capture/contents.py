@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pgtail.capture.format import CONTENTS, END, GAP, POSITION, PREDECESSOR, SEGMENT, read_parameters
+from pgtail.capture.segment import SegmentFrames, position_of
+from pgtail.errors import DecodeError, InputError
 from pgtail.files.gzip_end import last_members
 from pgtail.native import compiled
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -132,6 +135,21 @@ def read_contents(segment: Location, encoding: str = "utf-8") -> SegmentContents
         return None  # it is read, which finds what is wrong
 
 
+def count_contents(segment: Location) -> SegmentContents:
+    """What a closed segment contains, of all of its messages. Raises InputError, also if that cannot be known."""
+    counter = ContentsCounter()
+    with segment.open() as file:
+        frames = SegmentFrames(file, str(segment), closed=True)
+        try:
+            counter.take_segment(frames, sys.maxsize)
+        except DecodeError as error:
+            raise frames.located(error) from None
+    text = counter.text()
+    if text is None:
+        raise InputError("is damaged: it has messages of tables that it does not describe", source=str(segment))
+    return _parsed(json.loads(text), position_of(segment), "utf-8")
+
+
 def _parsed(found: Any, position: int, encoding: str) -> SegmentContents:
     """Raises ValueError, TypeError, LookupError if it is not as it was written."""
 
@@ -196,6 +214,18 @@ class ContentsCounter:
         self._outcomes: dict[int, bytes] = {}
         if inside and self._open is not None:
             self._widen(*self._open)
+
+    def take_segment(self, frames: SegmentFrames, size: int) -> None:
+        """Count what is in the first bytes of a segment, that many of them uncompressed. Raises InputError."""
+        own = False
+        frames.read_head()
+        for start, stop in frames:
+            if frames.offset_of(stop) > size:
+                break
+            if frames.head.own and not own:
+                own = True
+                self.start(frames.head.parameters, inside=frames.head.transaction is not None)
+            self.take(frames.buf[start:stop])
 
     def take(self, frame: bytes) -> None:
         """Count a walsender frame with a message. Of a segment with a damaged one nothing is known."""

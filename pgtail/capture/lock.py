@@ -15,11 +15,15 @@ from pgtail.files.atomic import sync_directory
 from pgtail.storage.local import LocalLocation
 
 
+class DirectoryInUse(OptionError):
+    """Another process records into the directory."""
+
+
 @contextmanager
 def open_directory(directory: Path, *, empty: bool = False) -> Iterator[Path]:
     """Create the directory if needed, and lock it. With `empty` it must not contain a capture.
 
-    Raises OutputError, and OptionError if another process has locked it.
+    Raises OutputError, OptionError, and DirectoryInUse if another process has locked it.
     """
     try:
         _make(directory)
@@ -30,7 +34,7 @@ def open_directory(directory: Path, *, empty: bool = False) -> Iterator[Path]:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise OptionError(f"another process records into {directory}") from None
+            raise DirectoryInUse(f"another process records into {directory}") from None
         if not os.access(directory, os.W_OK | os.X_OK):
             raise OutputError(f"cannot write to {directory}: it is read-only, or belongs to another user")
         if empty and _has_capture(directory):

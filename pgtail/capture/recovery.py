@@ -158,17 +158,9 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
 
 def _contents_of(part: _OpenSegment) -> str | None:
     """What its complete transactions contain."""
-    counter, own = ContentsCounter(), False
+    counter = ContentsCounter()
     with LocalReader(part.path) as file, contextlib.suppress(DecodeError):
-        frames = SegmentFrames(file, str(part.path))
-        frames.read_head()
-        for start, stop in frames:
-            if frames.offset_of(stop) > part.size:
-                break
-            if frames.head.own and not own:
-                own = True
-                counter.start(frames.head.parameters, inside=frames.head.transaction is not None)
-            counter.take(frames.buf[start:stop])
+        counter.take_segment(SegmentFrames(file, str(part.path)), part.size)
     return counter.text()
 
 

@@ -84,7 +84,8 @@ class CaptureState(NamedTuple):
     segments. `gap` is one that no segment records yet. `snapshots` are in the order of their segments' names. `pruned`
     says where the capture begins, if segments were removed from its start.
 
-    Only in an object store: `uploaded` is the last segment that counts, and `writer` identifies the recorder.
+    Only in an object store: `uploaded` is the last segment that counts, and `writer` identifies the recorder. Only in a
+    spool: `target` is the place that it is uploaded to.
     """
 
     position: int
@@ -96,6 +97,7 @@ class CaptureState(NamedTuple):
     writer: str | None = None
     snapshots: tuple[TableSnapshot, ...] = ()
     pruned: Pruned | None = None
+    target: str | None = None
 
     @property
     def counting(self) -> tuple[TableSnapshot, ...]:
@@ -218,9 +220,11 @@ class StateFile:
         return () if self._now is None else self._now.snapshots
 
     def write(self, now: CaptureState) -> None:
-        """Replace the state; keeps the snapshots that are listed, and what was pruned."""
+        """Replace the state, but for what others than a Recorder set: snapshots, what was pruned, the target."""
         with self._changing() as known:
-            self._replace(now if known is None else now._replace(snapshots=known.snapshots, pruned=known.pruned))
+            if known is not None:
+                now = now._replace(snapshots=known.snapshots, pruned=known.pruned, target=known.target)
+            self._replace(now)
 
     def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
         """Make the copy of a table count from when the capture has reached its LSN. Its segments must be synced.
@@ -297,7 +301,8 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             None if found.get("uploaded") is None else _segment_name(found["uploaded"]),
             None if found.get("writer") is None else str(found["writer"]),
             _parse_snapshots(found["snapshots"]) if format_ == WITH_SNAPSHOTS else (),
-            None if pruned is None else Pruned(str(pruned["segment"]), parse_lsn(pruned["position"])),
+            None if pruned is None else Pruned(_segment_name(pruned["segment"]), parse_lsn(pruned["position"])),
+            None if found.get("target") is None else str(found["target"]),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(

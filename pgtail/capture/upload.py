@@ -51,11 +51,16 @@ class Work:
     idle: int | None
 
 
+class TakenOver(OutputError):
+    """Another recorder writes to the capture."""
+
+
 class Uploader:
     """Continues a capture at `target` from what the spool and the target have. `position` is what the target has.
 
     What is wrong with the target is noted in `progress`. The spool must be locked. Raises OptionError if the spool does
-    not continue the capture, OutputError.
+    not continue the capture, OutputError. With `takes_over` a spool of this target that does not continue it is
+    emptied: another recorder has gone on, and nothing in the spool that was not uploaded was acknowledged.
     """
 
     def __init__(
@@ -66,6 +71,7 @@ class Uploader:
         *,
         compress: bool,
         progress: Progress | None = None,
+        takes_over: bool = False,
     ) -> None:
         self._spool = spool
         self._target = target
@@ -90,7 +96,7 @@ class Uploader:
             tell(warning)
         try:
             with _as_output(target):
-                self._continue_spool(recovered, self._read_target())
+                self._begin_spool(recovered, self._read_target(), takes_over=takes_over)
         except UNAVAILABLE as error:
             raise OutputError(str(error)) from None
 
@@ -115,6 +121,14 @@ class Uploader:
             if read_head(LocalLocation(path)).transaction is None:
                 count = max(count, number)
         return closed[:count]
+
+    def claim(self) -> None:
+        """Become the only writer, before the stream begins: then `position` is where it is to begin.
+
+        Raises TakenOver, OutputError.
+        """
+        with self._lock, _as_output(self._target):
+            self._claim()
 
     def publish(self, work: Work) -> None:
         """Upload segments, and record how far the capture goes. While the store is not available, tries again.
@@ -211,16 +225,33 @@ class Uploader:
             self.position = max(self.position, position_of(self._target / f"{self._uploaded}{CLOSED}"))
         return state
 
-    def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
+    def _begin_spool(self, recovered: Recovered, found: CaptureState | None, *, takes_over: bool) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
-        last, snapshots = self._uploaded, self._complete_snapshots(found)
         if not (recovered.last or recovered.position):
-            head = {} if found is None else found.head
-            if last and not head:
-                head = read_head(self._target / f"{last}{CLOSED}").parameters
-            gap = None if found is None else found.gap
-            write_state(self._spool, CaptureState(self.position, last, 0, head, gap, snapshots=snapshots))
+            self._start_spool(found)
             return
+        try:
+            self._continue_spool(recovered, found)
+        except OptionError:
+            known = read_state(LocalLocation(self._spool))
+            if not takes_over or known is None or known.target != str(self._target):
+                raise
+            self._tell(f"note: another recorder has gone on in {self._target}: {self._spool} is emptied")
+            for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
+                path.unlink(missing_ok=True)
+            self._start_spool(found)
+
+    def _start_spool(self, found: CaptureState | None) -> None:
+        last, head = self._uploaded, {} if found is None else found.head
+        if last and not head:
+            head = read_head(self._target / f"{last}{CLOSED}").parameters
+        begun = CaptureState(self.position, last, 0, head, None if found is None else found.gap)
+        snapshots = self._complete_snapshots(found)
+        write_state(self._spool, begun._replace(snapshots=snapshots, target=str(self._target)))
+
+    def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
+        """Check that the spool continues what the store has. Raises OptionError."""
+        last, snapshots = self._uploaded, self._complete_snapshots(found)
         pruned = "" if found is None or found.pruned is None else found.pruned.segment
         for path in self._pending():
             name = path.name.removesuffix(CLOSED)
@@ -237,7 +268,7 @@ class Uploader:
             raise self._does_not_continue()
         if self.position > recovered.position:
             known = known._replace(position=self.position, last=last, messages=0)
-        write_state(self._spool, known._replace(snapshots=snapshots))
+        write_state(self._spool, known._replace(snapshots=snapshots, target=str(self._target)))
 
     def _complete_snapshots(self, found: CaptureState | None) -> tuple[TableSnapshot, ...]:
         """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
@@ -303,8 +334,13 @@ class Uploader:
         try:
             target.create(data)
         except Conflict:
-            pass  # by an earlier attempt, of which no answer came; or not: the comparison tells
-        if digest_of(target) != hashlib.sha256(data).hexdigest():
+            # By an earlier attempt, of which no answer came; or by a recorder that was stopped, after its end.
+            if not _has(target, data):
+                self._check_owner()
+                target.delete()
+                target.create(data)
+        if not _has(target, data):
+            self._check_owner()
             raise OutputError(f"{target} is not what was uploaded: another recorder may have written it")
         return position
 
@@ -316,7 +352,7 @@ class Uploader:
         found = (self._target / FILE).read()
         state = None if found is None else parse_state(found[0], str(self._target / FILE))
         if found is None or state is None or not (state.writer == self._writer or self._is_as_found(state)):
-            raise OutputError(
+            raise TakenOver(
                 f"another process records into {self._target}: this one stops. What it has not uploaded was not"
                 " acknowledged"
             )
@@ -351,9 +387,8 @@ class Uploader:
         known = read_state(LocalLocation(self._spool))
         assert known is not None
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
-        state = known._replace(
-            position=position, last=uploaded, messages=0, gap=gap, uploaded=uploaded, writer=self._writer
-        )
+        state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
+        state = state._replace(uploaded=uploaded, writer=self._writer)
         return state.with_pruned(None if self._found is None else self._found.pruned)
 
     def _pending(self) -> list[Path]:
@@ -376,6 +411,16 @@ class Uploader:
                 "upload_failed",
                 waiting=waiting,
             )
+
+
+def _has(place: Location, data: bytes) -> bool:
+    """Whether a file has this content. Raises InputError if the store is not available."""
+    try:
+        return digest_of(place) == hashlib.sha256(data).hexdigest()
+    except UNAVAILABLE:
+        raise
+    except InputError:  # another recorder has deleted it
+        return False
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ COMMANDS: Final = {
     "stream": "Tail a replication slot, as tables or JSON.",
     "decode": "Decode dumps of pgoutput messages.",
     "record": "Record a slot, or dumps, losslessly in a directory.",
-    "capture": "List and verify the segments of a capture.",
+    "capture": "List and verify the segments of a capture, and remove the oldest ones.",
     "spark": "Turn captures into tables, on Spark.",
     "inspect": "Show the bytes and fields of a dump.",
     "slot": "List, create, drop, advance and copy replication slots.",

@@ -8,18 +8,19 @@ import click
 
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
-from pgtail.commands.capture_options import CaptureListOptions, CaptureVerifyOptions
+from pgtail.commands.capture_options import CaptureListOptions, CaptureVerifyOptions, PruneOptions
 
 _directory: Final = click.argument("directory", metavar="DIR", type=click.Path(file_okay=False))
 
 
 @click.group("capture", cls=Commands, aliases={"ls": "list"})
 def command() -> None:
-    """List and verify the segments of a capture.
+    """List and verify the segments of a capture, and remove the oldest ones.
 
     \b
     pgtail capture list captures/shop
     pgtail capture verify s3://captures/shop
+    pgtail capture prune captures/shop --keep 30d --delete
 
     DIR is the directory that pgtail record writes, or a URI. A recorder may be writing. `pgtail capture ls` is
     `pgtail capture list`. The manual page about the format: pgtail help capture.
@@ -51,3 +52,21 @@ def verify(directory: str, options: CaptureVerifyOptions) -> bool:
     from pgtail.commands.capture_verify import run
 
     return run(directory, options)
+
+
+@command.command("prune")
+@_directory
+@takes(PruneOptions)
+def prune(directory: str, options: PruneOptions) -> None:
+    """Remove the oldest segments of a capture, with --delete; without it say what would be removed.
+
+    Only whole segments go, from the start, and nothing that the rest needs: what is left decodes as before. A recorder
+    and readers may be at work. Where several of --before, --keep and --applied are given, all of them must allow it.
+
+    \b
+    pgtail capture prune captures/shop --keep 30d
+    pgtail capture prune captures/shop --applied warehouse --delete
+    """
+    from pgtail.commands.capture_prune import run
+
+    run(directory, options)

@@ -16,7 +16,7 @@ from pgtail.records import replace
 
 _OF_A_SLOT: Final = (
     "host", "dbname", "slot", "spool", "allow_gap", "snapshot", "snapshot_tables", "until_lsn", "until", "two_phase",
-    "binary",
+    "binary", "wait",
 )  # fmt: skip
 
 

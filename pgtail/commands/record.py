@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from pgtail import __version__
-from pgtail.capture.lock import open_directory
+from pgtail.capture.lock import DirectoryInUse, open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
-from pgtail.capture.upload import Uploader
+from pgtail.capture.upload import TakenOver, Uploader
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
@@ -21,17 +23,19 @@ from pgtail.commands.server_options import RecordOptions
 from pgtail.commands.service import Service
 from pgtail.commands.stderr import StderrThread, say
 from pgtail.commands.stream import limits_of, request_of
-from pgtail.errors import OptionError
+from pgtail.errors import OptionError, PgtailError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
-from pgtail.postgres.slots import check_name
+from pgtail.postgres.errors import ObjectInUse, Unreachable
+from pgtail.postgres.slots import SlotInUse, check_name
 from pgtail.records import replace
 from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import Plan
+from pgtail.replication.plan import ConsumedElsewhere, Plan
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
@@ -43,6 +47,12 @@ from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
 from pgtail.terminal.escape import escape
+
+_TAKEN: Final = (SlotInUse, ObjectInUse, ConsumedElsewhere, DirectoryInUse, TakenOver)
+"""Errors that say that another recorder has the slot, the directory or the capture in a store."""
+_PAUSE: Final = 0.5
+"""Seconds between two looks at the slot."""
+_CONNECT_TIMEOUT: Final = 5
 
 
 def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
@@ -74,6 +84,8 @@ class Record:
         self._complete: CompleteTables | None = None
         """The tables of which the slot has every change, as far as known."""
         self._copying = False
+        self._waiting = ""
+        """What is waited for, as it was told last."""
         self._progress = SlotProgress()
 
     def run(self) -> bool:
@@ -85,15 +97,17 @@ class Record:
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)
         stderr = StderrThread(options.verbosity.verbose)
-        progress = self._progress
         info = {"command": "record", "version": __version__, "slot": options.request.slot}
         try:
-            with Service(options.service, progress, stderr.tell, info), open_directory(spool) as directory:
-                uploader = None
-                if target.path is None:
-                    uploader = Uploader(directory, target, stderr.tell, compress=options.compress, progress=progress)
-                progress.uploads = uploader
-                self._record(directory, uploader, stderr)
+            with Service(options.service, self._progress, stderr.tell, info):
+                while True:
+                    try:
+                        self._run_on(target, spool, stderr)
+                        return False
+                    except _TAKEN as error:
+                        if not options.wait:
+                            raise
+                        self._wait(error, stderr)
         except KeyboardInterrupt:
             stderr.tell(
                 "stopped before all tables were copied: those that are complete stay, and the same command copies the"
@@ -104,6 +118,42 @@ class Record:
         finally:
             stderr.close()
         return False
+
+    def _run_on(self, target: Location, spool: Path, stderr: StderrThread) -> None:
+        """Record until the end, unless another recorder has the slot or the capture."""
+        options, progress, uploader = self._options, self._progress, None
+        with open_directory(spool) as directory:
+            if target.path is None:
+                uploader = Uploader(
+                    directory,
+                    target,
+                    stderr.tell,
+                    compress=options.compress,
+                    progress=progress,
+                    takes_over=options.wait,
+                )
+            progress.uploads = uploader
+            self._record(directory, uploader, stderr)
+
+    def _wait(self, taken: PgtailError, stderr: StderrThread) -> None:
+        """Return when the slot is free, or after a pause if it is another thing that is taken."""
+        assert self._options.request.slot is not None
+        reason = str(taken).partition("\n")[0].removesuffix(".")
+        if reason != self._waiting:
+            self._waiting = reason
+            self._progress.lost(reason)
+            stderr.tell(f"waiting: {reason}", "waiting")
+        connector = connector_of(self._options.connection)
+        with Interrupt() as interrupt:
+            while True:
+                select.select([interrupt], [], [], _PAUSE)
+                try:
+                    with interrupt.raising(), connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
+                        slot = catalog.slot(connection, self._options.request.slot)
+                except Unreachable:
+                    continue
+                if slot is None or slot.active_pid is None or isinstance(taken, DirectoryInUse):
+                    return
 
     def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
         options = self._options
@@ -117,6 +167,8 @@ class Record:
         known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
+            if uploader is not None and options.wait:
+                uploader.claim()
             if options.snapshot.wanted:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs

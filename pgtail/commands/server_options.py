@@ -304,6 +304,11 @@ class RecordOptions(Record):
     allow_gap: bool = _capture(
         "--allow-gap", default=False, help="Continue a capture even if the slot has skipped changes."
     )
+    wait: bool = _slot(
+        "--wait",
+        default=False,
+        help="While another client reads the slot, wait; then continue the capture from where it is complete.",
+    )
     snapshot: SnapshotOptions = family(SnapshotOptions)
     end: EndOptions = family(EndOptions)
     dump: DumpOptions = family(DumpOptions)

@@ -141,6 +141,9 @@ def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
     if verbose:
         parts.append(f"{size_text(applied.rewritten)} written")
     parts += [f"the gap before {gap['before']} was skipped" for gap in applied.gaps]
+    if applied.begun_pruned:
+        tables = ", ".join(applied.begun_pruned)
+        parts.append(f"{tables}: only what was written since the capture was pruned, and no snapshot before that")
     if applied.waiting is not None:
         parts.append(f"waiting for {applied.waiting.what}")
     return "; ".join(parts)

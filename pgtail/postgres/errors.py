@@ -167,7 +167,17 @@ class UndefinedObject(ServerError):
     """The command names something that does not exist (SQLSTATE 42704)."""
 
 
-_KINDS: Final = {"40001": RecoveryConflict, "57014": QueryCanceled, "42601": SyntaxRefused, "42704": UndefinedObject}
+class ObjectInUse(ServerError):
+    """The command needs a slot that somebody else has at the moment (SQLSTATE 55006)."""
+
+
+_KINDS: Final = {
+    "40001": RecoveryConflict,
+    "57014": QueryCanceled,
+    "42601": SyntaxRefused,
+    "42704": UndefinedObject,
+    "55006": ObjectInUse,
+}
 
 
 def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> ServerError:

@@ -173,6 +173,10 @@ def counts_as_standby(names: str, application_name: str) -> bool:
     return any(standby == "*" or standby.lower() == application_name.lower() for standby in standbys)
 
 
+class ConsumedElsewhere(ServerError):
+    """Another client has consumed the slot after a connection was lost."""
+
+
 def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int) -> None:
     """Check that a slot can be read from `resume` on after a lost connection. Raises ServerError."""
     if slot is None:
@@ -186,7 +190,7 @@ def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int)
         )
     confirmed = slot.confirmed_flush_lsn or 0
     if confirmed > resume:
-        raise ServerError(
+        raise ConsumedElsewhere(
             f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name}.",
             cure="Changes committed between these positions were not read. To continue after the gap: pgtail stream"
             f" --startpos {lsn_text(confirmed)}, or pgtail record --allow-gap",

@@ -25,7 +25,7 @@ from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import Listing, directories, listing, plan, segments, survey_each
+from pgtail.spark.segments.listing import Listing, directories, listing, plan, survey_each
 from pgtail.spark.segments.ranges import EVERYWHERE
 from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
@@ -176,18 +176,21 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
         return ReadAllAvailable() if self._limit is None else ReadMaxFiles(int(self._limit))
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 -- Spark's name
-        new = [name for name in self._names() if name > start["segment"]]
+        new = [name for name in self._names(start) if name > start["segment"]]
         if isinstance(limit, ReadMaxFiles):
             new = new[: limit.max_files]
         return {"segment": new[-1]} if new else start
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        found = self._names().items()
+        found = self._names(start).items()
         return [InputPartition((path, EVERYWHERE)) for name, path in found if start["segment"] < name <= end["segment"]]
 
-    def _names(self) -> dict[str, str]:
-        """The names of the segments and their paths, in order. Raises InputError."""
-        paths = segments(self.selection.captures, self.selection.storage)
+    def _names(self, start: dict[str, str]) -> dict[str, str]:
+        """The names of the segments and their paths, in order. Raises InputError, also if some were pruned unread."""
+        found = self.selection.listing()
+        paths, begin = found.segments, max((one.segment for one in found.pruned.values()), default="")
         if len(directories(paths)) > 1:
             raise InputError("a stream reads one capture: several may have the same changes")
+        if "" < start["segment"] < begin:
+            raise InputError(f"segments after {start['segment']} were pruned before the stream read them")
         return {name_of(path): path for path in paths}

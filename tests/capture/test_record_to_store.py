@@ -15,6 +15,7 @@ import pytest
 from pgtail.capture.state import read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import parse_lsn
+from tests.capture.takeover_torture import torture as takeovers
 from tests.capture.torture import torture
 from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
 from tests.support.run import Result, command, here
@@ -246,3 +247,8 @@ def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
     assert (result.status, "InvalidAccessKeyId" in result.stderr) == (4, True), result.stderr
     assert SECRET not in result.stderr
     assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
+
+
+def test_one_takes_over_from_another(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
+    """tests.capture.takeover_torture for a moment."""
+    takeovers(newest_server, 3, time.time_ns() % 1_000_000, print, s3)

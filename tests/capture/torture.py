@@ -81,10 +81,11 @@ CREATE PUBLICATION everything FOR ALL TABLES;
 class Workload(threading.Thread):
     """Small transactions and some large ones, as fast as the server takes them; it survives a restart of the server."""
 
-    def __init__(self, database: Database, rng: random.Random) -> None:
+    def __init__(self, database: Database, rng: random.Random, pause: float = 0.05) -> None:
         super().__init__()
         self._database = database
         self._rng = rng
+        self._pause = pause
         self.stopping = False
         self.restarting = threading.Lock()
 
@@ -93,7 +94,7 @@ class Workload(threading.Thread):
             with self.restarting, self._database.connect() as session:
                 for _ in range(20):
                     self._transaction(session)
-            time.sleep(0.05)
+            time.sleep(self._pause)
 
     def _transaction(self, session: psycopg.Connection[tuple[object, ...]]) -> None:
         rows = 2000 if self._rng.random() < 0.01 else self._rng.randint(1, 5)
@@ -144,7 +145,7 @@ def torture(
         run = _started(database, target, "--until", "now")
         _, said = run.communicate(timeout=within(60))
         assert run.returncode == 0, said
-        _compare(database, target, say)
+        compare(database, target, say)
 
 
 def _started(database: Database, target: Target, *options: str) -> subprocess.Popen[bytes]:
@@ -169,7 +170,7 @@ def _record_and_kill(database: Database, target: Target, seconds: float) -> None
         raise AssertionError(f"record ended by itself: {run.returncode} {said.decode()}")
 
 
-def _compare(database: Database, target: Target, say: Callable[[str], None]) -> None:
+def compare(database: Database, target: Target, say: Callable[[str], None]) -> None:
     recorded = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
     assert (recorded.status, recorded.stderr) == (0, ""), recorded.stderr
     truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)

@@ -113,7 +113,8 @@ class BatchPlan:
     def of(cls, found: dict[str, Any]) -> BatchPlan:
         """From the table."""
         captures = {
-            place: Capture([SegmentRun.of(run) for run in one["runs"]]) for place, one in found.pop("captures").items()
+            place: Capture([SegmentRun.of(run) for run in one["runs"]], one.get("pruned", 0))
+            for place, one in found.pop("captures").items()
         }
         notes = {kind: Notes.of(one) for kind, one in found.pop("notes").items()}
         unfinished = [UnfinishedSnapshot(**one) for one in found.pop("unfinished", ())]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from pgtail.capture.format import CLOSED, is_gap
-from pgtail.errors import OptionError
+from pgtail.capture.state import Pruned
+from pgtail.errors import InputError, OptionError
 from pgtail.humanize import counted
 from pgtail.service.progress import LakeProgress
 from pgtail.spark.decoding.transactions import added_up
@@ -24,6 +25,7 @@ from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.listing import (
+    Listing,
     collapse_whole_segments,
     covered_by,
     directories,
@@ -112,20 +114,37 @@ class Lake:
         InputError, OptionError, OutputError.
         """
         done = Update()
-        known = self.plan.captures
-        there = listing(captures, self.storage, {place: capture.complete_to for place, capture in known.items()})
-        new = new_ones(there.segments, known)
+        while True:
+            there = self._listing(captures)
+            try:
+                self._apply(there, done, typed=typed)
+                break
+            except InputError:
+                if self._listing(captures).pruned == there.pruned:
+                    raise
+                # Segments were pruned between their listing and their reading.
+        if not (there.segments or there.snapshots) and not any(
+            str(locate(place, self.storage).absolute()) in self.plan.captures for place in captures
+        ):
+            done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
+        return done
+
+    def _listing(self, captures: Sequence[str]) -> Listing:
+        """What there is, without what was applied of each capture from its start."""
+        known = {place: capture.complete_to for place, capture in self.plan.captures.items()}
+        return listing(captures, self.storage, known)
+
+    def _apply(self, there: Listing, done: Update, *, typed: bool) -> None:
+        """Apply what is listed and not in it, in batches."""
+        new = new_ones(there.segments, self.plan.captures)
         if typed and not self.plan.typed:
             self._type_all()
-        work: list[str | SnapshotSegment] = [*new, *self._new_snapshots(there.snapshots)]
+        work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, there.snapshots)]
         self.progress.pending = len(work)
         for start in range(0, len(work), _MOST_SEGMENTS):
             some = work[start : start + _MOST_SEGMENTS]
             copied = [one for one in some if isinstance(one, SnapshotSegment)]
-            self._batch({one: there.segments[one] for one in some if isinstance(one, str)}, copied, done)
-        if not any(there) and not any(str(locate(place, self.storage).absolute()) in known for place in captures):
-            done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
-        return done
+            self._batch({one: there.segments[one] for one in some if isinstance(one, str)}, copied, done, there.pruned)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit the next batch."""
@@ -136,17 +155,13 @@ class Lake:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def _new_snapshots(self, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:
-        """What to read of these snapshots: those that were not applied, if any table is to have their rows."""
-        plan = self.plan
-        if not listed or not (plan.typed or plan.snapshot_changes):
-            return []
-        rows = self.snapshots()
-        pairs = zip(rows["relid"].to_pylist(), rows["position"].to_pylist(), strict=True)
-        applied = {SnapshotKey(relid, position + 1) for relid, position in pairs}
-        return new_snapshots(listed, applied, plan.unfinished, plan.tables)
-
-    def _batch(self, paths: Mapping[str, int], copied: Sequence[SnapshotSegment], done: Update) -> None:
+    def _batch(
+        self,
+        paths: Mapping[str, int],
+        copied: Sequence[SnapshotSegment],
+        done: Update,
+        pruned: Mapping[str, Pruned],
+    ) -> None:
         plan = copy.deepcopy(self.plan)
         sizes = {**paths, **{one.path: one.bytes for one in copied}}
         whole: dict[str, Parts] = {one.path: EVERYWHERE for one in copied}
@@ -160,7 +175,8 @@ class Lake:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self.storage)
         plan.server = server_of(found, plan.server, plan.captures)
-        done.notes += _missing(plan.captures, found)
+        found = _begun(found, plan.captures, pruned)
+        done.notes += _missing(plan.captures, found, pruned)
         before = plan.runs
         parts = parts_of(found, before)
         wanted = collapse_whole_segments(parts, found)
@@ -264,6 +280,17 @@ class Lake:
         self.commit(plan, self._typed(made.tables, known, known))
 
 
+def wanted_snapshots(batches: Batches, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:
+    """What is to be read of these snapshots: those that were not applied, if any table is to have their rows."""
+    plan = batches.plan
+    if not listed or not (plan.typed or plan.snapshot_changes):
+        return []
+    rows = snapshots_in(batches.table("snapshots"))
+    pairs = zip(rows["relid"].to_pylist(), rows["position"].to_pylist(), strict=True)
+    applied = {SnapshotKey(relid, position + 1) for relid, position in pairs}
+    return new_snapshots(listed, applied, plan.unfinished, plan.tables)
+
+
 def snapshots_in(table: LakeTable) -> pa.Table:
     """The rows of the table `snapshots`."""
     rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
@@ -290,15 +317,36 @@ def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[i
     return sorted(new & old)
 
 
-def _missing(captures: Mapping[str, Capture], found: Sequence[Survey]) -> list[str]:
+def _begun(found: Sequence[Survey], captures: dict[str, Capture], pruned: Mapping[str, Pruned]) -> list[Survey]:
+    """The same; the first segment of a capture that was pruned before anything of it was applied begins it."""
+    begun = []
+    for segment in found:
+        folder = folder_of(segment.path)
+        begin = pruned.get(folder)
+        earlier = folder in captures and any(run.start < segment.name for run in captures[folder].runs)
+        if begin is not None and segment.predecessor == begin.segment and not earlier:
+            captures.setdefault(folder, Capture()).pruned = begin.position
+            segment = replace(segment, predecessor="")
+        begun.append(segment)
+    return begun
+
+
+def _missing(captures: Mapping[str, Capture], found: Sequence[Survey], pruned: Mapping[str, Pruned]) -> list[str]:
     """A note for each missing segment before one of these, and for each gap."""
     there = {segment.name for segment in found}
     return [
-        f"{segment.path}: there is a gap before it: what was committed {segment.predecessor} is not in the capture"
-        if is_gap(segment.predecessor)
-        else f"{segment.path}: the segment before it, {segment.predecessor}, is missing"
+        _missing_before(segment, pruned.get(folder_of(segment.path)))
         for segment in found
         if segment.predecessor
         and segment.predecessor not in there
         and not any(capture.has(segment.predecessor) for capture in captures.values())
     ]
+
+
+def _missing_before(segment: Survey, pruned: Pruned | None) -> str:
+    before = segment.predecessor
+    if is_gap(before):
+        return f"{segment.path}: there is a gap before it: what was committed {before} is not in the capture"
+    if pruned is not None and before <= pruned.segment:
+        return f"{segment.path}: the segment before it, {before}, was pruned before it was applied"
+    return f"{segment.path}: the segment before it, {before}, is missing"

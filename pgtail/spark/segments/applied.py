@@ -49,9 +49,13 @@ class SegmentRun(NamedTuple):
 
 @dataclass(slots=True)
 class Capture:
-    """What was applied of one directory of segments."""
+    """What was applied of one directory of segments.
+
+    `pruned` is the LSN up to which it had been pruned when its first segment was applied; 0 if it had not.
+    """
 
     runs: list[SegmentRun] = field(default_factory=list)
+    pruned: int = 0
 
     def has(self, name: str) -> bool:
         """Whether this segment was applied."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
+from pgtail.capture.state import Pruned, read_state
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import survey
 from pgtail.spark.jobs import collected, groups
@@ -35,10 +36,14 @@ class Covered(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What captures have: the closed segments, with their bytes, in the order of their names, and the snapshots."""
+    """What captures have: the closed segments, with their bytes, in the order of their names, and the snapshots.
+
+    `pruned` says of each directory that was pruned where it begins.
+    """
 
     segments: dict[str, int]
     snapshots: list[ListedSnapshot]
+    pruned: Mapping[str, Pruned]
 
     def snapshot_segments(self, tables: Sequence[str] = ()) -> dict[str, int]:
         """The segments of all snapshots of tables that match the globs, with their bytes."""
@@ -53,13 +58,23 @@ def listing(
     The two fit each other while recorders write: what was committed before a snapshot's position is in the segments,
     and the snapshots before the segments' end are there. Raises InputError.
     """
-    folders = [one for capture in captures for one in _places(capture, storage) if one.is_folder()]
-    listed = listed_in(folders)
+    known = _known(captures, storage)
     while True:
-        before, found = listed, segments(captures, storage, after)
-        listed = listed_in(folders)
-        if listed == before:
-            return Listing(found, listed)
+        before, found = known, segments(captures, storage, after)
+        known = _known(captures, storage)
+        if known == before:
+            return Listing(found, *known)
+
+
+def _known(captures: Sequence[str], storage: StorageOptions) -> tuple[list[ListedSnapshot], dict[str, Pruned]]:
+    """The snapshots that count in these directories, and where those that were pruned begin. Raises InputError."""
+    folders = [one for capture in captures for one in _places(capture, storage) if one.is_folder()]
+    states = {str(folder): read_state(folder) for folder in folders}
+    snapshots = [one for folder, state in states.items() for one in listed_in(folder, state)]
+    pruned = {
+        folder: state.pruned for folder, state in states.items() if state is not None and state.pruned is not None
+    }
+    return snapshots, pruned
 
 
 def segments(
@@ -67,7 +82,8 @@ def segments(
 ) -> dict[str, int]:
     """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
     their names. Raises InputError if there is no such place; it may have no segment yet.
-    `after`: the directories of which only the segments after this name are listed.
+    `after`: the directories of which only the segments after this name are listed. Segments that were pruned are left
+    out, also if their files are still there.
     """
     sizes = {path: size for capture in captures for path, size in _closed(capture, storage, after or {})}
     named = [path for path in sizes if SegmentName.parse(name_of(path))]
@@ -89,7 +105,10 @@ def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> 
     """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
     for one in _places(capture, storage):
         if one.is_folder():
-            listed = one.list(f"{known}{CLOSED}" if (known := after.get(str(one))) else "")
+            state = read_state(one)
+            pruned = "" if state is None or state.pruned is None else state.pruned.segment
+            begin = max(after.get(str(one), ""), pruned)
+            listed = one.list(f"{begin}{CLOSED}" if begin else "")
             yield from ((f"{one}/{name}", size) for name, size in listed if name.endswith(CLOSED))
         elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
             yield str(one), found.size

@@ -9,12 +9,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from pgtail.capture.format import SNAPSHOT_CLOSED
-from pgtail.capture.state import TableSnapshot, read_state
+from pgtail.capture.state import CaptureState, TableSnapshot
 from pgtail.changes.filters import any_matches
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.segments.survey import Survey
-from pgtail.storage import Location
 
 
 class SnapshotKey(NamedTuple):
@@ -56,10 +55,9 @@ class UnfinishedSnapshot:
     rows: int
 
 
-def listed_in(folders: Iterable[Location]) -> list[ListedSnapshot]:
-    """The snapshots that count in these directories. Raises InputError if a capture.json is damaged."""
-    states = [(str(folder), read_state(folder)) for folder in folders]
-    return [ListedSnapshot(folder, one) for folder, state in states if state is not None for one in state.counting]
+def listed_in(folder: str, state: CaptureState | None) -> list[ListedSnapshot]:
+    """The snapshots that count in a directory with this capture.json."""
+    return [] if state is None else [ListedSnapshot(folder, one) for one in state.counting]
 
 
 def each_once(

@@ -41,6 +41,8 @@ class Applied:
     """Bytes of files that were written in the place of others."""
     waiting: MissingSegment | None = None
     gaps: list[dict[str, Any]] = field(default_factory=list)
+    begun_pruned: list[str] = field(default_factory=list)
+    """Tables that begin without a snapshot, in captures that were pruned before they were applied."""
 
 
 def update_state(lake: Lake, settings: Settings) -> Applied:
@@ -71,7 +73,10 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     if not now.ranges and not begun:
         return result
     with translate_spark_errors():
-        commits, result.changes = _Batch(lake, settings, notes, now, found, begun).run()
+        batch = _Batch(lake, settings, notes, now, found, begun)
+        commits, result.changes = batch.run()
+    if any(capture.pruned for capture in plan.captures.values()):
+        result.begun_pruned = sorted(batch.without_snapshot)
     notes.applied = joined([*notes.applied, *now.ranges])
     notes.pending = found.pending
     notes.gaps += now.gaps
@@ -115,6 +120,8 @@ class _Batch:
             )
             for relid, start in starts.items()
         }
+        self.without_snapshot: list[str] = []
+        """The tables that begin in this batch, but not with a snapshot."""
         self._by_names = lake.versions()
         self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
 
@@ -168,6 +175,8 @@ class _Batch:
 
     def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun], start: TableStart | None) -> TableBatch:
         """What is to be done with one table; what it will be is noted."""
+        if relid not in self._notes.tables and start is None:
+            self.without_snapshot.append(f"{runs[0].version.schema}.{runs[0].version.table}")
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
         layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets, notes.block_bits)
         table = self._lake.batches.table(notes.folder)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.capture.state import read_state
 from pgtail.humanize import counted
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.jobs import (
@@ -140,7 +141,8 @@ def compare_tables(state: Lake, server: Location, *, sample: int | None = None) 
     `sample` are the millionths of keys to compare, None for all; tables without a key are compared whole. Raises
     PgtailError.
     """
-    pairs = {one.table.relid: _pair(state, one, sample) for one in listed_in([server])}
+    listed = listed_in(str(server), read_state(server))
+    pairs = {one.table.relid: _pair(state, one, sample) for one in listed}
     state.tell(f"comparing {counted(len(pairs), 'table')}")
     files = [((relid, file), size) for relid, pair in pairs.items() for file, size in pair.files]
     compared: dict[int, list[Comparison]] = {relid: [] for relid in pairs}

@@ -1,0 +1,171 @@
+"""Removes the oldest segments of a capture: first a note in capture.json, then the files.
+
+A recorder and readers may be at work, and any of them may be killed. The note takes the segments out of the capture,
+all at once; files that a killed run left behind are removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgtail.capture.contents import PreparedTransaction, SegmentContents, count_contents, read_contents
+from pgtail.capture.format import CLOSED, SegmentName, snapshot_name
+from pgtail.capture.reader import SegmentFile, listed
+from pgtail.capture.segment import read_head
+from pgtail.capture.state import (
+    FILE,
+    CaptureState,
+    Pruned,
+    TableSnapshot,
+    locked_state,
+    parse_state,
+    read_state,
+    state_json,
+    write_state,
+)
+from pgtail.errors import InputError, OptionError
+from pgtail.storage import Conflict, Location
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """So many segments of the stream can go, and why no more; `why` may be empty."""
+
+    count: int
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PrunePlan:
+    """What is to be removed: segments of the stream, from the start, and the snapshots between them.
+
+    `pruned` is what capture.json is to say, None if no segment goes. `why` says why no more goes, if that is known.
+    """
+
+    segments: Sequence[SegmentFile]
+    snapshots: Sequence[TableSnapshot]
+    pruned: Pruned | None
+    why: str
+
+    @property
+    def size(self) -> int:
+        """The bytes of the files."""
+        copied = sum(part.bytes for one in self.snapshots for part in one.segments)
+        return copied + sum(one.size for one in self.segments)
+
+
+class Prunable:
+    """A capture as it is now, of which the beginning is to be removed.
+
+    `stream` are its segments without those of snapshots. Raises OptionError where nothing can be removed, InputError.
+    """
+
+    def __init__(self, capture: Location) -> None:
+        self.capture = capture
+        self.state = _state_of(capture)[0]
+        self.stream = [one for one in listed(capture, self.state) if one.snapshot is None]
+
+    def plan(self, bounds: Iterable[Bound], *, lasting: bool) -> PrunePlan:
+        """Remove as much as all bounds allow, but nothing that the rest needs. The last segment stays.
+
+        With `lasting` the rest has the last snapshot of every table, and all that follows it. Raises InputError.
+        """
+        closed = sum(not one.open for one in self.stream)
+        bound = min([*bounds, Bound(min(closed, len(self.stream) - 1))], key=lambda one: one.count)
+        if lasting:
+            bound = min([bound, *self._last_snapshots()], key=lambda one: one.count)
+        bound = self._between_transactions(bound)
+        if bound.count <= 0:
+            return PrunePlan((), (), None, bound.why)
+        last = self.stream[bound.count - 1]
+        pruned = Pruned(str(last.name), _contents_of(last).position)
+        kept = self.state.with_pruned(pruned).snapshots
+        dropped = [one for one in self.state.snapshots if one not in kept]
+        return PrunePlan(self.stream[: bound.count], dropped, pruned, bound.why)
+
+    def before(self, snapshot: TableSnapshot) -> int:
+        """How many segments of the stream can go without a snapshot."""
+        return sum(one.name < snapshot.segments[0].name for one in self.stream)
+
+    def _last_snapshots(self) -> Iterator[Bound]:
+        for snapshot in {one.relid: one for one in self.state.snapshots}.values():
+            yield Bound(self.before(snapshot), f"{snapshot} is the last one of its table, and needs what follows it")
+
+    def _between_transactions(self, bound: Bound) -> Bound:
+        """The same or less, so that what is left begins outside of a transaction, and has the prepared ones whole."""
+        waiting: dict[PreparedTransaction, None] = {}
+        found = [0]
+        for number, segment in enumerate(self.stream[: max(bound.count, 0)], 1):
+            contents = _contents_of(segment)
+            waiting = {one: None for one in waiting if one not in contents.outcomes} | dict.fromkeys(contents.prepared)
+            if not waiting:
+                found.append(number)
+        while found[-1] and read_head(self.stream[found[-1]].location).transaction is not None:
+            del found[-1]
+        if found[-1] == bound.count:
+            return bound
+        why = "a transaction goes on in the next segment"
+        for one in waiting:
+            why = f"{one.gid!r} is prepared, and has no outcome yet"
+        return Bound(found[-1], why)
+
+
+def prune(capture: Location, pruned: Pruned | None) -> None:
+    """Take everything up to `pruned` out of the capture, and remove the files; those of earlier times, too.
+
+    May be repeated after it was killed. Raises InputError, OutputError.
+    """
+    if pruned is not None:
+        _note(capture, lambda state: state.with_pruned(max(pruned, state.pruned or pruned)))
+    now = read_state(capture)
+    if now is None or now.pruned is None:
+        return
+    for entry in capture.list():
+        name = snapshot_name(entry.name) or SegmentName.parse(entry.name.removesuffix(CLOSED))
+        if name is not None and entry.name.endswith(CLOSED) and str(name) <= now.pruned.segment:
+            (capture / entry.name).delete()
+
+
+def _note(capture: Location, change: Callable[[CaptureState], CaptureState]) -> None:
+    """Change the state, beside a recorder. Raises InputError, OutputError."""
+    if capture.path is not None:
+        with locked_state(capture.path):
+            write_state(capture.path, change(_state_of(capture)[0]))
+        return
+    while True:
+        state, version = _state_of(capture)
+        try:
+            (capture / FILE).replace(state_json(change(state)), version)
+            return
+        except Conflict:
+            continue  # a recorder has written it
+
+
+def _state_of(capture: Location) -> tuple[CaptureState, str]:
+    """The state of a capture that can be pruned, and the version of its file. Raises OptionError, InputError."""
+    place = capture / FILE
+    if capture.path is None and not capture.replaces:
+        raise OptionError(f"cannot prune {capture}: pgtail only reads there")
+    found = place.read()
+    if found is None:
+        raise InputError(f"has no {FILE}: it is not a capture that pgtail record wrote", source=str(capture))
+    if capture.path is not None:
+        _check_owner(capture.path / FILE)
+    state = parse_state(found[0], str(place))
+    if state.target is not None:
+        raise OptionError(f"{capture} is the spool of {state.target}: prune that")
+    return state, found[1]
+
+
+def _check_owner(file: Path) -> None:
+    """A recorder must be able to replace the file. Raises OptionError."""
+    owner = file.stat().st_uid
+    if owner != os.geteuid():
+        raise OptionError(f"{file} belongs to the user with the number {owner}, who records: prune as that user")
+
+
+def _contents_of(segment: SegmentFile) -> SegmentContents:
+    return read_contents(segment.location) or count_contents(segment.location)

@@ -1,0 +1,68 @@
+"""`pgtail capture prune`: what of a capture can be removed from its start, and its removal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from pgtail.capture.prune import Bound, Prunable, PrunePlan, prune
+from pgtail.capture.reader import first_segment
+from pgtail.commands.capture_options import PruneOptions
+from pgtail.commands.sinks import put
+from pgtail.commands.stderr import say
+from pgtail.errors import Interrupted, OptionError
+from pgtail.files.stopping import Stoppable, status_after
+from pgtail.humanize import counted, size_text
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
+from pgtail.storage import locate
+from pgtail.terminal.escape import escape
+
+
+def run(place: str, options: PruneOptions) -> None:
+    """Say what would be removed, or remove it. Raises PgtailError and ClosedPipe."""
+    if options.before is None and options.keep is None and not options.applied:
+        raise OptionError("say what to remove: --before TIME|LSN, --keep TIME or --applied OUT")
+    capture = locate(place, options.storage)
+    try:
+        with Stoppable():
+            found = Prunable(capture)
+            plan = found.plan(_bounds(found, options), lasting=not options.yes)
+            if plan.why:
+                say(escape(f"note: no more is removed: {plan.why}"))
+            if options.verbosity.verbose:
+                for one in plan.segments:
+                    say(escape(str(one.location)))
+            if options.delete:
+                prune(capture, plan.pruned)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
+    put(escape(f"{capture}: {_summary(plan, done=options.delete)}"))
+    if plan.pruned is not None and not options.delete:
+        say("nothing was removed: --delete does that")
+
+
+def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
+    """What the options allow to be removed. Raises PgtailError."""
+    if options.before is not None:
+        yield Bound(first_segment(found.stream, options.before))
+    if options.keep is not None:
+        now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
+        yield Bound(first_segment(found.stream, Point(time=now - int(options.keep * 1_000_000))))
+    if options.applied:
+        from pgtail.spark.session import check_installed
+
+        check_installed()
+        from pgtail.spark.lake.pruning import applied_to
+
+        for out in options.applied:
+            yield applied_to(out, found, options.storage)
+
+
+def _summary(plan: PrunePlan, *, done: bool) -> str:
+    if plan.pruned is None:
+        return "nothing to remove"
+    what = counted(len(plan.segments), "segment")
+    if plan.snapshots:
+        what += f" and {counted(len(plan.snapshots), 'snapshot')}"
+    verb = "removed" if done else "would be removed"
+    return f"{what} {verb}, {size_text(plan.size)}: it begins after {lsn_text(plan.pruned.position)}"
