@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import why_in_order
 from pgtail.commands.sinks import FileSink
 from pgtail.inputs.base import Input
 from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
+from pgtail.records import Record
 from pgtail.storage import is_uri
+
+if TYPE_CHECKING:
+    from pgtail.commands.directory_sink import DirectorySink
 
 _MOST: Final = 4
 """Processes by default: the machine may be the server's."""
 
 
-@dataclass(slots=True)
-class Decoded:
+class Decoded(Record, frozen=False):
     """How much of a source was decoded, for the progress bar."""
 
     name: str
@@ -42,7 +43,7 @@ def why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | D
         return "several files are one stream"
     if not os.path.isfile(files[0]) or is_uri(files[0]):
         return "only a local file is divided"
-    if isinstance(target, DirectorySink):
+    if not isinstance(target, FileSink):
         return "the output is a file for each table"
     if options.limit is not None:
         return "-n counts what is shown"

@@ -16,10 +16,8 @@ import socket
 import struct
 import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
@@ -41,14 +39,13 @@ _SIZE: Final = struct.Struct("=I")
 P = TypeVar("P")
 
 
-@dataclass(frozen=True, slots=True)
 class Task(Generic[P]):
     """A part to decode, and what its process has to know first."""
 
-    part: P
-    known: Any = None
-    once: tuple[tuple[str, object], ...] = ()
-    """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
+    def __init__(self, part: P, known: Any = None, once: tuple[tuple[str, object], ...] = ()) -> None:
+        self.part, self.known = part, known
+        self.once = once
+        """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
 
 
 class Counts(Record):
@@ -73,19 +70,20 @@ class Counts(Record):
     """How many changes or messages the output could not write."""
 
 
-@dataclass(slots=True)
-class Failure:
+class Failure(Record):
     """An exception in a process: that of pgtail, or the text of another one."""
 
     kind: type[BaseException]
     args: tuple[Any, ...]
-    values: dict[str, Any] = field(default_factory=dict)
+    values: dict[str, Any]
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
         if isinstance(error, PgtailError | ClosedPipe):
             return cls(type(error), error.args, vars(error))
-        return cls(RuntimeError, (traceback.format_exc(),))
+        import traceback
+
+        return cls(RuntimeError, (traceback.format_exc(),), {})
 
     def error(self) -> BaseException:
         """The exception; its class may need other arguments than these."""
