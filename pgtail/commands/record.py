@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
-from pgtail.postgres.slots import SlotInUse, check_name
+from pgtail.postgres.slots import SlotInUse, check_free, check_name
 from pgtail.records import replace
 from pgtail.replication.completeness import CompletenessProbe, complete_since_start
 from pgtail.replication.identity import Identity
@@ -101,13 +102,16 @@ class Record:
         try:
             with Service(options.service, self._progress, stderr.tell, info):
                 while True:
+                    if options.wait:
+                        self._wait(stderr)
                     try:
                         self._run_on(target, spool, stderr)
                         return False
                     except _TAKEN as error:
                         if not options.wait:
                             raise
-                        self._wait(error, stderr)
+                        self._tell_waiting(error, stderr)
+                        time.sleep(_PAUSE)
         except KeyboardInterrupt:
             stderr.tell(
                 "stopped before all tables were copied: those that are complete stay, and the same command copies the"
@@ -132,28 +136,34 @@ class Record:
                     progress=progress,
                     takes_over=options.wait,
                 )
+                if options.wait:
+                    uploader.claim()  # from now on the position in the store is where the slot is to be read
             progress.uploads = uploader
             self._record(directory, uploader, stderr)
 
-    def _wait(self, taken: PgtailError, stderr: StderrThread) -> None:
-        """Return when the slot is free, or after a pause if it is another thing that is taken."""
-        assert self._options.request.slot is not None
-        reason = str(taken).partition("\n")[0].removesuffix(".")
+    def _wait(self, stderr: StderrThread) -> None:
+        """Return when nobody reads the slot. Raises ServerError unless it may pass."""
+        name = self._options.request.slot
+        assert name is not None
+        connector = connector_of(self._options.connection)
+        with Interrupt() as interrupt:
+            while True:
+                try:
+                    with interrupt.raising(), connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
+                        slot = catalog.slot(connection, name)
+                        if slot is None or slot.active_pid is None:
+                            return
+                        check_free(connection, slot, cure="")
+                except Unreachable as error:
+                    self._tell_waiting(error, stderr)
+                select.select([interrupt], [], [], _PAUSE)
+
+    def _tell_waiting(self, why: PgtailError, stderr: StderrThread) -> None:
+        reason = str(why).partition("\n")[0].removesuffix(".")
         if reason != self._waiting:
             self._waiting = reason
             self._progress.lost(reason)
             stderr.tell(f"waiting: {reason}", "waiting")
-        connector = connector_of(self._options.connection)
-        with Interrupt() as interrupt:
-            while True:
-                select.select([interrupt], [], [], _PAUSE)
-                try:
-                    with interrupt.raising(), connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
-                        slot = catalog.slot(connection, self._options.request.slot)
-                except Unreachable:
-                    continue
-                if slot is None or slot.active_pid is None or isinstance(taken, DirectoryInUse):
-                    return
 
     def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
         options = self._options
@@ -167,8 +177,6 @@ class Record:
         known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
-            if uploader is not None and options.wait:
-                uploader.claim()
             if options.snapshot.wanted:
                 files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
