@@ -32,6 +32,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.expect": "--count",
     "pgtail.commands.jobs": "--jobs",
     "pgtail.commands.last": "--last",
+    "pgtail.commands.metrics": "--max-lag",
     "pgtail.commands.output": "--format-string",
     "pgtail.commands.selection": "--where",
     "pgtail.commands.spark --delete": "--delete",
