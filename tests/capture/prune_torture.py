@@ -8,55 +8,37 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 
-from pgtail.capture.state import read_state
+from pgtail.capture.state import CaptureState, read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.storage.local import LocalLocation
-from tests.capture.torture import SCHEMA, Target, Workload, started_on
-from tests.support.limits import within
-from tests.support.object_store import ObjectStore, s3_store
+from tests.capture.torture import Say, Target, each_place, record_rest, started_on, written
+from tests.support.object_store import ObjectStore
 from tests.support.run import command
 from tests.support.run_process import PROGRAM
-from tests.support.servers import Servers, fresh_database, installations
+from tests.support.tail import wait_for
 
 KILLS = 100
 
 
-def torture(
-    server: EmbeddedServer, kills: int, seed: int, say: Callable[[str], None], store: ObjectStore | None
-) -> None:
+def torture(server: EmbeddedServer, kills: int, seed: int, say: Say, store: ObjectStore | None) -> None:
     """Kill both so often; raises AssertionError if what is left is not the end of what was committed."""
     rng = random.Random(seed)
     say(f"seed {seed}")
-    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        target = Target(Path(folder), store)
-        for statement in SCHEMA.strip().split(";\n"):
-            database.execute(statement)
-        for slot in ("cap", "truth"):
-            database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-        workload = Workload(database, random.Random(seed), 0.3)
-        workload.start()
+    with written(server, seed, store, 0.3) as (database, target, workload):
         removed = 0
-        try:
-            for _ in range(kills):
-                recorder = started_on(database, target)
-                time.sleep(rng.uniform(0.5, 2.5))
-                removed += _prune_and_kill(target, rng)
-                recorder.kill()
-                recorder.communicate()
-        finally:
-            workload.stopping = True
-            workload.join()
-        run = started_on(database, target, "--until", "now")
-        _, said = run.communicate(timeout=within(60))
-        assert run.returncode == 0, said
+        for _ in range(kills):
+            before = read_state(target.location)
+            recorder = started_on(database, target)
+            wait_for("something recorded", partial(_has_changed, target, before))
+            time.sleep(rng.uniform(0, 2))
+            removed += _prune_and_kill(target, rng)
+            recorder.kill()
+            recorder.communicate()
+        workload.end()
+        record_rest(database, target)
         _prune_and_kill(target, None)
         ours = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
         assert ours.status == 0, ours.stderr
@@ -68,12 +50,13 @@ def torture(
         assert ours.lines == truth.lines[-len(ours.lines) :]
 
 
+def _has_changed(target: Target, before: CaptureState | None) -> bool:
+    return read_state(target.location) != before
+
+
 def _prune_and_kill(target: Target, rng: random.Random | None) -> bool:
     """Prune what was recorded before now, killed at a random moment; returns whether the beginning has moved."""
-    place = (
-        LocalLocation(target.folder / "capture") if target.store is None else target.store.locate(target.folder.name)
-    )
-    before = read_state(place)
+    before = read_state(target.location)
     if before is None:
         return False
     arguments = ["capture", "prune", target.place, "--before", lsn_text(before.position), "--delete"]
@@ -89,24 +72,9 @@ def _prune_and_kill(target: Target, rng: random.Random | None) -> bool:
     except subprocess.TimeoutExpired:
         run.kill()
         run.communicate()
-    after = read_state(place)
+    after = read_state(target.location)
     return after is not None and after.pruned != before.pruned
 
 
-def main() -> None:
-    servers = Servers()
-    name = list(installations())[-1]
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
-    begun = time.monotonic()
-    try:
-        with s3_store() as store:
-            for target in (None, store):
-                torture(servers.get(name), kills, seed, lambda text: print(text, flush=True), target)
-    finally:
-        servers.close()
-    print(f"{name}: twice {kills} kills of record and prune, what is left is right ({time.monotonic() - begun:.0f} s)")
-
-
 if __name__ == "__main__":
-    main()
+    each_place(KILLS, torture)

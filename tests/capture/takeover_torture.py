@@ -16,24 +16,20 @@ import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgtail.capture.state import CaptureState, read_state
 from pgtail.demo.server import EmbeddedServer
-from pgtail.storage import Location
-from pgtail.storage.local import LocalLocation
-from tests.capture.torture import SCHEMA, Target, Workload, compare
+from tests.capture.torture import Say, Target, compare, each_place, written
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore, s3_store
+from tests.support.object_store import ObjectStore
 from tests.support.run_process import PROGRAM
-from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.servers import Database
 from tests.support.tail import wait_for
 
-TRIALS = 200
+TRIALS = 100
 _OPTIONS = ["--wait", "--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
 _WAYS = ["kill", "kill", "end", "freeze", "cut"]
 """How the one that records is disturbed; into a directory only by the first three: a frozen one has it locked."""
@@ -143,13 +139,8 @@ class _Pair:
             one.check_runs()
 
     def _position(self) -> int:
-        state: CaptureState | None = read_state(self._place)
+        state: CaptureState | None = read_state(self._target.location)
         return 0 if state is None else state.position
-
-    @property
-    def _place(self) -> Location:
-        target = self._target
-        return LocalLocation(Path(target.place)) if target.store is None else target.store.locate(target.folder.name)
 
     def finish(self) -> None:
         """Record the rest with one of them."""
@@ -161,21 +152,11 @@ class _Pair:
         subprocess.run([*PROGRAM, *arguments], env=environment, check=True, timeout=within(120))
 
 
-def torture(
-    server: EmbeddedServer, trials: int, seed: int, say: Callable[[str], None], store: ObjectStore | None
-) -> None:
+def torture(server: EmbeddedServer, trials: int, seed: int, say: Say, store: ObjectStore | None) -> None:
     """Let one take over from the other so often; raises AssertionError if the capture differs from the workload."""
     rng = random.Random(seed)
     say(f"seed {seed}")
-    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        target = Target(Path(folder), store)
-        for statement in SCHEMA.strip().split(";\n"):
-            database.execute(statement)
-        for slot in ("cap", "truth"):
-            database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-        workload = Workload(database, random.Random(seed), 0.5)
-        workload.start()
+    with written(server, seed, store, 0.5) as (database, target, workload):
         pair = _Pair(database, target, rng)
         try:
             for one in pair.machines:
@@ -185,8 +166,7 @@ def torture(
                 if number % 10 == 9:
                     say(f"{number + 1} trials")
         finally:
-            workload.stopping = True
-            workload.join()
+            workload.end()
             for one in pair.machines:
                 if one.running is not None and (sys.exc_info()[0] is not None):
                     one.running.kill()
@@ -197,20 +177,5 @@ def torture(
         say(f"{trials} trials: taken over after {statistics.median(some):.1f} s, at most {some[-1]:.1f} s")
 
 
-def main() -> None:
-    servers = Servers()
-    name = list(installations())[-1]
-    trials = int(sys.argv[1]) if len(sys.argv) > 1 else TRIALS
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
-    begun = time.monotonic()
-    try:
-        with s3_store() as store:
-            for target, count in ((store, trials - trials // 4), (None, trials // 4)):
-                torture(servers.get(name), count, seed, lambda text: print(text, flush=True), target)
-    finally:
-        servers.close()
-    print(f"{name}: {trials} take-overs, nothing lost, nothing twice ({time.monotonic() - begun:.0f} s)")
-
-
 if __name__ == "__main__":
-    main()
+    each_place(TRIALS, torture)

@@ -15,7 +15,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,8 @@ import psycopg
 
 from pgtail.capture import reader
 from pgtail.demo.server import EmbeddedServer
+from pgtail.storage import Location
+from pgtail.storage.local import LocalLocation
 from tests.support.captures import segments
 from tests.support.limits import within
 from tests.support.object_store import ObjectStore, s3_store
@@ -33,6 +36,7 @@ from tests.support.tail import wait_for
 KILLS = 200
 RESTARTS = 4
 _RECORD = [sys.executable, "-c", "from pgtail.cli import main; main()", "record"]
+Say = Callable[[str], None]
 _OPTIONS = ["--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
 
 
@@ -46,6 +50,10 @@ class Target:
     @property
     def place(self) -> str:
         return str(self.folder / "capture") if self.store is None else self.store.uri(self.folder.name)
+
+    @property
+    def location(self) -> Location:
+        return LocalLocation(self.folder / "capture") if self.store is None else self.store.locate(self.folder.name)
 
     @property
     def arguments(self) -> list[str]:
@@ -64,7 +72,7 @@ class Target:
             return segments(self.folder / "capture")
         directory = self.folder / "downloaded"
         directory.mkdir()
-        for found in reader.segments(self.store.locate(self.folder.name)):
+        for found in reader.segments(self.location):
             with found.location.open() as file:
                 (directory / found.location.name).write_bytes(file.read())
         return segments(directory)
@@ -96,6 +104,11 @@ class Workload(threading.Thread):
                     self._transaction(session)
             time.sleep(self._pause)
 
+    def end(self) -> None:
+        """Write no more."""
+        self.stopping = True
+        self.join()
+
     def _transaction(self, session: psycopg.Connection[tuple[object, ...]]) -> None:
         rows = 2000 if self._rng.random() < 0.01 else self._rng.randint(1, 5)
         with session.transaction():
@@ -109,42 +122,48 @@ class Workload(threading.Thread):
                 session.execute("DELETE FROM log WHERE id = (SELECT min(id) FROM log)")
 
 
+@contextmanager
+def written(
+    server: EmbeddedServer, seed: int, store: ObjectStore | None, pause: float = 0.05
+) -> Iterator[tuple[Database, Target, Workload]]:
+    """A database that is being written, with the slots `cap`, to be recorded, and `truth`; and where to record."""
+    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        for statement in SCHEMA.strip().split(";\n"):
+            database.execute(statement)
+        for slot in ("cap", "truth"):
+            database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+        workload = Workload(database, random.Random(seed), pause)
+        workload.start()
+        try:
+            yield database, Target(Path(folder), store), workload
+        finally:
+            workload.end()
+
+
 def torture(
     server: EmbeddedServer,
     kills: int,
     restarts: int,
     seed: int,
-    say: Callable[[str], None],
+    say: Say,
     store: ObjectStore | None = None,
 ) -> None:
     """Kill and restart; raises AssertionError if the capture differs from the workload."""
     rng = random.Random(seed)
     say(f"seed {seed}")
-    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        target = Target(Path(folder), store)
-        for statement in SCHEMA.strip().split(";\n"):
-            database.execute(statement)
-        for slot in ("cap", "truth"):
-            database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-        workload = Workload(database, random.Random(seed))
-        workload.start()
-        try:
-            when = sorted(rng.sample(range(kills), restarts))
-            for kill in range(kills):
-                _record_and_kill(database, target, rng.uniform(0.15, 0.9 if store is None else 2.5))
-                if store is not None and rng.random() < 0.25:
-                    target.lose_spool()
-                if kill in when:
-                    say(f"restarting the server after {kill + 1} kills")
-                    with workload.restarting:
-                        server.restart(rng.choice(["fast", "immediate"]))
-        finally:
-            workload.stopping = True
-            workload.join()
-        run = started_on(database, target, "--until", "now")
-        _, said = run.communicate(timeout=within(60))
-        assert run.returncode == 0, said
+    with written(server, seed, store) as (database, target, workload):
+        when = sorted(rng.sample(range(kills), restarts))
+        for kill in range(kills):
+            _record_and_kill(database, target, rng.uniform(0.15, 0.9 if store is None else 2.5))
+            if store is not None and rng.random() < 0.25:
+                target.lose_spool()
+            if kill in when:
+                say(f"restarting the server after {kill + 1} kills")
+                with workload.restarting:
+                    server.restart(rng.choice(["fast", "immediate"]))
+        workload.end()
+        record_rest(database, target)
         compare(database, target, say)
 
 
@@ -159,6 +178,13 @@ def started_on(database: Database, target: Target, *options: str) -> subprocess.
     return subprocess.Popen([*_RECORD, *arguments], stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=environment)
 
 
+def record_rest(database: Database, target: Target) -> None:
+    """Record up to now."""
+    run = started_on(database, target, "--until", "now")
+    _, said = run.communicate(timeout=within(60))
+    assert run.returncode == 0, said
+
+
 def _record_and_kill(database: Database, target: Target, seconds: float) -> None:
     run = started_on(database, target)
     try:
@@ -170,7 +196,7 @@ def _record_and_kill(database: Database, target: Target, seconds: float) -> None
         raise AssertionError(f"record ended by itself: {run.returncode} {said.decode()}")
 
 
-def compare(database: Database, target: Target, say: Callable[[str], None]) -> None:
+def compare(database: Database, target: Target, say: Say) -> None:
     recorded = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
     assert (recorded.status, recorded.stderr) == (0, ""), recorded.stderr
     truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
@@ -189,20 +215,21 @@ def compare(database: Database, target: Target, say: Callable[[str], None]) -> N
         subprocess.run(["gzip", "-t", path], check=True)
 
 
-def main() -> None:
+def each_place(count: int, torture: Callable[[EmbeddedServer, int, int, Say, ObjectStore | None], None]) -> None:
+    """Do it on the newest server: into a directory, then into a store. The arguments of the command: count, seed."""
     servers = Servers()
     name = list(installations())[-1]
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else count
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
-    started = time.monotonic()
+    begun = time.monotonic()
     try:
         with s3_store() as store:
-            for target in (None, store):
-                torture(servers.get(name), kills, RESTARTS, seed, lambda text: print(text, flush=True), target)
+            for place in (None, store):
+                torture(servers.get(name), count, seed, lambda text: print(text, flush=True), place)
     finally:
         servers.close()
-    print(f"{name}: twice {kills} kills, nothing lost, nothing twice ({time.monotonic() - started:.0f} s)")
+    print(f"{name}: twice {count}, nothing lost, nothing twice ({time.monotonic() - begun:.0f} s)")
 
 
 if __name__ == "__main__":
-    main()
+    each_place(KILLS, lambda server, kills, *rest: torture(server, kills, RESTARTS, *rest))
