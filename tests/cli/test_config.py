@@ -131,7 +131,8 @@ def kind(parameter: click.Parameter) -> str:
 
 def test_every_command_that_shows_values_masks() -> None:
     """Each has the option, which the config file sets. `record` stores what the server sent, and shows no values."""
-    for name in set(COMMANDS) - {"config", "completion", "demo", "doctor", "help", "record", "slot", "spark"}:
+    others = {"capture", "config", "completion", "demo", "doctor", "help", "record", "slot", "spark"}
+    for name in set(COMMANDS) - others:
         found = main.get_command(click.Context(main), name)
         assert found is not None
         assert any(isinstance(one, Configured) and key_of(one) == "redact" for one in found.params), name

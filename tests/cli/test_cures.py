@@ -25,6 +25,7 @@ _PRINTED_WITH: Final = {
     "pgtail.changes": "--where",
     "pgtail.changes.assembler": "--strict",
     "pgtail.changes.redaction": "--redact",
+    "pgtail.commands.capture_prune": "--applied",
     "pgtail.commands.checksums": "--verify",
     "pgtail.commands.column_check": "--redact",
     "pgtail.commands.decode": "--jobs",
@@ -35,6 +36,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.metrics": "--max-lag",
     "pgtail.commands.output": "--format-string",
     "pgtail.commands.selection": "--where",
+    "pgtail.commands.service": "--max-lag",
     "pgtail.commands.spark --delete": "--delete",
     "pgtail.commands.spark_verify": "--sample",
     "pgtail.commands.verify_report": "--snapshot-table",  # of pgtail record, which it names

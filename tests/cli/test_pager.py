@@ -74,8 +74,8 @@ def test_messages_wrap_in_the_pager_too() -> None:
     path = str(capture("A_dml", "p1").forms["recv.bin"])
     lines = shown("decode", "-o", "table", "--max-rows", "1", path)
     first = next(number for number, line in enumerate(lines) if line.startswith("paged:pgtail: note: without"))
-    assert max(len(line) for line in lines[first : first + 3]) <= len("paged:") + 80
-    assert lines[first + 2].startswith("paged:            ALTER TABLE ")
+    assert max(len(line) for line in lines[first : first + 4]) <= len("paged:") + 80
+    assert lines[first + 3].startswith("paged:            ALTER TABLE ")
 
 
 def test_values_cannot_control_the_terminal_through_the_pager(tmp_path: Path) -> None:
