@@ -305,11 +305,20 @@ class Uploader:
         self._claimed = True
 
     def _delete_left_over(self, own: list[str]) -> None:
-        """Delete what a killed recorder uploaded, and what does not count: segments other than these names."""
-        for entry in self._target.list(f"{self._uploaded}{CLOSED}" if self._uploaded else ""):
-            is_segment = SegmentName.parse(entry.name.removesuffix(CLOSED)) is not None
-            if is_segment and entry.name.endswith(CLOSED) and entry.name not in own:
-                (self._target / entry.name).delete()
+        """Delete what a killed recorder uploaded, and what does not count: segments other than these names.
+
+        Another recorder may have taken over while this one was frozen: what was listed before the owner is checked is
+        left over, what came later may count.
+        """
+        left = [
+            entry.name
+            for entry in self._target.list(f"{self._uploaded}{CLOSED}" if self._uploaded else "")
+            if entry.name.endswith(CLOSED) and SegmentName.parse(entry.name.removesuffix(CLOSED)) is not None
+        ]
+        for name in left:
+            if name not in own:
+                self._check_owner()
+                (self._target / name).delete()
 
     def _upload(self, segments: list[Path]) -> None:
         if segments:

@@ -225,6 +225,10 @@ class Record:
             )
             try:
                 tail.run()
+            except _TAKEN as error:
+                if not (options.wait and interrupt.count):
+                    raise
+                stderr.tell(str(error))  # what was asked for is to stop, not to wait
             finally:
                 if tail.resume is not None and recorders and directory.is_dir():
                     stderr.inform(_summary(tail.resume, recorders[0], options.directory))
