@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pgtail.commands.server_options import MaxLag
 from pgtail.humanize import seconds_text, size_text
-from pgtail.service.progress import Progress, Trouble
+from pgtail.service.progress import Progress
 
 
 class Health:
@@ -23,10 +23,6 @@ class Health:
         self.info = dict(info)
         self._unhealthy_after = unhealthy_after
 
-    def trouble(self, now: float) -> Trouble | None:
-        """Why the work does not go on at present."""
-        return self.progress.trouble(now)
-
     def excess(self, now: float) -> str | None:
         """How far the lag is over `max_lag`; None if it is not, or not known."""
         most, progress = self.max_lag, self.progress
@@ -42,7 +38,7 @@ class Health:
 
     def answer(self, now: float) -> tuple[int, Mapping[str, object]]:
         """The HTTP status for /healthz, and what it says."""
-        trouble, excess = self.trouble(now), self.excess(now)
+        trouble, excess = self.progress.trouble(now), self.excess(now)
         if trouble is not None and now - trouble.since >= self._unhealthy_after:
             return 503, {"status": "unhealthy", "reason": trouble.reason, "seconds": round(now - trouble.since, 1)}
         if excess is not None:

@@ -39,6 +39,12 @@ class _Described(NamedTuple):
     value: Callable[[Any], float | None]
 
 
+_PROGRESS: Final = (
+    _Described("pgtail_lag_bytes", "WAL of the server that is not written yet.",
+               lambda progress: progress.lag_bytes),
+    _Described("pgtail_last_error_timestamp_seconds", "Time of the last error.",
+               lambda progress: progress.last_error),
+)  # fmt: skip
 _SLOT: Final = (
     _Described("pgtail_received_position_bytes", "Log position (LSN) up to which the server has sent.",
                lambda slot: slot.received or None),
@@ -149,17 +155,14 @@ def _rows(tables: Iterable[TableRows]) -> Metric:
 def _common(health: Health, now: float) -> Iterator[Metric]:
     """What every service has."""
     progress = health.progress
-    works = progress.ready and not progress.stopping and health.trouble(now) is None
+    works = progress.ready and not progress.stopping and progress.trouble(now) is None
     yield _family("pgtail_up", "Whether the work goes on: 1, or 0.", works)
-    size, seconds = progress.lag_bytes, progress.lag_seconds(now)
-    if size is not None:
-        yield _family("pgtail_lag_bytes", "WAL of the server that is not written yet.", size)
+    yield from _described(_PROGRESS, progress)
+    seconds = progress.lag_seconds(now)
     if seconds is not None:
         yield _family("pgtail_lag_seconds", "How old what is written is; 0 while nothing is missing.", seconds)
     if health.max_lag is not None:
         yield _family("pgtail_lag_exceeded", "Whether the lag is more than --max-lag.", health.excess(now) is not None)
-    if progress.last_error is not None:
-        yield _family("pgtail_last_error_timestamp_seconds", "Time of the last error.", progress.last_error)
     yield InfoMetricFamily("pgtail", "What runs.", value={key: text[:_LONGEST] for key, text in health.info.items()})
 
 

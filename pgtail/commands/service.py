@@ -120,7 +120,7 @@ class Service:
         if progress.stopping and not self._stopping:
             self._stopping = True
             notifier.send("STOPPING=1")
-        trouble = self._health.trouble(now)
+        trouble = progress.trouble(now)
         notifier.status(" · ".join(progress.status) if trouble is None else trouble.reason)
         if now >= self._next_sign and not progress.is_stuck(now, notifier.watchdog or _START_MORE):
             self._next_sign = now + (1.0 if notifier.watchdog is None else min(notifier.watchdog / 3, 1.0))
