@@ -128,12 +128,13 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     assert re.search(r"stopped: what was written stays", errors)
     found = values_of(metrics.read_text())
     assert found["pgtail_spark_segments_total",] == len(new)
-    assert found["pgtail_spark_batch",] == Batches(locate(str(out))).plan.batch
+    # The signal may have come between the last plan and its last table: that batch does not count yet.
+    assert Batches(locate(str(out))).plan.batch - found["pgtail_spark_batch",] in (0, 1)
     assert found["pgtail_spark_changes_total", kind] > 0
     assert (found["pgtail_spark_pending_segments",], found["pgtail_up",]) == (0, 0)
     wait_until_gone(second.pid)
     assert in_order(read(spark, str(out), "changes")) == rows
-    # A signal may have come between the plan and its last table.
+    # It ends a batch that was broken off.
     Lake(spark, str(out))
     whole = tmp_path / "whole"
     folds = model.folds(model.committed(model.changes(whole)), model.relations(whole), history=kind == "history")
