@@ -10,19 +10,30 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from pgtail.files.spool import SpoolFile
+from pgtail.files.spool import SpoolFile, SpoolLimit
 
+MEMORY = 16 * 1024 * 1024
+"""Bytes of entries to keep in memory."""
 CHUNK = 256 * 1024
 """Bytes of entries to pickle together."""
 
 
 class StreamBuffer:
-    """Entries of transactions, in order. `limit`: bytes of entries to keep in memory, over all transactions."""
+    """Entries of transactions, in order.
 
-    def __init__(self, limit: int = 16 * 1024 * 1024) -> None:
+    `limit`: bytes of entries to keep in memory, over all transactions; `spool` limits the temporary file.
+    """
+
+    def __init__(
+        self,
+        limit: int = MEMORY,
+        *,
+        purpose: str = "keep a streamed transaction",
+        spool: SpoolLimit | None = None,
+    ) -> None:
         self._limit = limit
         self._used = 0
-        self._file = SpoolFile("keep a streamed transaction")
+        self._file = SpoolFile(purpose, limit=spool)
         self._free: list[tuple[int, int]] = []
         self._open: dict[int, _Entries] = {}
 
@@ -37,7 +48,7 @@ class StreamBuffer:
     def add(self, xid: int, subxid: int, entry: Any, size: int) -> None:
         """Add an entry of about `size` bytes, of subtransaction `subxid`.
 
-        Raises OutputError if the temporary file cannot be written.
+        Raises OutputError if the temporary file cannot be written, or would be too large.
         """
         entries = self._open[xid]
         entries.add(subxid, entry, size)

@@ -149,10 +149,10 @@ class EndOptions(Record):
     reconnect: bool | None = _reconnect_option()
     spill_limit: int = option(
         "--spill-limit",
-        default="1GB",
+        default="4GB",
         convert=size,
         metavar="SIZE",
-        help="How much to buffer on disk if the output is slower than the server.",
+        help="How much to buffer on disk: of transactions that are not complete, and as much for a slow output.",
     )
 
 

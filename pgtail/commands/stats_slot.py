@@ -19,6 +19,7 @@ from pgtail.commands.sinks import FileSink
 from pgtail.commands.stderr import StderrThread
 from pgtail.commands.stream import Stream, StreamSink
 from pgtail.errors import PgtailError
+from pgtail.files.spool import SpoolLimit
 from pgtail.outputs.base import Output
 from pgtail.outputs.table.table import clock
 from pgtail.replication.lag import LagProbe
@@ -91,7 +92,7 @@ class StatsSlot(Stream):
         super().__init__(options, stats.redaction)
         self._stats = stats
 
-    def _output(self, sink: StreamSink | DirectorySink, plan: Plan) -> Output:
+    def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
         return self._stats
 
     def _summarize(self, error: PgtailError | None = None) -> None:

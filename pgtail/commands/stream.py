@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
+from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_of, with_table_cure
 from pgtail.commands.directory_sink import DirectorySink
@@ -45,6 +46,7 @@ from pgtail.commands.sinks import FileSink, continue_file
 from pgtail.commands.stderr import StderrThread, say
 from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
+from pgtail.files.spool import SpoolLimit
 from pgtail.humanize import counted, grouped
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
@@ -67,6 +69,8 @@ from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
+
+_SPOOL_CURE: Final = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
 
 class StreamSink(FileSink):
@@ -229,13 +233,19 @@ class Stream:
             stderr.tell(f"warning: {warning}")
         for note in plan.notes:
             stderr.tell(f"note: {note}")
-        assembler = Assembler(types, show=show_of(options.format), tells_descriptions=takes_seen(options.format))
+        spool = SpoolLimit(options.end.spill_limit, _SPOOL_CURE)
+        assembler = Assembler(
+            types,
+            buffer=StreamBuffer(spool=spool),
+            show=show_of(options.format),
+            tells_descriptions=takes_seen(options.format),
+        )
         seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked)
         if seen_rows is not None:
             seen_rows.trust(self._complete)
         self._pipeline = Pipeline(
             assembler,
-            self._output(sink, plan),
+            self._output(sink, plan, spool),
             filter_=self._filter,
             note=lambda note: tell_note(note, tell=stderr.tell),
             limit=options.limit,
@@ -316,9 +326,9 @@ class Stream:
         until = Point(time=until_time_of(self._options.end))
         return Filter(**filter_arguments(self._options.filter, self._redaction, until, margin=0))
 
-    def _output(self, sink: StreamSink | DirectorySink, plan: Plan) -> Output:
-        database = plan.server.database
-        return build_output(self._options.format, sink, self._redaction, tell=self._stderr.tell, database=database)
+    def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
+        format_, database = replace(self._options.format, spool=spool), plan.server.database
+        return build_output(format_, sink, self._redaction, tell=self._stderr.tell, database=database)
 
     def _ready(self, position: int) -> None:
         """Called once the stream has started: every commit from `position` on will be seen."""

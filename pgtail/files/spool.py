@@ -7,19 +7,39 @@ from collections.abc import Callable
 from typing import IO
 
 from pgtail.errors import OutputError
+from pgtail.humanize import size_text
+
+
+class SpoolLimit:
+    """How many bytes some files, all of one thread, may have together. `cure` is how the user can change that."""
+
+    def __init__(self, size: int, cure: str) -> None:
+        self.size = size
+        self.cure = cure
+        self.used = 0
 
 
 class SpoolFile:
     """Bytes to write, to read at any offset, and to cut off at the end; `size` is how many there are.
 
-    The first `memory` bytes stay in memory; with more all of them are in a file. `purpose` completes the message
-    "cannot ... in /tmp", and `error` makes an exception of it; methods raise no other.
+    The first `memory` bytes stay in memory; with more all of them are in a file, for which `limit` counts. `purpose`
+    completes the message "cannot ... in /tmp", and `error` makes an exception of it; methods raise no other.
     """
 
-    def __init__(self, purpose: str, *, memory: int = 0, error: Callable[[str], Exception] = OutputError) -> None:
+    def __init__(
+        self,
+        purpose: str,
+        *,
+        memory: int = 0,
+        error: Callable[[str], Exception] = OutputError,
+        limit: SpoolLimit | None = None,
+    ) -> None:
         self.size = 0
         self._purpose = purpose
-        self._limit = memory
+        self._in_memory = memory
+        self._limit = limit
+        self._counted = 0
+        """The bytes of the file that count for the limit."""
         self._error = error
         self._memory = bytearray()
         self._file: IO[bytes] | None = None
@@ -29,9 +49,10 @@ class SpoolFile:
         if offset is None:
             offset = self.size
         stop = offset + len(data)
-        if self._file is None and stop <= self._limit:
+        if self._file is None and stop <= self._in_memory:
             self._memory[offset:stop] = data
         else:
+            self._count(max(self.size, stop))
             try:
                 self._write(self._opened(), data, offset)
             except OSError as error:
@@ -63,6 +84,7 @@ class SpoolFile:
             del self._memory[size:]
         else:
             os.ftruncate(self._file.fileno(), size)
+            self._count(size)
 
     def close(self) -> None:
         """Give the memory and the file back."""
@@ -71,6 +93,19 @@ class SpoolFile:
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._count(0)
+
+    def _count(self, size: int) -> None:
+        """The file is to have this size: more of it must be within the limit."""
+        limit = self._limit
+        if limit is None or size == self._counted:
+            return
+        used = limit.used + size - self._counted
+        if size > self._counted and used > limit.size:
+            raise self._error(
+                f"cannot {self._purpose}: more than {size_text(limit.size)} would be on disk; {limit.cure}"
+            )
+        limit.used, self._counted = used, size
 
     def _opened(self) -> IO[bytes]:
         """The file, made with what is in memory where there is none yet. Raises OSError."""

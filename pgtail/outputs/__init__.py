@@ -12,6 +12,7 @@ from pgtail.records import NamedTuple, Record
 
 if TYPE_CHECKING:
     from pgtail.files.sink import Sink
+    from pgtail.files.spool import SpoolLimit
     from pgtail.outputs.base import OpenFile, Output
 
 
@@ -263,3 +264,5 @@ class OutputOptions(Record):
     """Shows a message to the user."""
     open_file: OpenFile | None = None
     """None if all tables go to one sink."""
+    spool: SpoolLimit | None = None
+    """Limits the temporary files of transactions that cannot be written yet."""

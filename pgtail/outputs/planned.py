@@ -65,7 +65,7 @@ class PlannedOutput:
         """See Output."""
         self.after: list[bytes] = []
         """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
-        self._prepared = PreparedBuffer(self._event, options.tell) if self.buffers_prepared else None
+        self._prepared = PreparedBuffer(self._event, options.tell, options.spool) if self.buffers_prepared else None
         self.needs_outcomes = self.needs_outcomes or self.buffers_prepared
         self.event: Callable[[Event], None] = self._event if self._prepared is None else self._prepared.event
 

@@ -23,15 +23,21 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.relations import Relation
 from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.files.spool import SpoolLimit
 
 
 class PreparedBuffer:
-    """Passes events to `event`, those of prepared transactions on their commit; `tell` reports missing parts."""
+    """Passes events to `event`, those of prepared transactions on their commit; `tell` reports missing parts.
 
-    def __init__(self, event: Callable[[Event], None], tell: Callable[[str], None]) -> None:
+    `spool` limits the temporary file.
+    """
+
+    def __init__(
+        self, event: Callable[[Event], None], tell: Callable[[str], None], spool: SpoolLimit | None = None
+    ) -> None:
         self._pass_on = event
         self._tell = tell
-        self._buffer = StreamBuffer()
+        self._buffer = StreamBuffer(purpose="keep a prepared transaction", spool=spool)
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
         """By id(): versions of tables, and of a table with masked columns what is shown of its rows."""

@@ -26,7 +26,7 @@ class FrameQueue:
     def __init__(self, limit: int, *, memory: int = MEMORY, segment: int = SEGMENT) -> None:
         self._limit = limit
         self._memory = memory
-        self._segment = segment
+        self._segment = min(segment, limit // 8)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._queue: deque[bytes] = deque()

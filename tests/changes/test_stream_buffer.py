@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pgtail.changes.stream_buffer import CHUNK, StreamBuffer
+from pgtail.changes.stream_buffer import CHUNK, MEMORY, StreamBuffer
 from pgtail.errors import OutputError
 from pgtail.pgoutput.cells import UNCHANGED, Binary
 from pgtail.pgoutput.rows import Insert
@@ -42,8 +42,8 @@ def make() -> Iterator[MakeBuffer]:
     """Makes StreamBuffers, closed at the end."""
     with ExitStack() as stack:
 
-        def made(**options: int) -> StreamBuffer:
-            return stack.enter_context(closing(StreamBuffer(**options)))
+        def made(limit: int = MEMORY) -> StreamBuffer:
+            return stack.enter_context(closing(StreamBuffer(limit)))
 
         yield made
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pgtail.errors import InputError, OutputError
-from pgtail.files.spool import SpoolFile
+from pgtail.files.spool import SpoolFile, SpoolLimit
 
 
 @pytest.mark.parametrize("memory", [0, 100, 5_000, 1 << 30])
@@ -43,3 +43,28 @@ def test_no_folder_for_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     with pytest.raises(error, match=r"cannot keep it in .*missing: No such file or directory; set TMPDIR to a dir"):
         spool.write(b"d")
     assert spool.read(0, 10) == b"abc"
+
+
+def test_files_of_one_limit_share_it() -> None:
+    limit = SpoolLimit(1_000, "allow more")
+    with closing(SpoolFile("keep it", limit=limit)) as one, closing(SpoolFile("keep that", limit=limit)) as other:
+        one.write(bytes(600))
+        other.write(bytes(400))
+        other.write(bytes(100), 300)
+        with pytest.raises(OutputError, match=r"^cannot keep that: more than 1.0 kB would be on disk; allow more$"):
+            other.write(b"x")
+        assert other.size == 400
+        one.truncate(100)
+        other.write(bytes(500))
+        assert limit.used == 1_000
+    assert limit.used == 0
+
+
+def test_what_is_in_memory_does_not_count() -> None:
+    limit = SpoolLimit(50, "allow more")
+    with closing(SpoolFile("keep it", memory=100, limit=limit)) as spool:
+        spool.write(bytes(100))
+        assert limit.used == 0
+        with pytest.raises(OutputError, match="cannot keep it"):
+            spool.write(b"x")
+        assert spool.read(0, 200) == bytes(100)

@@ -73,7 +73,7 @@ class Sql(PlannedOutput):
         if repeated is not None:
             self._roll_back_prepared()
         if transaction.state == "prepared":
-            self._kept = SpoolFile("keep a prepared transaction", memory=_IN_MEMORY)
+            self._kept = SpoolFile("keep a prepared transaction", memory=_IN_MEMORY, limit=self.options.spool)
         super().started(transaction)
         if repeated is not None:
             self.write(statements.delete_all(repeated))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Final
 
-from pgtail.files.spool import SpoolFile
+from pgtail.files.spool import SpoolFile, SpoolLimit
 
 CHUNK: Final = 1024 * 1024
 """Bytes of texts to write together: about two chunks, or the longest text, are in memory."""
@@ -14,9 +14,9 @@ CHUNK: Final = 1024 * 1024
 class Stack:
     """Texts, last in, first out."""
 
-    def __init__(self, chunk: int = CHUNK) -> None:
+    def __init__(self, chunk: int = CHUNK, *, spool: SpoolLimit | None = None) -> None:
         self._chunk = chunk
-        self._file = SpoolFile("keep what is to be written")
+        self._file = SpoolFile("keep what is to be written", limit=spool)
         self._chunks: list[int] = []
         """The offset of each chunk in the file."""
         self._top: list[bytes] = []

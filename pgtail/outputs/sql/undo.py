@@ -45,7 +45,7 @@ class SqlUndo(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._sink = sink
-        self._stack = Stack()
+        self._stack = Stack(spool=options.spool)
         self.write = self._stack.push
         self._key_updates = Rows(self._key_update, one_by_one=True)
         self._finished = False
