@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from http.server import ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, Final
@@ -181,6 +182,7 @@ class Exposition:
         _Process(namespace="pgtail", registry=self._registry)
         self._health = health
         self._server: ThreadingHTTPServer | None = None
+        self._closed = False
 
     def serve(self, address: Address) -> Address:
         """Answer requests in the background; returns where, with the port if it was 0. Raises OptionError."""
@@ -226,8 +228,14 @@ class Exposition:
             self._server = Server(Server.place, Handler)
         except OSError as error:
             raise OptionError(f"--metrics: cannot listen on {address.host}:{address.port}: {error.strerror}") from None
-        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
+        threading.Thread(target=self._answer_all, args=(self._server,), name="metrics", daemon=True).start()
         return Address(address.host, self._server.server_address[1])
+
+    def _answer_all(self, server: ThreadingHTTPServer) -> None:
+        """Wait for requests, and nothing else: serve_forever() wakes up twice a second."""
+        while not self._closed:
+            server.handle_request()
+        server.server_close()
 
     def write(self, path: str) -> None:
         """Replace the file. Raises OSError."""
@@ -235,9 +243,11 @@ class Exposition:
 
     def close(self) -> None:
         """Answer no more."""
+        self._closed = True
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            with suppress(OSError), socket.socket(self._server.address_family) as waking:
+                waking.settimeout(_PATIENCE)
+                waking.connect(self._server.server_address)
 
 
 def _resolved(address: Address) -> tuple[Any, ...]:

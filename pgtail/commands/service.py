@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pgtail.commands.metrics import Exposition
 
 _TICK: Final = 0.5
-"""Seconds between two looks at the progress."""
+"""Seconds between two looks at the progress, where systemd or the log is to be told what changes."""
 _FILE_PAUSE: Final = 5.0
 """Seconds between two files of metrics."""
 _LAST: Final = 1.0
@@ -57,10 +57,18 @@ class Service:
             host, port = self._exposition.serve(options.metrics)
             host = f"[{host}]" if ":" in host else host
             self._tell(f"note: metrics at http://{host}:{port}/metrics", "metrics", port=port)
-        if self._exposition is not None or options.max_lag is not None or self._notifier:
+        if self._exposition is not None or self._pause is not None:
             self._progress.watched = True
+        if self._pause is not None:
             self._thread.start()
         return self
+
+    @property
+    def _pause(self) -> float | None:
+        """Seconds between two ticks; None if nothing is done by the clock, as requests are answered when they come."""
+        if self._notifier or self._options.max_lag is not None:
+            return _TICK
+        return None if self._options.metrics_file is None else _FILE_PAUSE
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._progress.watched:
@@ -69,7 +77,8 @@ class Service:
         if isinstance(error, PgtailError):
             self._progress.ended(str(error))
         self._ended.set()
-        self._thread.join(_LAST)
+        if self._thread.ident is not None:
+            self._thread.join(_LAST)
         if not self._thread.is_alive():
             self._notify_end()
             self._write_file()
@@ -77,7 +86,8 @@ class Service:
             self._exposition.close()
 
     def _run(self) -> None:
-        while not self._ended.wait(_TICK):
+        self._tick()
+        while not self._ended.wait(self._pause):
             self._tick()
 
     def _tick(self) -> None:
@@ -121,7 +131,7 @@ class Service:
             self._stopping = True
             notifier.send("STOPPING=1")
         trouble = progress.trouble(now)
-        notifier.status(" · ".join(progress.status) if trouble is None else trouble.reason)
+        notifier.status(" · ".join(progress.status(now)) if trouble is None else trouble.reason)
         if now >= self._next_sign and not progress.is_stuck(now, notifier.watchdog or _START_MORE):
             self._next_sign = now + (1.0 if notifier.watchdog is None else min(notifier.watchdog / 3, 1.0))
             if not self._ready:

@@ -204,14 +204,14 @@ class SparkProgress:
     def tell(self, text: str) -> None:
         """Set what is under way now."""
         self._text = escape(text)
-        self.lake.status = [text]
+        self.lake.task = [text]
         if self.verbose:
             say(self._text)
 
     def wait(self) -> None:
         """Show that nothing is under way."""
         self._text = "waiting for new segments"
-        self.lake.status = [self._text]
+        self.lake.task = [self._text]
 
     @contextlib.contextmanager
     def counting(self, spark: Any) -> Iterator[None]:

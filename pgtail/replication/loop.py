@@ -10,9 +10,7 @@ from typing import Final, Protocol
 
 from pgtail.errors import OutputError
 from pgtail.files.signals import Interrupt
-from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import each
-from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.walsender import Session
 from pgtail.records import Record
 from pgtail.replication import trace
@@ -26,8 +24,6 @@ from pgtail.service.progress import SlotProgress
 
 _TICK: Final = 1.0
 """Seconds between two checks of idleness and updates of the status line."""
-_BACKLOG: Final = 1 << 16
-"""Bytes that wait for the output, from which on the status line says so."""
 
 
 class Reporter(Protocol):
@@ -242,15 +238,5 @@ class SessionLoop:
         self._lag.poll()
         if self._lag.position is not None:
             self._progress.server_at(self._lag.position, self._lag.asked)
-        self._progress.status = words = self._status_words(feedback)
         if shows and self._reporter.wants_status:
-            self._reporter.status(words)
-
-    def _status_words(self, feedback: Feedback) -> list[str]:
-        words = [lsn_text(feedback.received or self._consumer.delivered)]
-        if self._lag.position is not None:
-            words.append(f"lag {size_text(max(0, self._lag.position - feedback.received))}")
-        words += self._consumer.status_words()
-        if self._queue.waiting >= _BACKLOG:
-            words.append(f"{size_text(self._queue.waiting)} queued for the output")
-        return words
+            self._reporter.status(self._progress.status(now))

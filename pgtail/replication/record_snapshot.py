@@ -131,7 +131,7 @@ class SnapshotRecording:
             self._identity = source.identity
             if publisher.plan.slot is None:
                 self._note_slot()
-            report = SnapshotReport(publisher.reporter, publisher.connector, publisher.plan.slot_name)
+            report = SnapshotReport(publisher, publisher.plan.slot_name)
             copying = copy_tables(source, publisher, wanted, self._files, report, jobs=self._jobs)
         for oid in {*(again or names)} - {table.oid for table in copying.tables}:
             name = names.get(oid, str(oid))

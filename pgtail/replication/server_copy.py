@@ -86,7 +86,7 @@ class ServerCopying:
         known = None if identity is None else (identity, self._known.position)
         with exported(publisher, known) as source:
             self._check_position(source.lsn)
-            report = SnapshotReport(publisher.reporter, publisher.connector, None)
+            report = SnapshotReport(publisher, None)
             copying = copy_tables(source, publisher, self._wanted, files, report, jobs=_JOBS, sample=self._sample)
         if not copying.progress.all_tables:
             names = ", ".join(publisher.plan.options.publications)

@@ -10,9 +10,8 @@ from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import counted, grouped, seconds_text, size_text, span_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connector
 from pgtail.postgres.snapshot_plan import PublishedTable
-from pgtail.replication.loop import Reporter
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.snapshot import Progress
 
 _LINE_EVERY: Final = 60.0
@@ -26,11 +25,12 @@ _CONNECT_TIMEOUT: Final = 5
 class SnapshotReport:
     """Reports one copy. `slot` is the one from which the stream goes on after it; None if there is none."""
 
-    def __init__(self, reporter: Reporter, connector: Connector, slot: str | None) -> None:
-        self._reporter = reporter
-        self._connector = connector.without_asking()
+    def __init__(self, publisher: Publisher, slot: str | None) -> None:
+        self._reporter = publisher.reporter
+        self._service = publisher.progress
+        self._connector = publisher.connector.without_asking()
         self._slot = slot
-        self._begun = self._shown = self._looked = time.monotonic()
+        self._begun = self._shown = self._told = self._looked = time.monotonic()
         self._safe: int | None = None
         self._warned = False
 
@@ -48,21 +48,21 @@ class SnapshotReport:
         )
 
     def progress(self, now: Progress) -> None:
-        """Show how far the copy is: on a terminal in the status line, elsewhere a line a minute with -v.
+        """Show how far the copy is: in the status line, where there is no terminal in a line a minute with -v.
 
         Raises ServerError if the slot was invalidated meanwhile.
         """
         moment = time.monotonic()
         if moment - self._looked >= _LOOK_EVERY:
             self._look(now, moment)
-        every = _STATUS_EVERY if self._reporter.wants_status else _LINE_EVERY
-        if moment - self._shown < every:
+        if moment - self._shown < _STATUS_EVERY:
             return
         self._shown = moment
-        words = self._words(now, moment - self._begun)
+        self._service.task = words = self._words(now, moment - self._begun)
         if self._reporter.wants_status:
             self._reporter.status(words)
-        else:
+        elif moment - self._told >= _LINE_EVERY:
+            self._told = moment
             self._reporter.detail(" · ".join(words))
 
     def end(self, now: Progress) -> None:

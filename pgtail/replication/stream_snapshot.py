@@ -42,7 +42,7 @@ class StreamSnapshot:
                 session = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, session.clock())
                 tables = [table for table in published_tables(session, plan) if self._is_wanted(table)]
-            report = SnapshotReport(self._publisher.reporter, self._publisher.connector, plan.slot_name)
+            report = SnapshotReport(self._publisher, plan.slot_name)
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
             form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
+from pgtail.humanize import size_text
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 from pgtail.records import NamedTuple
 
 SILENCE: Final = 3.0
@@ -26,6 +27,8 @@ _FRESH: Final = 15.0
 """Seconds for which the server's position counts as its present one."""
 _APART: Final = 1.0
 """Seconds between two commit times that are remembered."""
+_BACKLOG: Final = 1 << 16
+"""Bytes that wait for the output, from which on the status line says so."""
 
 
 class Trouble(NamedTuple):
@@ -71,8 +74,12 @@ class Output(Protocol):
     """Of the last transaction that was written: microseconds since 2000-01-01 UTC."""
 
     @property
+    def delivered(self) -> int: ...
+    @property
     def acknowledged(self) -> int: ...
     def counts(self) -> Counts: ...
+    def status_words(self) -> list[str]:
+        """Its part of the status line."""
 
 
 class Queue(Protocol):
@@ -125,8 +132,8 @@ class Progress:
         self.ready = False
         """Whether it has begun to do its work."""
         self.stopping = False
-        self.status: Sequence[str] = ()
-        """The parts of the status line."""
+        self.task: Sequence[str] = ()
+        """What it does now, as parts of the status line, where that is not what it always does."""
         self.target: Trouble | None = None
         """What is wrong with where it writes."""
         self.last_error: float | None = None
@@ -140,6 +147,10 @@ class Progress:
     def ended(self, reason: str) -> None:
         """The service ended, for this reason."""
         self.target = self.failed(time.monotonic(), reason)
+
+    def status(self, now: float) -> Sequence[str]:
+        """The parts of the status line."""
+        return self.task
 
     def trouble(self, now: float) -> Trouble | None:
         """Why it does not do its work at present; None if it does."""
@@ -219,11 +230,11 @@ class SlotProgress(Progress):
     @contextmanager
     def copying_tables(self) -> Iterator[None]:
         """Tables are copied while the body runs: nothing else is to be expected."""
-        self.copying, self.status = True, ["copying tables"]
+        self.copying, self.task = True, ["copying tables"]
         try:
             yield
         finally:
-            self.copying, self.source = False, Trouble(time.monotonic(), _NOT_STARTED)
+            self.copying, self.task, self.source = False, (), Trouble(time.monotonic(), _NOT_STARTED)
 
     def lost(self, reason: str) -> None:
         """There is no session, for this reason."""
@@ -234,6 +245,19 @@ class SlotProgress(Progress):
         self.server, self.asked = position, asked
         if self.written >= position:
             self._complete = time.time() - (time.monotonic() - asked)
+
+    def status(self, now: float) -> Sequence[str]:
+        """As in Progress: the position, the lag if it is known, what the output says, and what waits for that."""
+        output, queue = self.output, self.queue
+        if self.task or output is None:
+            return self.task
+        words = [lsn_text(self.received or output.delivered)]
+        if self.server is not None and now - self.asked < _FRESH:
+            words.append(f"lag {size_text(max(0, self.server - self.received))}")
+        words += output.status_words()
+        if queue is not None and queue.waiting >= _BACKLOG:
+            words.append(f"{size_text(queue.waiting)} queued for the output")
+        return words
 
     @property
     def written(self) -> int:

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -16,11 +17,14 @@ import pytest
 
 from pgtail.capture.contents import ContentsCounter
 from pgtail.cli.record import command as record_command
+from pgtail.commands.server_options import Address, ServiceOptions
+from pgtail.commands.service import Service
 from pgtail.service.progress import CommitTimes, Counts, SlotProgress
 from pgtail.service.systemd import Notifier
+from tests.support.limits import within
 from tests.support.run import command, here
 from tests.support.servers import Database
-from tests.support.services import Notifications, service, values_of
+from tests.support.services import DIRECT, Notifications, service, values_of
 from tests.support.tail import tailing, terminate, wait_for
 
 MAN = Path(__file__).parents[2] / "man"
@@ -207,10 +211,13 @@ class _Output:
     busy_since: float | None = None
     uploading_since: float | None = None
     commit_time: int | None = None
-    acknowledged = 0
+    delivered = acknowledged = 0
 
     def counts(self) -> Counts:
         return Counts(0, 0)
+
+    def status_words(self) -> list[str]:
+        return ["2 rows"]
 
 
 def test_lag() -> None:
@@ -231,8 +238,11 @@ def test_lag() -> None:
     assert found is not None
     assert found.reason == "away"
     assert (progress.lag_seconds(now) or 0) < 2  # since nothing was missing, not since the last commit
+    assert progress.status(now) == ["0/0", "lag 1.0 kB", "2 rows"]
+    assert progress.status(now + 20) == ["0/0", "2 rows"]  # it is not known any more where the server is
     with progress.copying_tables():
         assert progress.trouble(now) is None
+        assert progress.status(now) == ["copying tables"]
     progress.followed(now)
     assert progress.trouble(now) is None
     assert progress.trouble(now + 4) is not None  # silent
@@ -243,6 +253,16 @@ def test_lag() -> None:
     output.uploading_since = now - 31
     assert progress.trouble(now) == (now - 31, "the upload takes long")
     assert not progress.is_stuck(now, 30)
+
+
+def test_metrics_over_http_need_no_clock() -> None:
+    ports: list[int] = []
+    options = ServiceOptions(metrics=Address("127.0.0.1", 0))
+    with Service(options, SlotProgress(), lambda text, event, port: ports.append(port), {"command": "record"}):
+        assert [one.name for one in threading.enumerate() if one.name in ("service", "metrics")] == ["metrics"]
+        with DIRECT.open(f"http://127.0.0.1:{ports[0]}/metrics", timeout=within(5)) as answer:
+            assert b"pgtail_up 0" in answer.read()
+    wait_for("the end", lambda: "metrics" not in [one.name for one in threading.enumerate()])
 
 
 def test_commit_times_belong_to_positions() -> None:

@@ -234,14 +234,27 @@ class Scene:
             wait_for("a new file", self._file.exists)
 
     def _fill(self) -> Callable[[], None]:
+        """Fill the disk, again and again: what the recorder uploads and removes would be enough room to go on."""
         assert self._disk is not None
-        ballast = self._disk / "ballast"
-        with ballast.open("wb", buffering=0) as file:
-            for size in (1 << 16, 1 << 12, 1):
-                with suppress(OSError):
-                    while True:
-                        file.write(bytes(size))
-        return ballast.unlink
+        ballast, over = self._disk / "ballast", threading.Event()
+
+        def fill() -> None:
+            with ballast.open("wb", buffering=0) as file:
+                while not over.wait(0.02):
+                    for size in (1 << 16, 1 << 12, 1):
+                        with suppress(OSError):
+                            while True:
+                                file.write(bytes(size))
+
+        filler = threading.Thread(target=fill, daemon=True)
+        filler.start()
+
+        def end() -> None:
+            over.set()
+            filler.join()
+            ballast.unlink()
+
+        return end
 
     def finish(self) -> list[str]:
         """End everything, and compare; returns what is wrong."""

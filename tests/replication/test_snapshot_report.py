@@ -10,8 +10,10 @@ import pytest
 
 from pgtail.errors import ServerError
 from pgtail.replication import snapshot_report
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.snapshot import Progress
 from pgtail.replication.snapshot_report import SnapshotReport
+from pgtail.service.progress import SlotProgress
 from tests.capture.test_snapshot import at_first_part, make, recorded, refused
 from tests.conftest import StartServer
 from tests.support.copied_tables import connector_to
@@ -19,6 +21,11 @@ from tests.support.servers import Database
 from tests.support.tail import wait_for
 
 _LIMIT = {"max_slot_wal_keep_size": "96MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}
+
+
+def report_to(reporter: Told, database: Database, slot: str) -> SnapshotReport:
+    unused: Any = None
+    return SnapshotReport(Publisher(unused, connector_to(database), unused, reporter, SlotProgress()), slot)
 
 
 class Told:
@@ -64,7 +71,7 @@ def test_wal_that_grows_faster_than_the_copy(limited: Database, monkeypatch: pyt
     monkeypatch.setattr(snapshot_report, "_LOOK_EVERY", 0.0)
     limited.query("SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
     told = Told()
-    report = SnapshotReport(told, connector_to(limited), "kept")
+    report = report_to(told, limited, "kept")
     report.begin([], 0)
     told.lines.clear()
     report.progress(Progress(all_tables=1, all_bytes=100, bytes=50))
@@ -86,7 +93,7 @@ def test_a_slot_that_is_invalidated_meanwhile(
 ) -> None:
     """A copy that goes on for long ends soon; a short one ends, and the error is that of the stream's start."""
     monkeypatch.setattr(snapshot_report, "_LOOK_EVERY", 0.0)
-    report = SnapshotReport(Told(), connector_to(limited), "cap")
+    report = report_to(Told(), limited, "cap")
 
     def invalidate() -> None:
         write(limited, 170)

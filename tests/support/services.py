@@ -19,7 +19,7 @@ from tests.support.limits import within
 from tests.support.run_process import PROGRAM
 from tests.support.tail import wait_for
 
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Notifications:
@@ -73,7 +73,7 @@ class Service:
     def get(self, path: str) -> tuple[int, str]:
         """The status and the body of an answer."""
         try:
-            with _DIRECT.open(f"http://127.0.0.1:{self.port}{path}", timeout=within(5)) as answer:
+            with DIRECT.open(f"http://127.0.0.1:{self.port}{path}", timeout=within(5)) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
