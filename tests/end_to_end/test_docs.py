@@ -147,8 +147,10 @@ def test_exit_statuses_are_documented(status: int) -> None:
 
 def variables() -> Iterator[str]:
     """The environment variables that the package reads."""
-    for file in (ROOT / "pgtail").rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    reads = re.compile(r"\b(environ|getenv)\b")
+    sources = [file.read_text(encoding="utf-8") for file in (ROOT / "pgtail").rglob("*.py")]
+    for source in filter(reads.search, sources):
+        for node in ast.walk(ast.parse(source)):
             match node:
                 case ast.Call(func=asked, args=[ast.Constant(value=str(name)), *_]):
                     pass
@@ -156,7 +158,7 @@ def variables() -> Iterator[str]:
                     pass
                 case _:
                     continue
-            if re.search(r"\b(environ|getenv)\b", ast.unparse(asked)):
+            if reads.search(ast.unparse(asked)):
                 yield name
 
 
