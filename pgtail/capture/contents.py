@@ -21,7 +21,7 @@ from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.pgoutput.schema import Relation
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
-from pgtail.service.progress import TableRows
+from pgtail.service.progress import MOST_TABLES, TableRows
 from pgtail.storage import Location
 
 _MOST: Final = 48 * 1024
@@ -41,8 +41,6 @@ _TRUNCATED: Final = _BODY + 5
 """Where the OIDs of a Truncate start."""
 _TRUNCATES, _DESCRIPTIONS = 3, 4
 _COUNTS: Final = 5
-_MOST_TABLES: Final = 1000
-"""Tables whose rows are counted over all segments; those of the others are counted together."""
 _OTHER_TABLES: Final = (b"", b"")
 
 
@@ -347,7 +345,7 @@ def _joined(
     """The sums for each table, of as many tables as are counted."""
     found = {name: [*counts] for name, counts in before.items()}
     for name, counts in list(tables.items()):  # in one step: the thread that counts may add a table
-        known = name in found or len(found) < _MOST_TABLES
+        known = name in found or len(found) < MOST_TABLES
         sums = found.setdefault(name if known else _OTHER_TABLES, [0] * _COUNTS)
         for place, count in enumerate(counts):
             sums[place] += count

@@ -28,6 +28,8 @@ from pgtail.service.progress import LakeProgress, SlotProgress, TableRows
 
 _LONGEST: Final = 200
 """Characters of a label; names of PostgreSQL have at most 63 bytes."""
+_OPERATIONS: Final = ("insert", "update", "delete", "truncate", "snapshot")
+"""Those of TableRows."""
 _PATIENCE: Final = 10
 """Seconds that a client may take for its request."""
 
@@ -145,9 +147,9 @@ def _described(those: Iterable[_Described], source: Any) -> Iterator[Metric]:
 
 def _rows(tables: Iterable[TableRows]) -> Metric:
     labels = ("schema", "table", "operation")
-    rows = CounterMetricFamily("pgtail_rows", "Rows that were recorded, by table and operation.", labels=labels)
+    rows = CounterMetricFamily("pgtail_rows", "Rows that were read, by table and operation.", labels=labels)
     for one in tables:
-        for operation, count in zip(("insert", "update", "delete", "truncate"), one[2:], strict=True):
+        for operation, count in zip(_OPERATIONS, one[2:], strict=True):
             if count:
                 rows.add_metric([one.schema[:_LONGEST], one.table[:_LONGEST], operation], count)
     return rows

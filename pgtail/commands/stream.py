@@ -52,6 +52,7 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
 from pgtail.records import replace
@@ -251,6 +252,7 @@ class Stream:
             limit=options.limit,
             until=plan.until if snapshot is None else None,
             seen_rows=seen_rows,
+            counter=TableRowCounter(),
         )
         completeness = None if seen_rows is None else CompletenessProbe(plan, self._connector)
 

@@ -95,6 +95,9 @@ class Scanner(Protocol):
     def forget(self) -> None:
         """Drop cached tables: they may have changed."""
 
+    def rows_by_table(self) -> dict[tuple[str, str], list[int]]:
+        """The number of rows, shown or not, by schema and table, in the order of ROW_OPS. Any thread may ask."""
+
     def enter(self, transaction: Any, started: bool) -> None:
         """The next run starts inside this Transaction; `started` says whether its start was written."""
 

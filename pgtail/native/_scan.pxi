@@ -18,6 +18,13 @@ cdef enum:
 cdef uint8_t SEEN = c"S"    # the kind of an old row that was not sent
 
 
+@cython.final
+cdef class RowCount:
+    """How many rows of a table, of whatever version, were processed, shown or not, by operation."""
+
+    cdef Py_ssize_t rows[OPS]
+
+
 cdef class Table:
     """One version of a table, as the scanner needs it. Emitters add what they need."""
 
@@ -31,6 +38,7 @@ cdef class Table:
     cdef int keys_count
     cdef int *keys          # the columns of the key
     cdef list conditions    # by operation: a Condition, or None for no condition
+    cdef RowCount count
 
     def __cinit__(self, relation, *_):
         self.relation = relation
@@ -69,6 +77,7 @@ cdef class Scanner:
 
     cdef object find, filter
     cdef dict tables
+    cdef dict row_counts    # by schema and name
     cdef uint32_t last_oid
     cdef Table last
     cdef Cell *old
@@ -99,7 +108,7 @@ cdef class Scanner:
 
     def __cinit__(self, find, filter_, *_):
         self.find, self.filter = find, filter_
-        self.tables = {}
+        self.tables, self.row_counts = {}, {}
         self.bounded = filter_ is not None and filter_.commits.active
         if self.bounded:
             self.since_lsn, self.since_ts, self.until_lsn, self.until_ts, self.latest_ts = filter_.commits.bounds()
@@ -122,6 +131,10 @@ cdef class Scanner:
         """Drop cached tables: they may have changed."""
         self.tables = {}
         self.last = None
+
+    def rows_by_table(self):
+        """{(schema, table): the number of rows by operation}."""
+        return {name: (<RowCount>count).rows for name, count in list(self.row_counts.items())}
 
     @property
     def begun(self):
@@ -303,11 +316,19 @@ cdef class Scanner:
                 return None
             found = self.describe(relation)
             self.set_shown(found)
+            self.set_count(found)
             if self.seen is not None:
                 (<Table>found).remember(self.seen.table(relation))
             self.tables[oid] = found
         self.last, self.last_oid = found, oid
         return self.last
+
+    cdef int set_count(self, Table table) except -2:
+        name = (table.relation.schema, table.relation.name)
+        table.count = self.row_counts.get(name)
+        if table.count is None:
+            table.count = self.row_counts[name] = RowCount()
+        return 0
 
     cdef int set_shown(self, Table table) except -2:
         if self.filter is not None:
@@ -346,7 +367,7 @@ cdef class Scanner:
         remembers = self.seen is not None and table.remembers
         if hidden and not remembers:
             pos = skip_row(buf, pos, end, op, kind, table.columns)
-            return self.counted(buf, start, pos, end)
+            return self.counted(buf, start, pos, end, &table.count.rows[op])
         if kind != c"N":
             pos = read_tuple(buf, pos, end, table.columns, self.old, &unchanged)
             if pos < 0 or unchanged:
@@ -377,6 +398,7 @@ cdef class Scanner:
                 self.replace(op, buf + new_start, pos - new_start, table.columns)
         self.seq += 1
         self.rows += 1
+        table.count.rows[op] += 1
         return pos
 
     # -- rows that were seen -----------------------------------------------------------------------------------
@@ -459,13 +481,16 @@ cdef class Scanner:
         """Whether a message of ordinary size ends at `pos`."""
         return ends_here(buf, pos, end, self.framing > 0) and pos - start <= LARGE
 
-    cdef Py_ssize_t counted(self, const uint8_t *buf, Py_ssize_t start, Py_ssize_t pos, Py_ssize_t end) noexcept:
+    cdef Py_ssize_t counted(
+        self, const uint8_t *buf, Py_ssize_t start, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t *count
+    ) noexcept:
         """Count a row that is not shown and ends at `pos`; returns that, or DECLINED."""
         if pos < 0 or not self.ends_well(buf, start, pos, end):
             return DECLINED
         self.seq += 1
         self.rows += 1
         self.left_out += 1
+        count[0] += 1
         return pos
 
     cdef int bind(self, Table table, int op) except -2:

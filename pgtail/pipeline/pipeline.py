@@ -28,11 +28,13 @@ from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.stop import Stop
+from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.capture.contents import SegmentContents
     from pgtail.changes.seen_rows import SeenRows
+    from pgtail.service.progress import TableRows
 
 _MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
@@ -64,7 +66,8 @@ class Pipeline:
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
     committed if the output needs outcomes. `damaged` says that a warning reported lost input. `seen_rows` fill in what
-    was not sent of old rows, also for the filter; the assembler then tells descriptions.
+    was not sent of old rows, also for the filter; the assembler then tells descriptions. A `counter` is for
+    rows_by_table().
 
     Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
     before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
@@ -80,11 +83,13 @@ class Pipeline:
         limit: int | None = None,
         until: int | None = None,
         seen_rows: SeenRows | None = None,
+        counter: TableRowCounter | None = None,
     ) -> None:
         self._assembler = assembler
         self._output = output
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._note = note
+        self._counter = counter
         self.seen_rows = seen_rows
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
@@ -120,6 +125,12 @@ class Pipeline:
         """What was read so far."""
         nothing = self._filter is not None and not self._passed and self.rows == self.left_out
         return Seen(self.transactions, self.times, nothing)
+
+    def rows_by_table(self) -> list[TableRows] | None:
+        """How many rows of each table were processed; None if they are not counted. Any thread may ask."""
+        if self._counter is None:
+            return None
+        return self._counter.rows({} if self._scanner is None else self._scanner.rows_by_table())
 
     @property
     def inside(self) -> bool:
@@ -313,10 +324,12 @@ class Pipeline:
         self._output.finish()
 
     def _take(self, events: Iterable[Event]) -> None:
-        seen_rows = self.seen_rows
+        seen_rows, counter = self.seen_rows, self._counter
         for event in events:
             if seen_rows is not None:
                 seen_rows.take(event)
+            if counter is not None:
+                counter.take(event)
             if event.__class__ is RowChange:
                 self.rows += 1
                 if self._filter is None:

@@ -97,7 +97,8 @@ class RenderThread(ConsumerThread):
 
     def counts(self) -> Counts:
         pipeline = self._pipeline
-        return Counts(pipeline.transactions, pipeline.rows, selected=pipeline.rows - pipeline.left_out)
+        selected = pipeline.rows - pipeline.left_out
+        return Counts(pipeline.transactions, pipeline.rows, selected=selected, tables=pipeline.rows_by_table())
 
     @property
     def last_commit(self) -> int | None:

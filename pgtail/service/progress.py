@@ -31,6 +31,10 @@ _BACKLOG: Final = 1 << 16
 """Bytes that wait for the output, from which on the status line says so."""
 
 
+MOST_TABLES: Final = 1000
+"""Tables whose rows are counted; those of the others are counted together."""
+
+
 class Trouble(NamedTuple):
     """Why a service does not do its work, and since when."""
 
@@ -39,7 +43,7 @@ class Trouble(NamedTuple):
 
 
 class TableRows(NamedTuple):
-    """How many rows of a table were written, by operation. Without names: of all tables beyond a limit."""
+    """How many rows of a table there were, by operation. Without names: of all tables beyond MOST_TABLES."""
 
     schema: str
     table: str
@@ -47,6 +51,8 @@ class TableRows(NamedTuple):
     updates: int
     deletes: int
     truncates: int
+    snapshots: int = 0
+    """Rows that were read for a snapshot."""
 
 
 class Counts(NamedTuple):

@@ -1,4 +1,4 @@
-"""Services as those who watch them see them: metrics, health, systemd's notifications, logs, signals, credentials."""
+"""Services as those who watch them see them: metrics, health, systemd's notifications, logs, signals."""
 
 from __future__ import annotations
 
@@ -24,20 +24,13 @@ from pgtail.service.systemd import Notifier
 from tests.support.limits import within
 from tests.support.run import command, here
 from tests.support.servers import Database
-from tests.support.services import DIRECT, Notifications, service, values_of
+from tests.support.services import DIRECT, Notifications, service, values_of, walsender
 from tests.support.tail import tailing, terminate, wait_for
 
 MAN = Path(__file__).parents[2] / "man"
 HOSTILE = 'a"b\\c\nd\x1b[31m{e="f"} 1'
 """The name of a table that could end a label."""
 _UNITS = ("_total", "_bytes", "_seconds", "_info")
-
-
-def walsender(database: Database) -> int:
-    """The process of pgtail's session."""
-    query = "SELECT pid FROM pg_stat_replication WHERE application_name = 'pgtail' AND state = 'streaming'"
-    [(pid,)] = wait_for("session", lambda: database.query(query))
-    return int(pid)
 
 
 def test_what_a_recorder_shows(newest_database: Database, tmp_path: Path) -> None:
@@ -146,10 +139,11 @@ def test_pages_rules_and_dashboard_name_what_there_is() -> None:
 
 @pytest.mark.parametrize("name", ["changes.json", "changes.csv", "changes.json.gz"])
 def test_logrotate(newest_database: Database, tmp_path: Path, name: str) -> None:
-    database, file, old = newest_database, tmp_path / name, tmp_path / f"old.{name}"
+    database, file, old, metrics = newest_database, tmp_path / name, tmp_path / f"old.{name}", tmp_path / "m.prom"
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
     output = "csv" if "csv" in name else "json"
-    with tailing(database, "-S", "s", "--create-slot", "--ack", "commit", "-o", output, "-f", str(file)) as running:
+    to_file = ["-o", output, "-f", str(file), "--metrics-file", str(metrics)]
+    with tailing(database, "-S", "s", "--create-slot", "--ack", "commit", *to_file) as running:
         running.wait_for_slot(database, "s")
 
         def text(path: Path) -> str:
@@ -169,40 +163,12 @@ def test_logrotate(newest_database: Database, tmp_path: Path, name: str) -> None
         wait_for("the next change", lambda: text(file).count("\n") == 1 + (output == "csv"))
         running.stop()
     assert text(old) == before
+    rows = {key: value for key, value in values_of(metrics.read_text()).items() if key[0] == "pgtail_rows_total"}
+    assert rows == {("pgtail_rows_total", "insert", "public", "t"): 2}
     if output == "csv":
         assert text(old).splitlines()[0] == text(file).splitlines()[0]
     else:
         assert [json.loads(text(one))["new"] for one in (old, file)] == [{"id": 1}, {"id": 2}]
-
-
-def test_a_password_that_changes(newest_database: Database, tmp_path: Path) -> None:
-    database, passwords, role = newest_database, tmp_path / "pgpass", f"reader_{os.getpid()}"
-    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
-    database.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'one'")
-
-    def password(text: str) -> None:
-        passwords.write_text(f"*:*:*:{role}:{text}\n")
-        passwords.chmod(0o600)
-
-    password("one")
-    dsn = f"host=127.0.0.1 port={database.server.port} user={role} dbname={database.name}"
-    arguments = ["record", dsn, "-S", "cap", "-D", str(tmp_path / "c"), "--unhealthy-after", "0.5s"]
-    try:
-        with service(*arguments, environment={"PGPASSFILE": str(passwords)}) as running:
-            running.event("slot_created")
-            walsender(database)
-            database.execute(f"ALTER ROLE {role} PASSWORD 'two'", "INSERT INTO t VALUES (1)")
-            terminate(database)
-            assert "password authentication failed" in running.becomes(503, lambda reason: "password" in reason)
-            password("two")
-            running.event("reconnected")
-            database.execute("INSERT INTO t VALUES (2)")
-            wait_for("rows", lambda: running.value("pgtail_read_rows_total") == 2)
-            running.process.send_signal(signal.SIGTERM)
-            assert running.end() == 0
-    finally:
-        database.execute(f"DROP ROLE {role}")
-    assert [one["new"]["id"] for one in command("decode", "-o", "json", tmp_path / "c").objects] == [1, 2]
 
 
 class _Output:

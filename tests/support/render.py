@@ -26,6 +26,7 @@ from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.values import Types
 from tests.support.encode import frame
 
@@ -37,7 +38,7 @@ class Rendered:
         self.written = written
         self.notes = [note.text for note in notes]
         self.damaged = pipeline.damaged
-        self.rows, self.left_out = pipeline.rows, pipeline.left_out
+        self.rows, self.left_out, self.tables = pipeline.rows, pipeline.left_out, pipeline.rows_by_table()
 
     @property
     def lines(self) -> list[str]:
@@ -122,7 +123,7 @@ def render(
     if redaction is not None:
         made = RedactedOutput(made, redaction)
     with rows_by(way):
-        pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append)
+        pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append, counter=TableRowCounter())
         try:
             feed([frame(message, lsn) for message in messages], decoder, pipeline)
             if broken_off:

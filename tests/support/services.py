@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.limits import within
 from tests.support.run_process import PROGRAM
+from tests.support.servers import Database
 from tests.support.tail import wait_for
 
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -129,3 +130,10 @@ def values_of(text: str) -> dict[tuple[str, ...], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+def walsender(database: Database) -> int:
+    """The process of pgtail's session."""
+    query = "SELECT pid FROM pg_stat_replication WHERE application_name = 'pgtail' AND state = 'streaming'"
+    [(pid,)] = wait_for("session", lambda: database.query(query))
+    return int(pid)
