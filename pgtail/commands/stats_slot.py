@@ -18,7 +18,7 @@ from pgtail.commands.server_options import StreamOptions
 from pgtail.commands.sinks import FileSink
 from pgtail.commands.stderr import StderrThread
 from pgtail.commands.stream import Stream, StreamSink
-from pgtail.errors import PgtailError
+from pgtail.errors import COMMAND, PgtailError
 from pgtail.files.spool import SpoolLimit
 from pgtail.outputs.base import Output
 from pgtail.outputs.table.table import clock
@@ -87,6 +87,8 @@ class _WatchThread(RenderThread):
 
 class StatsSlot(Stream):
     """Reads a slot into statistics, and writes nothing."""
+
+    _spool_cure = f"{COMMAND} stream --spill-limit allows more"
 
     def __init__(self, options: StreamOptions, stats: Statistics) -> None:
         super().__init__(options, stats.redaction)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import Any
 
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
@@ -70,8 +70,6 @@ from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
-
-_SPOOL_CURE: Final = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
 
 class StreamSink(FileSink):
@@ -144,6 +142,7 @@ class Stream:
     """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
+    _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
         self._asked = takes_seen(options.format)
@@ -234,7 +233,7 @@ class Stream:
             stderr.tell(f"warning: {warning}")
         for note in plan.notes:
             stderr.tell(f"note: {note}")
-        spool = SpoolLimit(options.end.spill_limit, _SPOOL_CURE)
+        spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
         assembler = Assembler(
             types,
             buffer=StreamBuffer(spool=spool),

@@ -39,6 +39,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.service": "--max-lag",
     "pgtail.commands.spark --delete": "--delete",
     "pgtail.commands.spark_verify": "--sample",
+    "pgtail.commands.stream": "--streaming",
     "pgtail.commands.verify_report": "--snapshot-table",  # of pgtail record, which it names
     "pgtail.replication.tail --create-slot": "--create-slot",
     "pgtail.replication.tail --slot": "--create-slot",
@@ -90,7 +91,7 @@ def texts() -> Iterator[Text]:
             if isinstance(parents.get(node), (ast.Expr, ast.JoinedStr)) or _declares(node, parents):
                 continue
             if isinstance(node, ast.JoinedStr):
-                text = "".join([str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values])
+                text = "".join(map(_part, node.values))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
             else:
@@ -98,6 +99,14 @@ def texts() -> Iterator[Text]:
             if module == "pgtail.commands.demo":
                 text = text.replace("{} stream", "pgtail stream")
             yield Text(module.removesuffix(".__init__"), node.lineno, text, _refuses(node, parents))
+
+
+def _part(part: ast.expr) -> str:
+    """A part of an f-string, as in Text."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    shown = part.value if isinstance(part, ast.FormattedValue) else None
+    return "pgtail" if isinstance(shown, ast.Name) and shown.id == "COMMAND" else "{}"
 
 
 def _declares(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
