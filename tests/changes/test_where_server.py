@@ -47,8 +47,14 @@ VALUES: dict[str, tuple[str, list[str]]] = {
     "u": ("uuid", ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12"]),
     "j": ("jsonb", JSON),
     "js": ("json", [*JSON, DUPLICATES]),
+    "ia": ("int4[]", ["{}", "{1,2}", "{10}", "{NULL,-3}", "{{1,2},{3,4}}", "[0:1]={7,8}"]),
+    "ta": ("text[]", ['{a,"b c"}', '{NULL,"NULL",""}', '{"it\'s","\\"q\\"","\\\\"}', "{ünï}", '{{a,"x,y"},{"{","}"}}']),
+    "na": ("numeric[]", ["{1.50,NaN}", "{-0.00}"]),
+    "da": ("date[]", ["{2024-01-02,infinity}", '{"0044-03-15 BC"}']),
 }
-ORDERED = [name for name in VALUES if name not in ("j", "js")]
+DOCUMENTS = ("j", "js")
+ARRAYS = [name for name, (type_, _) in VALUES.items() if type_.endswith("[]")]
+ORDERED = [name for name in VALUES if name not in (*DOCUMENTS, *ARRAYS)]
 ROWS = 60
 
 Pair = tuple[str, str]
@@ -103,11 +109,13 @@ def patterns(draw: st.DrawFn) -> Pair:
 
 @st.composite
 def members(draw: st.DrawFn) -> Pair:
-    (ours, theirs), name = draw(operands(["j", "js"]))
+    (ours, theirs), name = draw(operands([*DOCUMENTS]))
     paths = ["->>'k'", "->>'n'", "->>'none'", "->'o'->>'k'", "->'a'->>1", "->'a'->>-1", "->>'a'", "->>'o'"]
     if name == "js":
         paths.append("->>0")  # of a scalar in jsonb the server makes an array
     path = draw(st.sampled_from(paths))
+    if draw(st.booleans()):
+        return draw(numbers(f"{ours}{path}", f"{theirs}{path}"))
     test = draw(
         st.sampled_from(
             [
@@ -117,6 +125,11 @@ def members(draw: st.DrawFn) -> Pair:
                 "<> old.j->>'k'",
                 "<> '5'",
                 "in ('5', 'z')",
+                "> '6'",
+                "<= 'x'",
+                "between '5' and 'Z'",
+                "not between 'a' and 'y'",
+                "not ilike '%Z%'",
                 "like '%z%'",
                 "is null",
                 "is not null",
@@ -126,6 +139,32 @@ def members(draw: st.DrawFn) -> Pair:
         )
     )
     return f"{ours}{path} {test}", f"{theirs}{path} {test}"
+
+
+def numbers(ours: str, theirs: str) -> st.SearchStrategy[Pair]:
+    """A member compared with numbers: one that is none is NULL."""
+    number = f"(CASE WHEN {theirs} ~ '^[0-9]+$' THEN ({theirs})::numeric END)"
+    tests = ["= 5", "<> 5", "> 4.5", "<= 7", "in (1, 5.0)", "not in (7)", "between 1 and 6", "is distinct from 5"]
+    return st.sampled_from(tests).map(lambda test: (f"{ours} {test}", f"{number} {test}"))
+
+
+@st.composite
+def arrays(draw: st.DrawFn) -> Pair:
+    """An array is compared by its text, not by its elements."""
+    (ours, theirs), name = draw(operands(ARRAYS))
+    value = st.sampled_from(VALUES[name][1]).map(quoted)
+    low = draw(value)
+    tests = [
+        *[f"{op} {low}" for op in ("=", "<>", "<", ">=", "is distinct from", "is not distinct from")],
+        f"in ({low}, {draw(value)})",
+        f"between {low} and {draw(value)}",
+        "is null",
+        "like '%\\\\%'",
+        "ilike '%Ü%'",
+        "~ '[0-9],'",
+    ]
+    test = draw(st.sampled_from(tests))
+    return f"{ours} {test}", f'({theirs}::text COLLATE "C") {test}'
 
 
 @st.composite
@@ -148,7 +187,7 @@ def simple() -> st.SearchStrategy[Pair]:
     changed = st.sampled_from(list(VALUES)).map(
         lambda name: (f"changed({name})", f"old.{name}::text IS DISTINCT FROM new.{name}::text")
     )
-    return st.one_of(comparisons(), comparisons(), patterns(), members(), columns(), booleans, changed)
+    return st.one_of(comparisons(), comparisons(), patterns(), members(), arrays(), columns(), booleans, changed)
 
 
 def joined(parts: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
