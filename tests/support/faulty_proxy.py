@@ -39,6 +39,11 @@ class FaultyProxy:
         self._listener.close()
         self.cut()
 
+    def move_to(self, port: int) -> None:
+        """Forward new connections to another server, and close all others."""
+        self._server = ("127.0.0.1", port)
+        self.cut()
+
     def heal(self) -> None:
         """Forward as a wire does."""
         self.delay, self.rate, self.stalled, self.refusing, self._left = 0.0, 0, False, False, None

@@ -26,7 +26,7 @@ def standby_of(primary: EmbeddedServer, *, physical_slot: str | None = None) -> 
     if primary.installation.major < 12:
         pytest.skip("its standbys are set up in another file, recovery.conf")
     with embedded_server(primary.installation) as standby:
-        port = standby.port
+        port, standby.password = standby.port, primary.password
         standby.stop()
         owner = standby.data.stat()
         shutil.rmtree(standby.data)
