@@ -36,7 +36,7 @@ from pgtail.values import Undecoded
 from pgtail.values.oids import BUILTIN
 
 HEAD: Final = """\
--- pgtail: run it with psql -X -v ON_ERROR_STOP=1 -f FILE
+-- pgtail: run it with psql -X -v ON_ERROR_STOP=1 -f FILE, on PostgreSQL 11 or later
 -- The values are text as it is under these settings. Triggers and foreign keys do not fire, for what they did on the
 -- source is among the changes; that takes a superuser, or the right to SET session_replication_role.
 SET client_encoding = 'UTF8';
