@@ -29,6 +29,7 @@ from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.records import replace
 from pgtail.replication.request import Request
+from pgtail.terminal.escape import shell_word
 
 _PATIENCE: Final = 5.0
 """Seconds for the command to end when it is asked to."""
@@ -120,16 +121,15 @@ class Expect(Stream):
             stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
         tell_filter(expectation, stderr.tell)
-        came = f"{expectation.came} came" if expectation.came else "none came"
-        expected = counted(expectation.count, "change")
+        came = f"{expectation.came} of {counted(expectation.count, 'change')} came"
         unread = "; changes may be among those that were not read" if self._pipeline.gap else ""
-        stderr.tell(f"not as expected, {after}: {came} of {expected} ({self._conditions()}){unread}")
+        stderr.tell(f"not as expected, {after}: {came} ({self._conditions()}){unread}")
         stderr.tell(_what_came_instead(expectation))
 
     def _conditions(self) -> str:
         """The filters, as they were given."""
         given = {one.names[0]: getattr(self._options.filter, name) for name, one in filters()}
-        given["--where"] = tuple([f"'{text}'" for text in self.expectation.shown_conditions])
+        given["--where"] = tuple(map(shell_word, self.expectation.shown_conditions))
         several = {name: value if isinstance(value, tuple) else (value,) for name, value in given.items() if value}
         return " ".join([f"{name} {value}" for name, values in several.items() for value in values]) or "any change"
 

@@ -75,8 +75,8 @@ def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] |
 def laid_out(text: str, columns: int | None) -> str:
     """The lines of a message, the text of which has newlines and commands (errors.COMMAND); passwords are masked.
 
-    On a terminal of so many columns they are broken between words, and a command has its own line, which is not broken.
-    Elsewhere (None) a command follows the line before it.
+    On a terminal of so many columns they are broken between words, and a command has its own line, which is not broken;
+    nor is JSON. Elsewhere (None) a command follows the line before it.
     """
     text = _PASSWORDS.sub(_masked, text)
     if columns is None:
@@ -87,7 +87,8 @@ def laid_out(text: str, columns: int | None) -> str:
     lines: list[str] = []
     for line in f"{_NAME}{text}".split("\n"):
         before = indent if lines else ""
-        lines += [before + line] if _is_command(line) else _wrapped(line, columns, before, indent)
+        whole = _is_command(line) or line.startswith('{"')
+        lines += [before + line] if whole else _wrapped(line, columns, before, indent)
     return "\n".join(lines)
 
 

@@ -33,6 +33,11 @@ def test_a_command_stands_alone() -> None:
     ]
 
 
+def test_json_is_not_broken() -> None:
+    line = '{"op":"insert","new":{"note":"some words and some more"}}'
+    assert laid_out(f"the last ones:\n{line}", 50).split("\n")[1:] == [f"        {line}"]
+
+
 @pytest.mark.parametrize("columns", [None, 80])
 @pytest.mark.parametrize("place", [0, 4, 9])
 def test_a_mark_below_a_line_stays_there(columns: int | None, place: int) -> None:
