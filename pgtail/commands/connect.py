@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
+import re
 import termios
 
 from pgtail.commands.server_options import ConnectionOptions
@@ -16,6 +17,9 @@ from pgtail.records import replace
 from pgtail.terminal.escape import shell_word
 from pgtail.terminal.restore import restored
 
+_SELECTION = re.compile(r"([\w.*]+):(insert|update|delete|truncate|message)\b")
+"""What somebody writes who takes the argument for a selection of changes."""
+
 
 def connector_of(options: ConnectionOptions) -> Connector:
     """Makes connections as the options say. Raises OptionError."""
@@ -24,6 +28,17 @@ def connector_of(options: ConnectionOptions) -> Connector:
         raise OptionError("--password and --no-password contradict each other: give one of them")
     ask = None if options.no_password else _ask_for_password
     return Connector(found, ask=ask, ask_first=options.password)
+
+
+def connector_for_changes(options: ConnectionOptions) -> Connector:
+    """The same for a command that selects changes, by its options alone. Raises OptionError."""
+    selection = _SELECTION.match(options.dsn or "")
+    if selection is not None:
+        raise OptionError(
+            "the argument names the database; options select changes:"
+            f"{COMMAND}-t {shell_word(selection[1])} --op {selection[2]} --where CONDITION"
+        )
+    return connector_of(options)
 
 
 def with_table_cure(error: ServerError, options: ConnectionOptions) -> ServerError:

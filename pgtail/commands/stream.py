@@ -19,7 +19,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.column_check import check_columns
-from pgtail.commands.connect import connector_of, with_table_cure
+from pgtail.commands.connect import connector_for_changes, with_table_cure
 from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import (
     build_output,
@@ -160,7 +160,7 @@ class Stream:
         self._filter = self._make_filter()
         request = request_of(options.request, options.end)
         request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
-        self._connector = connector_of(options.connection)
+        self._connector = connector_for_changes(options.connection)
         self._stderr = self._open_stderr()
         self._tell_file()
         if options.verbosity.settings:

@@ -105,7 +105,7 @@ def _parse(text: str) -> dict[str, str]:
     try:
         return {name: str(value) for name, value in conninfo_to_dict(text).items() if value is not None}
     except psycopg.Error as error:
-        reason = _QUOTED.sub("...", str(error)).strip()
+        reason = _QUOTED.sub("...", str(error).replace('"="', "=")).strip()
         raise OptionError(f"the connection string cannot be parsed: {reason}") from None
 
 

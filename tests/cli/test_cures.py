@@ -28,6 +28,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.capture_prune": "--applied",
     "pgtail.commands.checksums": "--verify",
     "pgtail.commands.column_check": "--redact",
+    "pgtail.commands.connect": "--op",
     "pgtail.commands.decode": "--jobs",
     "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
     "pgtail.commands.expect": "--count",

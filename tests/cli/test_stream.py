@@ -276,6 +276,16 @@ def test_a_table_in_place_of_a_database(shop: Database) -> None:
     assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr
 
 
+def test_a_selection_in_place_of_a_database() -> None:
+    result = command("expect", "orders:update where status = 'paid'")
+    assert (result.status, result.stdout) == (2, b"")
+    assert "options select changes: -t orders --op update --where CONDITION\n" in result.stderr
+
+
+def test_a_connection_string_that_is_none() -> None:
+    assert "cannot be parsed: missing = after ..." in command("stream", "secret words = 'paid'").stderr
+
+
 def test_old_values_are_not_taken_from_tables_whose_changes_are_not_all_published(newest_database: Database) -> None:
     database = newest_database
     database.execute(
