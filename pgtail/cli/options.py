@@ -99,7 +99,7 @@ def _tell_local(name: str, value: Any) -> None:
         from pgtail.local_time import is_utc
 
         if not is_utc():
-            say(f"note: {name} is {time_text(value.time)}")
+            say(f"note: {name} is {time_text(value.time).replace('.000000', '')}")
 
 
 def converting(convert: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:

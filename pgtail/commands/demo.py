@@ -50,9 +50,9 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
         stop.set()
         thread.join()
     again = [*stream, "--until", "now", "--exclude", "sessions"]
-    _tell("the same transactions again, a line for each change: reading them has consumed nothing")
+    _tell("the same transactions again, since reading consumes nothing: a line for each change")
     _pgtail([*again, "--output", "line"], environment)
-    _tell("and for programs")
+    _tell("and as JSON, for programs")
     _pgtail([*again, "--output", "json"], environment)
 
 

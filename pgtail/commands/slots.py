@@ -83,7 +83,8 @@ def _confirm(connection: Connection, slot: Slot, action: str) -> None:
     """Show the slot and ask; returns after a yes, else exits with 1. Raises OptionError without a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise OptionError(
-            f"{action[0].lower()}{action[1:]}: this cannot be undone, and there is no terminal to ask on; use --yes"
+            f"slot {slot.name}: to {action[0].lower()}{action[1:]} cannot be undone, and there is no terminal to ask on"
+            "; use --yes"
         )
     say(f"slot {_described(connection, slot)}")
     sys.stderr.write(f"{action}? It cannot be undone. [y/N]: ")

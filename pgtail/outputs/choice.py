@@ -93,9 +93,9 @@ class ColumnChoice:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
             self._tell(
-                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged (see --changed"
-                f" and --old-values in pgtail(1)). To have it sent:{COMMAND}ALTER TABLE {table(relation)}"
-                " REPLICA IDENTITY FULL;"
+                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged."
+                " --old-values seen remembers the rows that the input showed before (see pgtail(1)). To have the old"
+                f" row sent:{COMMAND}ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
             )
 
     def tell_unused(self) -> None:

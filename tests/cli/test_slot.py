@@ -364,7 +364,7 @@ def test_impossible_requests_are_refused(newest_database: Database) -> None:
     assert "lower case" in refused("create", "Made")
     assert "use --yes" in refused("drop", "made")
     place = newest_database.value("SELECT pg_current_wal_flush_lsn()::text")
-    assert f"advance it to {place}: this cannot be undone" in refused("advance", "made", place)
+    assert f"slot made: to advance it to {place} cannot be undone" in refused("advance", "made", place)
     assert "a slot cannot go back" in refused("advance", "made", "0/1", "--yes")
     assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")
     words = refused("drop", "nosuch", "--yes", status=3)
