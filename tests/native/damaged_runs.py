@@ -18,7 +18,7 @@ from pgtail.values import ValueKind
 from tests.support.every import every
 from tests.support.sanitized import load
 
-MUTATIONS = 600 // every(3)
+MUTATIONS = 600 // every(6)
 TABLES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("table", {"max_rows": None, "max_width": 10, "width": 60}),
     ("table", {"max_rows": 3, "max_width": None, "colored": True}),
@@ -64,7 +64,7 @@ def main(path: str) -> None:
             first, *others = scanners(table)
             assert first.scan(data, 0, len(data), framing) == len(data), "none of this is unusual"
             for scanner in (first, *others):
-                for end in choose.sample(range(len(data)), min(len(data), 60 // every(3))):
+                for end in choose.sample(range(len(data)), min(len(data), 60 // every(6))):
                     scanner.leave()
                     taken += scanner.scan(data[:end], 0, end, framing)
                 for _ in range(MUTATIONS // 90):

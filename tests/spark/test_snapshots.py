@@ -245,9 +245,9 @@ def test_batches_give_the_same(
     spark: Any, in_one_go: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Snapshots come in several batches, tables are in several buckets, and small files are merged."""
-    monkeypatch.setattr("pgtail.spark.lake.update._MOST_SEGMENTS", 25)
+    monkeypatch.setattr("pgtail.spark.lake.update._MOST_SEGMENTS", 50)
     out, recording = tmp_path / "out", Recording(tmp_path / "capture")
-    cuts = [0, 20, 70, len(server.steps)]
+    cuts = [0, 40, len(server.steps)]
     for first, end in itertools.pairwise(cuts):
         recording.record(server.steps[first:end])
         bring_up(spark, out, [recording.directory], bucket_size=3000)

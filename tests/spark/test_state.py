@@ -80,7 +80,7 @@ def test_many_small_batches_give_the_same(
     assert len(segments) > 15
     at = 0
     while at < len(segments):
-        new = segments[at : (at := at + source.randint(6, 12))]
+        new = segments[at : (at := at + source.randint(9, 15))]
         # What was applied before is given again, and in another order.
         again = source.sample(segments[:at], min(3, at))
         apply(spark, out, [*again, *reversed(new)], bucket_size=bucket_size)
