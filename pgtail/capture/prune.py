@@ -53,8 +53,7 @@ class PrunePlan:
     @property
     def size(self) -> int:
         """The bytes of the files."""
-        copied = sum(part.bytes for one in self.snapshots for part in one.segments)
-        return copied + sum(one.size for one in self.segments)
+        return sum(one.bytes for one in self.snapshots) + sum(one.size for one in self.segments)
 
 
 class Prunable:

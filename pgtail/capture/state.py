@@ -50,6 +50,10 @@ class Pruned(NamedTuple):
     segment: str
     position: int
 
+    def shown(self) -> dict[str, str]:
+        """As an object for JSON."""
+        return {"segment": self.segment, "position": lsn_text(self.position)}
+
 
 class SnapshotFile(NamedTuple):
     """A closed segment of a snapshot: its name, and the size and SHA-256 (64 hexadecimal digits) of the file."""
@@ -72,6 +76,11 @@ class TableSnapshot(NamedTuple):
     table: str
     rows: int
     segments: tuple[SnapshotFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of its files."""
+        return sum(part.bytes for part in self.segments)
 
     def __str__(self) -> str:
         return f"the snapshot of {self.schema}.{self.table} at {lsn_text(self.lsn)}"

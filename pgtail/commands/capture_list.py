@@ -67,7 +67,7 @@ def _state(known: CaptureState | None) -> dict[str, Any]:
         "position": lsn_text(known.position),
         "parameters": dict(known.head),
         "gap": None if known.gap is None else [lsn_text(known.gap.start), lsn_text(known.gap.end)],
-        "pruned": None if pruned is None else {"segment": pruned.segment, "position": lsn_text(pruned.position)},
+        "pruned": None if pruned is None else pruned.shown(),
     }
 
 
@@ -113,6 +113,6 @@ def _snapshot(one: TableSnapshot, known: CaptureState | None) -> dict[str, Any]:
         "timeline": one.timeline,
         "rows": one.rows,
         "segments": len(one.segments),
-        "bytes": sum(part.bytes for part in one.segments),
+        "bytes": one.bytes,
         "counts": known is not None and one in known.counting,
     }

@@ -8,6 +8,7 @@ from pgtail.commands.options import (
     ReportOptions,
     Verbosity,
     input_option,
+    output_option,
     point,
     range_option,
     storage_option,
@@ -88,6 +89,13 @@ class PruneOptions(Record):
         "--yes",
         default=False,
         help="Remove a table's last snapshot, too, where what follows it is removed; without this both are kept.",
+    )
+    output: str = output_option(
+        "-o",
+        "--output",
+        default="text",
+        kind=("text", "json"),
+        help="A sentence for people, or JSON for programs: a line for each segment and snapshot, and one for all.",
     )
     storage: StorageOptions = storage_option()
     utc: bool = utc_option()

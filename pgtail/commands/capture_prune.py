@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
+from pgtail._orjson import orjson
 from pgtail.capture.prune import Bound, Prunable, PrunePlan, prune
 from pgtail.capture.reader import first_segment
 from pgtail.commands.capture_options import PruneOptions
@@ -15,7 +17,7 @@ from pgtail.files.stopping import Stoppable, status_after
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
 from pgtail.storage import locate
-from pgtail.terminal.escape import escape
+from pgtail.terminal.escape import escape, escape_json
 
 
 def run(place: str, options: PruneOptions) -> None:
@@ -36,6 +38,10 @@ def run(place: str, options: PruneOptions) -> None:
                 prune(capture, plan.pruned)
     except KeyboardInterrupt as stopped:
         raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
+    if options.output == "json":
+        for line in _json(str(capture), plan, done=options.delete):
+            put(escape_json(orjson.dumps(line).decode()))
+        return
     put(escape(f"{capture}: {_summary(plan, done=options.delete)}"))
     if plan.pruned is not None and not options.delete:
         say("nothing was removed: --delete does that")
@@ -56,6 +62,30 @@ def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
 
         for out in options.applied:
             yield applied_to(out, found, options.storage)
+
+
+def _json(place: str, plan: PrunePlan, *, done: bool) -> Iterator[dict[str, Any]]:
+    for segment in plan.segments:
+        yield {"kind": "segment", "segment": str(segment.name), "bytes": segment.size}
+    for one in plan.snapshots:
+        yield {
+            "kind": "snapshot",
+            "schema": one.schema,
+            "table": one.table,
+            "lsn": lsn_text(one.lsn),
+            "segments": len(one.segments),
+            "bytes": one.bytes,
+        }
+    yield {
+        "kind": "prune",
+        "capture": place,
+        "removed": done and plan.pruned is not None,
+        "segments": len(plan.segments),
+        "snapshots": len(plan.snapshots),
+        "bytes": plan.size,
+        "pruned": None if plan.pruned is None else plan.pruned.shown(),
+        "why": plan.why or None,
+    }
 
 
 def _summary(plan: PrunePlan, *, done: bool) -> str:

@@ -32,14 +32,14 @@ def torture(server: EmbeddedServer, kills: int, seed: int, say: Say, store: Obje
         for _ in range(kills):
             before = read_state(target.location)
             recorder = started_on(database, target)
-            wait_for("something recorded", partial(_has_changed, target, before))
+            wait_for("something recorded", partial(has_changed, target, before))
             time.sleep(rng.uniform(0, 2))
-            removed += _prune_and_kill(target, rng)
+            removed += prune_and_kill(target, rng.uniform(0.3, 1.5))
             recorder.kill()
             recorder.communicate()
         workload.end()
         record_rest(database, target)
-        _prune_and_kill(target, None)
+        prune_and_kill(target, None)
         ours = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
         assert ours.status == 0, ours.stderr
         whole = command("capture", "verify", target.place, timeout=300, environment=target.environment)
@@ -50,16 +50,16 @@ def torture(server: EmbeddedServer, kills: int, seed: int, say: Say, store: Obje
         assert ours.lines == truth.lines[-len(ours.lines) :]
 
 
-def _has_changed(target: Target, before: CaptureState | None) -> bool:
+def has_changed(target: Target, before: CaptureState | None) -> bool:
     return read_state(target.location) != before
 
 
-def _prune_and_kill(target: Target, rng: random.Random | None) -> bool:
-    """Prune what was recorded before now, killed at a random moment; returns whether the beginning has moved."""
+def prune_and_kill(target: Target, seconds: float | None, *more: str) -> bool:
+    """Prune what was recorded before now, killed after so long; returns whether the beginning has moved."""
     before = read_state(target.location)
     if before is None:
         return False
-    arguments = ["capture", "prune", target.place, "--before", lsn_text(before.position), "--delete"]
+    arguments = ["capture", "prune", target.place, "--before", lsn_text(before.position), "--delete", *more]
     run = subprocess.Popen(
         [*PROGRAM, *arguments],
         stdout=subprocess.DEVNULL,
@@ -67,7 +67,7 @@ def _prune_and_kill(target: Target, rng: random.Random | None) -> bool:
         env={**os.environ, **target.environment},
     )
     try:
-        _, said = run.communicate(timeout=None if rng is None else rng.uniform(0.3, 1.5))
+        _, said = run.communicate(timeout=seconds)
         assert run.returncode == 0, said.decode()
     except subprocess.TimeoutExpired:
         run.kill()

@@ -54,6 +54,11 @@ def prunable(place: Location, count: int = 1000) -> Pruned | None:
     return Prunable(place).plan([Bound(count)], lasting=True).pruned
 
 
+def name_of(path: Path) -> str:
+    """The name of the segment."""
+    return path.name.partition(".")[0]
+
+
 def shown(place: str | Path, *options: str) -> Result:
     found = here("decode", "-o", "json", *options, place)
     assert found.status == 0, found.stderr
@@ -228,6 +233,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert (dry.status, segments(tmp_path)) == (0, files)
     assert f"{count} segments would be removed" in dry.stdout.decode()
     assert "nothing was removed: --delete does that" in dry.stderr
+    *lines, summary = here("capture", "prune", "--keep", "1s", "-o", "json", tmp_path).objects
+    assert lines == [
+        {"kind": "segment", "segment": name_of(path), "bytes": path.stat().st_size} for path in files[:count]
+    ]
+    assert [summary[key] for key in ("kind", "removed", "segments", "snapshots")] == ["prune", False, count, 0]
+    assert summary["bytes"] == sum(line["bytes"] for line in lines)
     done = here("capture", "prune", "--keep", "1s", "--delete", tmp_path)
     assert segments(tmp_path) == files[count:]
     assert done.stdout.decode() == dry.stdout.decode().replace("would be removed", "removed")
@@ -239,6 +250,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert since.status == 0
     again = here("capture", "prune", "--before", begin, "--delete", tmp_path)
     assert again.stdout.decode() == f"{tmp_path}: nothing to remove\n"
+    assert summary["pruned"] == {"segment": name_of(files[count - 1]), "position": begin}
+    [nothing_more] = here("capture", "prune", "--before", begin, "-o", "json", "--delete", tmp_path).objects
+    assert (nothing_more["removed"], nothing_more["pruned"]) == (False, None)
     (tmp_path / FILE).unlink()
     assert here("capture", "prune", "--keep", "1s", tmp_path).status == 1
 
