@@ -54,19 +54,6 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 
 torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, disks and stores, loads, fuzzing; interrupted, it goes on
 	@$(RUN) tests.tools.torture
-torture: $(SPARK) ## random streams and services, an hour each; kills, signals, faults of networks, servers, disks; a Spark cluster
-	@$(RUN) tests.native.torture
-	@$(RUN) tests.capture.torture
-	@$(RUN) tests.capture.takeover_torture
-	@$(RUN) tests.capture.prune_torture
-	@$(RUN) tests.capture.snapshot_torture
-	@PGTAIL_TEST_ALL=1 $(RUN) pytest tests/capture/test_snapshot.py -k random_histories
-	@$(RUN) tests.stopping.torture
-	@$(RUN) tests.replication.faults
-	@$(RUN) tests.commands.torture
-	@$(RUN) tests.spark.torture
-	@$(RUN) tests.spark.prune_torture
-	@PGTAIL_CLUSTER=full $(RUN) pytest tests/spark/test_cluster.py
 
 bench: $(INSTALLED) ## speed, compared with other programs
 	@$(RUN) tests.bench
