@@ -141,6 +141,7 @@ class Line(PlannedOutput):
         for part in (cells, self._rest(shape, shown, cells)):
             if part:
                 pieces.append(Cells(side, tuple(map(self._apart, part)), b""))
+        pieces.append(Text(_origin))  # last: where a line is cut, what changed says more
         if self._most or self.events_only:
             wraps = self.options.wrap
             pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more, wraps=wraps)]
@@ -159,10 +160,10 @@ class Line(PlannedOutput):
         return replace(cell, before=self._gap + cell.before, uncompared=uncompared)
 
     def _keyed(self, shape: Shape, shown: Shown, side: Side, keys: list[int], *, pad: bool) -> list[Piece]:
-        """The key and what is special about the change, padded if something follows."""
+        """The key and the state of the transaction, padded if something follows."""
         cells = self._cells(shape, shown, side, keys, key=True)
         pieces: list[Piece] = [b"[", Cells(side, cells, b",", fill=True), b"]"] if cells else []
-        pieces += _MARKS
+        pieces += _STATE
         least = (_KEY if cells else 0) + GAP - 1  # the last blank precedes a column
         return [Fitted((*pieces, b" " * (GAP - 1)), padded(least), least)] if pad else pieces
 
@@ -271,12 +272,15 @@ class Line(PlannedOutput):
         self.write(self._fit(text.rstrip(b" ")) + b"\n")
 
 
-def _marks(transaction: Transaction) -> bytes:
-    """What is special about a transaction."""
+def _origin(transaction: Transaction) -> bytes:
+    """Where a transaction comes from."""
     gid = "" if transaction.gid is None else f" gid {name(quoted(transaction.gid))}"
     origin = "" if transaction.origin is None else f" from {name(transaction.origin)}"
-    begun = "" if transaction.begun else " (its beginning was not seen)"
-    return f"{gid}{origin}{begun}".encode()
+    return f"{gid}{origin}".encode()
+
+
+def _begun(transaction: Transaction) -> bytes:
+    return b"" if transaction.begun else b" (its beginning was not seen)"
 
 
 def _from_client(event: FromClient) -> bytes:
@@ -289,7 +293,9 @@ def _from_client(event: FromClient) -> bytes:
     return " ".join([*texts, *(["reply requested"] if message.reply_requested else [])]).encode()
 
 
-_MARKS: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_marks)]
+_STATE: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_begun)]
+_MARKS: Final[list[Piece]] = [*_STATE, Text(_origin)]
+"""What is special about a transaction."""
 
 
 def padded(least: int) -> Callable[[bytes], bytes]:
