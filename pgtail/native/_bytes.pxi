@@ -104,7 +104,7 @@ cdef extern from *:
     """
     #ifdef __GLIBC__
     #include <malloc.h>
-    #define PGTAIL_KEEP_MEMORY() (mallopt(M_MMAP_THRESHOLD, 8 << 20), mallopt(M_TRIM_THRESHOLD, 16 << 20))
+    #define PGTAIL_KEEP_MEMORY() (mallopt(M_MMAP_THRESHOLD, 8 << 20), mallopt(M_TRIM_THRESHOLD, 64 << 20))
     #else
     #define PGTAIL_KEEP_MEMORY() 0
     #endif
