@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
 from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
-from pgtail.capture.state import FILE, CaptureState, TableSnapshot, read_state, was_pruned
+from pgtail.capture.state import FILE, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.storage import Location
 
 _COMMIT: Final = 1
 """Messages of a snapshot that are not rows."""
+
+
+class SegmentsToRead(NamedTuple):
+    """Segments of a capture, or single ones (`capture` is None), one after another."""
+
+    capture: Location | None
+    segments: Sequence[SegmentFile]
+    before: str | None = None
+    """The last segment of the stream before them; None if there is none."""
+    begun: bool = False
+    """Whether that one was read or left out because of what it contains."""
+    last: str = ""
+    """The last segment that the capture must have, where these are its last ones."""
+    note: str | None = None
+    """What is told before they are read."""
+
+
+def segments_to_read(
+    capture: Location, since: Point | None = None, *, first: SegmentName | None = None
+) -> SegmentsToRead:
+    """The segments of a capture, without those before the first one with transactions `since` then. Raises InputError.
+
+    With `first`, those whose names sort before it are left out.
+    """
+    known = read_state(capture)  # before listing the segments: a recorder may be writing
+    found = listed(capture, known)
+    start = 0 if since is None else first_segment(found, since)
+    if first is not None:
+        start = sum(one.name < first for one in found)
+    names = [str(one.name) for one in found[:start] if one.snapshot is None]
+    pruned, note = None if known is None else known.pruned, None
+    if pruned is not None and not names:
+        position = lsn_text(pruned.position)
+        note = f"note: {capture}: it was pruned: what was committed up to {position} is no longer in it"
+    before = names[-1] if names else None if pruned is None else pruned.segment
+    return SegmentsToRead(capture, found[start:], before, last="" if known is None else known.last, note=note)
 
 
 class CaptureVerifier:
@@ -59,34 +95,31 @@ class CaptureVerifier:
     ) -> Iterator[Location]:
         """Yield each segment of a capture, to be read before the next one. Raises InputError.
 
-        With `since`, segments before the first one with such transactions are left out; with `first`, those whose names
-        sort before it. With `wait`, the capture is being recorded: `wait` is called before it is listed again, without
-        end.
+        `since` and `first` as in segments_to_read(). With `wait`, the capture is being recorded: `wait` is called
+        before it is listed again, without end.
         """
-        known = read_state(capture)  # before listing the segments: a recorder may be writing
-        found = listed(capture, known)
-        start = 0 if since is None else first_segment(found, since)
-        if first is not None:
-            start = sum(one.name < first for one in found)
-        self._start(capture, known, found[:start])
-        yield from self._each(capture, found[start:])
+        found = segments_to_read(capture, since, first=first)
+        yield from self.read(found if wait is None else found._replace(last=""))
+        segments = found.segments
         while wait is not None:
-            last = str(found[-1].name) if found else ""
+            last = str(segments[-1].name) if segments else ""
             wait()
             more = listed(capture, read_state(capture), last)
             yield from self._each(capture, more)
-            found = more or found
-        if known is not None and known.last > (self._before or ""):
-            self.report(f"segment {known.last} is missing at the end", capture)
+            segments = more or segments
 
-    def _start(self, capture: Location, known: CaptureState | None, skipped: Sequence[SegmentFile]) -> None:
-        """Note which segment comes before the first one to read."""
-        names = [str(one.name) for one in skipped if one.snapshot is None]
-        pruned = None if known is None else known.pruned
-        self._before = names[-1] if names else None if pruned is None else pruned.segment
-        if pruned is not None and not names:
-            position = lsn_text(pruned.position)
-            self._tell(f"note: {capture}: it was pruned: what was committed up to {position} is no longer in it")
+    def read(self, found: SegmentsToRead) -> Iterator[Location]:
+        """Yield each of these segments, to be read before the next one. Raises InputError."""
+        if found.capture is None:
+            for one in found.segments:
+                yield from self.segment(one.location)
+            return
+        self._before, self._begun = found.before, found.begun
+        if found.note is not None:
+            self._tell(found.note)
+        yield from self._each(found.capture, found.segments)
+        if found.last > (self._before or ""):
+            self.report(f"segment {found.last} is missing at the end", found.capture)
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
         """Yield these segments, which are the last ones now."""

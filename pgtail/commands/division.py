@@ -3,60 +3,101 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Final
 
-from pgtail.commands.options import DecodeOptions
+from pgtail.capture.format import CLOSED
+from pgtail.commands.decode import SMALL
 from pgtail.commands.output import why_in_order
 from pgtail.commands.sinks import FileSink
-from pgtail.inputs.base import Input
-from pgtail.inputs.source.file import Source
 from pgtail.native import compiled
-from pgtail.records import Record
 from pgtail.storage import is_uri
 
 if TYPE_CHECKING:
+    from pgtail.commands.decode import Decode
+    from pgtail.commands.decode_parts import PartsDecoder
     from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.commands.options import DecodeOptions
 
+LARGE: Final = 64 << 20
+"""Bytes of a file from which on it is divided by default."""
 _MOST: Final = 4
 """Processes by default: the machine may be the server's."""
 
 
-class Decoded(Record, frozen=False):
-    """How much of a source was decoded, for the progress bar."""
+def divided(decode: Decode, files: tuple[str, ...], target: FileSink | DirectorySink) -> PartsDecoder | None:
+    """What decodes these files in several processes, if their content allows it; None: one process does."""
+    options = decode.options
+    if options.jobs is None and not _is_large(files):
+        return None
+    count = options.jobs or min(_cores(), _MOST)
+    if count == 1:
+        return None
+    from pgtail.commands.decode_parts import CaptureParts, DumpParts, PartsDecoder, tell_one
 
-    name: str
-    size: int | None
-    consumed: int = 0
-    rows: int = 0
+    why = _why_one(files, options, target)
+    if why is not None or not isinstance(target, FileSink):
+        if options.verbosity.verbose:
+            tell_one(why or "the output is a file for each table")
+        return None
+    if os.path.isfile(files[0]) and len(files) == 1:
+        return PartsDecoder(decode, DumpParts(decode, files[0]), count, target)
+    return PartsDecoder(decode, CaptureParts(decode, files, known_late=is_uri(files[0])), count, target)
 
 
-def processes(options: DecodeOptions) -> int:
-    """How many processes are asked for, or make sense for a large file."""
-    return options.jobs or min(_cores(), _MOST)
-
-
-def why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | DirectorySink) -> str | None:
+def _why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | DirectorySink) -> str | None:
     """Why one process must decode these files; None if that depends on their content."""
     if compiled() is None:
         return "the compiled scanner, which finds the parts, was not built"
-    if len(files) != 1:
-        return "several files are one stream"
-    if not os.path.isfile(files[0]) or is_uri(files[0]):
-        return "only a local file is divided"
-    if not isinstance(target, FileSink):
-        return "the output is a file for each table"
     if options.limit is not None:
         return "-n counts what is shown"
-    return why_in_order(options.format)
+    if options.follow:
+        return "a capture that is followed has no end"
+    return _why_not_these(files) or why_in_order(options.format)
 
 
-def why_whole(source: Source, input_: Input) -> str | None:
-    """Why an input cannot be divided; None if it can."""
-    if not source.plain:
-        return "it is compressed" if source.compressed else "it is a pipe"
-    if input_.framing is None or input_.name == "pgcap":
-        return f"the form {input_.name} is not divided"
+def _why_not_these(files: tuple[str, ...]) -> str | None:
+    remote = [name for name in files if is_uri(name)]
+    if len(files) > 1 and not all(name.endswith(CLOSED) for name in files):
+        return "several files are one stream"
+    if len(files) == 1 and files[0].endswith(CLOSED):
+        return "it is one segment"
+    if len(files) == 1 and not (remote or os.path.isfile(files[0]) or os.path.isdir(files[0])):
+        return "it is a pipe"
+    if any(name.lower().startswith("hdfs:") for name in remote):
+        return "HDFS is read by one process"
+    if remote and _store_in_use():
+        return "the object store was read before"
     return None
+
+
+def _store_in_use() -> bool:
+    """Whether this process has read an object store: the library has threads then, which a new process would lack."""
+    objects = sys.modules.get("pgtail.storage.objects")
+    return objects is not None and objects.in_use()
+
+
+def _is_large(files: tuple[str, ...]) -> bool:
+    """Whether to divide these files if nobody says so. What is in an object store is not known before it is read."""
+    if any(map(is_uri, files)):
+        return True
+    try:
+        if os.path.isfile(files[0]) and len(files) == 1:
+            return os.stat(files[0]).st_size >= LARGE
+        return _has(SMALL, files)  # what is in segments is several times as large
+    except OSError:
+        return False
+
+
+def _has(size: int, names: tuple[str, ...]) -> bool:
+    """Whether the segments of a capture, or these, have so many bytes. Raises OSError."""
+    if len(names) == 1:
+        names = tuple([entry.path for entry in os.scandir(names[0]) if entry.name.endswith(CLOSED)])
+    for name in names:
+        size -= os.stat(name).st_size
+        if size <= 0:
+            return True
+    return False
 
 
 def _cores() -> int:

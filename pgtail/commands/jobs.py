@@ -21,53 +21,16 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
-from pgtail.commands.sinks import FileSink
+from pgtail.commands.turn import Counts, Task
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
-from pgtail.files.spool import SpoolFile
 from pgtail.files.stopping import SIGNALS, status_after
-from pgtail.pipeline.pipeline import Seen
 from pgtail.records import Record
 
-IN_MEMORY: Final = 32 << 20
-"""Bytes of output that wait in the memory of one process; more are in a temporary file."""
-_PIECE: Final = 1 << 20
-"""Bytes to write at once of those."""
 _STOP: Final = signal.SIGUSR1
 """Asks the process that has the turn to complete its output."""
 _SIZE: Final = struct.Struct("=I")
 
 P = TypeVar("P")
-
-
-class Task(Generic[P]):
-    """A part to decode, and what its process has to know first."""
-
-    def __init__(self, part: P, known: Any = None, once: tuple[tuple[str, object], ...] = ()) -> None:
-        self.part, self.known = part, known
-        self.once = once
-        """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
-
-
-class Counts(Record):
-    """What all parts up to here have in common. `settled`: the next one depends on none of them."""
-
-    settled: bool = True
-    ended: bool = False
-    """Whether nothing is read after them."""
-    damaged: bool = False
-    """Whether the exit status says so."""
-    fed: int = 0
-    """How many messages were read."""
-    rows: int = 0
-    changed: bool = False
-    not_sent: int = 0
-    seen: Seen = Seen()
-    written: frozenset[tuple[str, str]] = frozenset()
-    """Schema and name of tables whose rows were written, if the output needs to know."""
-    once: tuple[tuple[str, object], ...] = ()
-    """What the output has done once."""
-    left_out: int = 0
-    """How many changes or messages the output could not write."""
 
 
 class Failure(Record):
@@ -91,49 +54,6 @@ class Failure(Record):
         error.args = self.args
         vars(error).update(self.values)
         return error
-
-
-class TurnSink(FileSink):
-    """Keeps what is written until this process has the turn. In the parent it is a FileSink."""
-
-    def __init__(self, sink: FileSink) -> None:
-        super().__init__(sink.fd, sink.name)
-        self.has_turn: Callable[[], bool] = lambda: True
-        self.muted = False
-        """Whether nothing is kept."""
-        self._waiting: list[bytes] = []
-        self._waiting_size = 0
-        self._spool: SpoolFile | None = None
-
-    def flush(self) -> None:
-        if self.muted:
-            self._parts, self._size = [], 0
-        elif self.has_turn():
-            if self._waiting or self._spool is not None:
-                self._release()
-            super().flush()
-        else:
-            self._keep()
-
-    def _keep(self) -> None:
-        self._waiting += self._parts
-        self._waiting_size += self._size
-        self._parts, self._size = [], 0
-        if self._waiting_size > IN_MEMORY:
-            self._spool = self._spool or SpoolFile("keep what is to be written")
-            for data in self._waiting:
-                self._spool.write(data)
-            self._waiting, self._waiting_size = [], 0
-
-    def _release(self) -> None:
-        if self._spool is not None:
-            for at in range(0, self._spool.size, _PIECE):
-                self._write_all(self._spool.read(at, _PIECE))
-            self._spool.close()
-            self._spool = None
-        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
-        for data in waiting:
-            self._write_all(data)
 
 
 class _Channel:
@@ -237,11 +157,11 @@ class Link(Generic[P]):
 class _Process(Generic[P]):
     """One process, as the parent knows it."""
 
-    def __init__(self, pid: int, channel: _Channel) -> None:
+    def __init__(self, pid: int, channel: _Channel, part: P | None) -> None:
         self.pid = pid
         self.channel = channel
-        self.part: P | None = None
-        """The last one that it got."""
+        self.part = part
+        """The last one that it got, or that the parent had decoded before."""
         self.said: list[str] = []
         """What it printed before its turn."""
         self.result: tuple[str, Any] | None = None
@@ -268,8 +188,9 @@ class Jobs(Generic[P]):
     """A context in which `count` processes decode `parts`.
 
     `work` runs in each of them until it is killed: it takes tasks from its Link. `task_of` makes the task for a part
-    from what the process knows: the part of its last task, or None. `rest_of` makes one part of a part's end and all
-    that follow. `advanced` is called with the counts after each part.
+    from what the process knows: the part of its last task, or `before`, which the parent has decoded, with these
+    `counts`. `rest_of` makes one part of a part's end and all that follow. `advanced` is called with the counts after
+    each part.
     """
 
     def __init__(
@@ -281,6 +202,8 @@ class Jobs(Generic[P]):
         task_of: Callable[[P, P | None], Task[P]],
         rest_of: Callable[[P], P],
         advanced: Callable[[P, Counts], None],
+        before: P | None = None,
+        counts: Counts | None = None,
     ) -> None:
         self._count = count
         self._parts = parts
@@ -288,13 +211,14 @@ class Jobs(Generic[P]):
         self._task_of = task_of
         self._rest_of = rest_of
         self._advanced = advanced
+        self._before = before
         self._alive, self._lifeline = os.pipe()
         """A process ends when this pipe does: the parent alone has its other end."""
         self._processes: list[_Process[P]] = []
         self._idle: list[_Process[P]] = []
         self._busy: deque[_Process[P]] = deque()
         """In the order of their parts: the first one has the turn."""
-        self._counts = Counts()
+        self._counts = counts or Counts()
 
     def __enter__(self) -> Self:
         """Start the processes; that comes before any thread."""
@@ -433,7 +357,7 @@ class Jobs(Generic[P]):
         pid = os.fork()
         if pid:
             theirs.close()
-            process: _Process[P] = _Process(pid, ours)
+            process: _Process[P] = _Process(pid, ours, self._before)
             self._processes.append(process)
             return process
         try:

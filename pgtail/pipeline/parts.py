@@ -29,7 +29,7 @@ SIZE = 8 << 20
 _STEP: Final = 256 * 1024
 """Bytes of streamed rows to skip at once."""
 
-_DESCRIBES: Final = messages(Role.DESCRIPTION, Role.SEGMENT, Role.STREAM_END) - {StreamPrepare}
+DESCRIBES: Final = messages(Role.DESCRIPTION, Role.SEGMENT, Role.STREAM_END) - {StreamPrepare}
 """Messages on which the tables depend."""
 _SNAPSHOT: Final = "the snapshot of a table"
 _BEGINS: Final = (TAGS[Begin], TAGS[StreamStart])
@@ -120,7 +120,7 @@ class Walk:
             chunk.pos = fast.rows_of_one(chunk.buf, chunk.pos, limit, chunk.framing, _STEP)[0]
 
     def _feed(self, message: AnyFrame, lsn: int | None) -> None:
-        if type(message) in _DESCRIBES:
+        if type(message) in DESCRIBES:
             self.descriptions.append((message, lsn))
         self._pipeline.feed(message, lsn)
         if isinstance(message, StreamPrepare):

@@ -56,11 +56,14 @@ def contents_of(folder: Path) -> list[SegmentContents]:
 class Random:
     """A stream of plain and prepared transactions, whose tables change slowly, so that segments have few of them."""
 
-    def __init__(self, seed: int, *, two_phase: bool, count: int = 150) -> None:
+    def __init__(self, seed: int, *, two_phase: bool, count: int = 150, sessions: bool = False) -> None:
         self._choose = random.Random(seed)
         self._two_phase = two_phase
+        self._sessions = sessions
         self.frames: list[bytes] = []
         self.xids: list[int] = []
+        self.sessions: list[int] = []
+        """The frames with which another session begins, which describes the tables again; for who wants several."""
         self._lsn, self._xid, self._time = 0x1000, 700, 0
         self._names = {100 + number: name for number, name in enumerate(NAMES)}
         self._columns = dict.fromkeys(self._names, 1)
@@ -70,6 +73,9 @@ class Random:
         for _ in range(count):
             if self._choose.random() < 0.1:
                 current = self._choose.choices([*self._names], weights=[9, 9, 9, 9, 2, 1], k=2)
+            if self._sessions and self._choose.random() < 0.03:
+                self.sessions.append(len(self.frames))
+                self._described.clear()
             self._transaction(current)
         if self._choose.random() < 0.5:
             self.frames += self.frames[-1:] and [encode.frame(encode.begin(self._xid + 1, self._lsn + 9, self._time))]

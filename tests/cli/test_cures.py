@@ -29,7 +29,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.checksums": "--verify",
     "pgtail.commands.column_check": "--redact",
     "pgtail.commands.connect": "--op",
-    "pgtail.commands.decode": "--jobs",
+    "pgtail.commands.decode_parts": "--jobs",
     "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
     "pgtail.commands.expect": "--count",
     "pgtail.commands.jobs": "--jobs",

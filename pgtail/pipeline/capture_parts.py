@@ -1,0 +1,187 @@
+"""Divides captures into parts that can be decoded independently of each other, if the tables before them are known.
+
+A part is whole segments, and begins with one that begins outside of transactions. What the segments say that they
+contain (capture/contents.py) tells which prepared transactions have no outcome yet, and which segments describe tables.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from pgtail.capture.contents import SegmentContents, read_contents
+from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName
+from pgtail.capture.reader import SegmentFile
+from pgtail.capture.segment import Head, SegmentFrames
+from pgtail.capture.verify import SegmentsToRead, segments_to_read
+from pgtail.errors import InputError
+from pgtail.inputs.recognition import open_input
+from pgtail.inputs.source.file import Source
+from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.scalars import Point
+from pgtail.pgoutput.schema import Relation
+from pgtail.pipeline.parts import DESCRIBES, Described, Part, Walk
+from pgtail.storage import Location
+from pgtail.values import Types
+
+SIZE = 1 << 20
+"""Bytes of the files of a part, at least, except for the first part."""
+_DEFAULT_SCHEMA: Final = "pg_catalog"
+"""Of a Relation without a namespace."""
+
+
+class _Beginning(NamedTuple):
+    """What a segment has before its own messages."""
+
+    head: Head
+    descriptions: list[Described]
+
+
+class CaptureWalk:
+    """One pass over what the segments of a capture, or these segments, say that they contain.
+
+    The parts count segments. At anything unusual the walk ends: `why` is then what it is, and the rest is one part.
+    """
+
+    def __init__(self, places: Sequence[Location], since: Point | None, encoding: str) -> None:
+        self.descriptions: list[Described] = []
+        """The messages on which the tables depend, in the order of the stream."""
+        self.why: str | None = None
+        self._found = SegmentsToRead(None, ())
+        self.ends: Sequence[int] = ()
+        """Bytes of the files up to the end of each one."""
+        self._places, self._since, self._encoding = places, since, encoding
+        self._prepared: set[str] = set()
+        """The gids of the prepared transactions that have no outcome yet."""
+        self._before: SegmentContents | None = None
+        """Of the last segment of the stream."""
+        self._before_parts = {0: ""}
+        """The segment of the stream that comes before each part, by where the part begins."""
+        self._described: dict[tuple[str, str], int] = {}
+        """How often each table was described since the last part began, by schema and name."""
+        self._describing: list[SegmentFile] = []
+        """The segments that did it."""
+
+    def parts(self) -> Iterator[Part | None]:
+        """Yield the parts in order, and None after every other step, so that the caller can do something else."""
+        start = before = size = 0
+        alone = False
+        try:
+            self._list()
+            for index, file in enumerate(self._found.segments):
+                enough = size >= (SIZE if start else 1) or (size > 0 and file.snapshot is not None)
+                if enough and self._begins_part(index):
+                    yield Part(start, index, before, len(self.descriptions), alone)
+                    start, before, size, alone = index, len(self.descriptions), 0, False
+                    self._before_parts[index] = "" if self._before is None else self._before.segment
+                if not self._take(file, first=index == 0):
+                    break
+                alone = alone or file.snapshot is not None
+                size += file.size
+                yield None
+        except InputError:  # its part reports it
+            self.why = "damage"
+        yield Part(start, None, before, len(self.descriptions), alone or self.why is not None)
+
+    def segments_of(self, part: Part) -> SegmentsToRead | None:
+        """What is to be read for a part; None: all that was given."""
+        found = self._found
+        if part.start == 0 and part.stop is None:
+            return None
+        found = found._replace(segments=found.segments[part.start : part.stop])
+        if part.stop is not None:
+            found = found._replace(last="")
+        before = self._before_parts[part.start]
+        return found if not part.start else found._replace(before=before or found.before, begun=bool(before), note=None)
+
+    def _list(self) -> None:
+        if len(self._places) > 1:
+            self._found = SegmentsToRead(None, [_named(place) for place in self._places])
+        elif self._places[0].is_folder():
+            self._found = segments_to_read(self._places[0], self._since)
+        self.ends = [*accumulate([one.size for one in self._found.segments])]
+
+    def _take(self, file: SegmentFile, *, first: bool) -> bool:
+        """Learn what a segment contains; returns whether it says that."""
+        if first or (file.snapshot is not None and file.name == file.snapshot.segments[0].name):
+            self.descriptions += self._beginning(file).descriptions
+        if file.snapshot is not None:
+            return True
+        contents = None if file.open else read_contents(file.location, self._encoding)
+        if contents is None or contents.tables is None:
+            self.why = f"{file.location}, which does not say what it contains"
+            return False
+        if self._before is not None and contents.predecessor != self._before.segment:
+            self.why = f"{file.location}, which does not follow the segment before it"
+            return False
+        self._before = contents
+        self._prepared.update([one.gid for one in contents.prepared])
+        self._prepared.difference_update([one.gid for one in contents.outcomes])
+        described = {(one.schema, one.table): one.descriptions for one in contents.tables if one.descriptions}
+        for name, count in described.items():
+            self._described[name] = self._described.get(name, 0) + count
+        if described:
+            self._describing.append(file)
+        return True
+
+    def _begins_part(self, index: int) -> bool:
+        """Whether a part may begin with a segment; all that was described before it is then known."""
+        file, last = self._found.segments[index], self._found.segments[index - 1]
+        if self._prepared or last.snapshot is not None:
+            return False
+        beginning = None if file.snapshot is not None else self._beginning(file)
+        if beginning is not None and not self._follows(file, beginning.head):
+            return False
+        repeated = [] if beginning is None else beginning.descriptions
+        names = {
+            (message.namespace or _DEFAULT_SCHEMA, message.name)
+            for message, _ in repeated
+            if isinstance(message, Relation)
+        }
+        if not all(count == 1 and name in names for name, count in self._described.items()):
+            for one in self._describing:
+                self.descriptions += self._read(one)
+        self.descriptions += repeated
+        self._described, self._describing = {}, []
+        return True
+
+    def _follows(self, file: SegmentFile, head: Head) -> bool:
+        """Whether a segment begins outside of transactions, and right after the last one."""
+        before, name = self._before, head.parameters.get(SEGMENT)
+        if before is None or head.transaction is not None or head.snapshot is not None:
+            return False
+        if self._found.capture is not None and name != str(file.name):
+            return False
+        return bool(before.segment) and head.parameters.get(PREDECESSOR) == before.segment
+
+    def _beginning(self, file: SegmentFile) -> _Beginning:
+        """The parameters of a segment, and the descriptions that it repeats. Raises InputError."""
+        decoder, found = Decoder(encoding=self._encoding), list[Described]()
+        with file.location.open() as reader:
+            frames = SegmentFrames(reader, str(file.location))
+            for start, stop in frames:
+                if frames.head.own:
+                    break
+                message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                if type(message) in DESCRIBES:
+                    found.append((message, lsn))
+            return _Beginning(frames.head, found)
+
+    def _read(self, file: SegmentFile) -> list[Described]:
+        """The descriptions in a segment, of which no row is decoded. Raises InputError."""
+        with Source(file.location) as source:
+            walk = Walk(open_input(source, Decoder(encoding=self._encoding)), Types(encoding=self._encoding))
+            deque(walk.parts(), maxlen=0)
+        if walk.why is not None:
+            raise InputError(walk.why, source=str(file.location))
+        return walk.descriptions
+
+
+def _named(place: Location) -> SegmentFile:
+    """A segment that is read by its name. Raises InputError."""
+    entry, name = place.head(), SegmentName.parse(place.name.removesuffix(CLOSED))
+    if entry is None:
+        raise InputError("is missing", source=str(place))
+    return SegmentFile(place, name or SegmentName(0, 0), False, entry.size)

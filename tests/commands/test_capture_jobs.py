@@ -1,0 +1,106 @@
+"""decode --jobs N of captures does what --jobs 1 does, whoever recorded them, and damaged or not."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.commands.jobs import Jobs
+from pgtail.native import compiled
+from pgtail.pipeline import capture_parts
+from tests.capture.test_contents import Random, options_of
+from tests.support.captures import segments, take
+from tests.support.every import ALL, new_seed
+from tests.support.render import need_compiled
+from tests.support.run import Result, here
+
+SECONDS = 300 if ALL else 4
+_WHY = "pgtail: decoded in one process"
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The parts that were given to processes; their output is a few hundred bytes, so that some of it is spooled."""
+    if compiled() is None:
+        need_compiled()
+    given: list[object] = []
+    give = Jobs._give
+
+    def counted(self: Jobs[object], process: object, part: object) -> None:
+        given.append(part)
+        give(self, process, part)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Jobs, "_give", counted)
+    monkeypatch.setattr("pgtail.commands.turn.IN_MEMORY", 1000)
+    return given
+
+
+def recorded(folder: Path, made: Random, choose: random.Random, *, compress: bool) -> None:
+    """Record a stream by one recorder after another."""
+    folder.mkdir()
+    rotation = Rotation(size=choose.choice((800, 3000)), sync_size=700)
+    for start, stop in zip([0, *made.sessions], [*made.sessions, len(made.frames)], strict=True):
+        recorder = Recorder(folder, {}, rotation=rotation, compress=compress)
+        take(recorder, made.frames[start:stop])
+        recorder.close()
+
+
+def with_jobs(jobs: int, options: Sequence[str], names: Sequence[Path]) -> Result:
+    """Without the lines that say why there is one process."""
+    done = here("decode", *options, "--jobs", str(jobs), *names)
+    lines = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(_WHY)]
+    return replace(done, stderr="".join(lines))
+
+
+def test_random_captures(divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
+    while time.monotonic() < end or several < 3:
+        number += 1
+        name = f"{seed}-{number}"
+        choose, folder = random.Random(name), tmp_path / str(number)
+        made = Random(
+            choose.randrange(1 << 30),
+            two_phase=choose.random() < 0.5,
+            count=choose.choice((20, 60)),
+            sessions=choose.random() < 0.5,
+        )
+        recorded(folder, made, choose, compress=choose.random() < 0.9)
+        names = harmed(folder, choose)
+        monkeypatch.setattr(capture_parts, "SIZE", choose.choice((1, 600)))
+        for _ in range(2):
+            options = [*options_of(choose, made.xids), *choose.choice(((), ("-v",), ("--resync",), ("--strict",)))]
+            if choose.random() < 0.1:
+                options += ["--redact", choose.choice(("c1", "a.c0"))]
+            divided.clear()
+            found = [with_jobs(jobs, options, names) for jobs in (1, choose.choice((2, 3)))]
+            several += len(divided) > 1
+            assert found[0] == found[1], f"{name}: {' '.join(options)} {names}"
+
+
+def harmed(folder: Path, choose: random.Random) -> list[Path]:
+    """What to read of a capture: all of it, or some segments, of which one may be damaged or missing."""
+    files = segments(folder)
+    if choose.random() < 0.2:
+        one = choose.choice(files)
+        kind = choose.random()
+        if kind < 0.3 and len(files) > 1:
+            one.unlink()
+            files.remove(one)
+        else:
+            data = bytearray(one.read_bytes())
+            place = choose.randrange(len(data))
+            if kind < 0.5:
+                del data[place:]
+            else:
+                data[place] ^= 1 << choose.randrange(8)
+            one.write_bytes(data)
+    if choose.random() < 0.3 and len(files) > 1:
+        start = choose.randrange(len(files) - 1)
+        return files[start : start + choose.randrange(2, len(files) + 1)]
+    return [folder]
