@@ -49,6 +49,11 @@ class Output(Protocol):
         """What it writes or tells once."""
         return Once()
 
+    @property
+    def settled(self) -> bool:
+        """Whether it waits for nothing, such as the outcome of a prepared transaction; asked between transactions."""
+        return True
+
     left_out: int = 0
     """How many changes or messages it could not write, which it tells at the end."""
 

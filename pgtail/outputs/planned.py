@@ -92,6 +92,10 @@ class PlannedOutput:
         elif self.incomplete and not event.complete:
             self.write(self.incomplete)
 
+    @property
+    def settled(self) -> bool:
+        return self._prepared is None or not self._prepared.waits
+
     def finish(self) -> None:
         if self._prepared is not None:
             self._prepared.finish()

@@ -68,6 +68,11 @@ class PreparedBuffer:
         elif isinstance(event, RowChange | TableTruncate | LogicalMessage):
             self._keep(transaction, event)
 
+    @property
+    def waits(self) -> bool:
+        """Whether a prepared transaction has no outcome yet."""
+        return bool(self._waiting)
+
     def finish(self) -> None:
         """Report the transactions without an outcome, and discard them."""
         for transaction in self._waiting.values():

@@ -30,6 +30,10 @@ class RedactedOutput:
         return self._output.once
 
     @property
+    def settled(self) -> bool:
+        return self._output.settled
+
+    @property
     def left_out(self) -> int:
         return self._output.left_out
 

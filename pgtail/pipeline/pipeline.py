@@ -237,7 +237,8 @@ class Pipeline:
     @property
     def settled(self) -> bool:
         """Whether the stream is outside of transactions, and what follows depends on its tables only."""
-        return self._assembler.outside and self._assembler.settled and not self._prepared
+        assembler = self._assembler
+        return assembler.outside and assembler.settled and not self._prepared and self._output.settled
 
     @property
     def may_skip(self) -> bool:

@@ -15,10 +15,13 @@ from pgtail.commands.jobs import Jobs
 from pgtail.native import compiled
 from pgtail.pipeline import capture_parts
 from tests.capture.test_contents import Random, options_of
+from tests.capture.test_snapshots import new
 from tests.support.captures import segments, take
 from tests.support.every import ALL, new_seed
+from tests.support.object_store import ObjectStore
 from tests.support.render import need_compiled
-from tests.support.run import Result, here
+from tests.support.run import Result, command, here
+from tests.support.snapshots import HEAD
 
 SECONDS = 300 if ALL else 4
 _WHY = "pgtail: decoded in one process"
@@ -42,11 +45,13 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def recorded(folder: Path, made: Random, choose: random.Random, *, compress: bool) -> None:
-    """Record a stream by one recorder after another."""
+    """Record a stream by one recorder after another, with or without snapshots of tables."""
     folder.mkdir()
+    if choose.random() < 0.3:
+        new(folder, choose.randrange(0x1000, 0xC000), count=2)
     rotation = Rotation(size=choose.choice((800, 3000)), sync_size=700)
     for start, stop in zip([0, *made.sessions], [*made.sessions, len(made.frames)], strict=True):
-        recorder = Recorder(folder, {}, rotation=rotation, compress=compress)
+        recorder = Recorder(folder, HEAD, rotation=rotation, compress=compress)
         take(recorder, made.frames[start:stop])
         recorder.close()
 
@@ -81,6 +86,16 @@ def test_random_captures(divided: list[object], monkeypatch: pytest.MonkeyPatch,
             found = [with_jobs(jobs, options, names) for jobs in (1, choose.choice((2, 3)))]
             several += len(divided) > 1
             assert found[0] == found[1], f"{name}: {' '.join(options)} {names}"
+
+
+def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
+    made = Random(1, two_phase=False)
+    recorded(tmp_path / "capture", made, random.Random(1), compress=True)
+    s3.upload(tmp_path / "capture", "jobs")
+    words = ["decode", "-o", "json", "-v", *s3.arguments, s3.uri("jobs")]
+    one, two = [command(*words, "--jobs", jobs) for jobs in ("1", "2")]
+    assert one == two
+    assert len(one.lines) > 500
 
 
 def harmed(folder: Path, choose: random.Random) -> list[Path]:

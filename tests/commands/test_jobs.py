@@ -98,6 +98,38 @@ def test_a_large_file_is_divided_by_default(
     assert not divided
 
 
+@pytest.mark.parametrize("output", ["sql", "wal2json", "json"])
+def test_an_outcome_that_the_filter_leaves_out(
+    output: str, divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """-o sql rolls the transaction back before a snapshot of its table, -o wal2json tells at the end that it waits."""
+    second = 1_000_000
+    messages = [
+        *(
+            encode.begin(5, 0x50),
+            encode.relation(100, "t", [("id", 23)]),
+            encode.insert("5"),
+            encode.commit(0x50, 0x58),
+        ),
+        *(encode.begin(6, 0x60), encode.insert("6"), encode.commit(0x60, 0x68)),
+        *(encode.begin_prepare(7, "g", 0x100, 0x108, 0), encode.insert("1"), encode.prepare(7, "g", 0x100, 0x108, 0)),
+        encode.commit_prepared(7, "g", 0x200, 0x208, 5 * second),
+        *(encode.begin(8, 0x300), encode.insert("2"), encode.commit(0x300, 0x308)),
+        *(encode.begin(0, 0x400), encode.insert("3"), encode.commit(0x400, 0x401)),
+        *(encode.begin(9, 0x500), encode.insert("4"), encode.commit(0x500, 0x508)),
+    ]
+    given = tmp_path / "input"
+    given.write_bytes(encode.recvlogical(*messages))
+    monkeypatch.setattr(parts, "FIRST_SIZE", 1)
+    monkeypatch.setattr(parts, "SIZE", 1)
+    command = ["decode", "-o", output, "--until", "2000-01-01T00:00:01Z"]
+    one, three = [_with_jobs(jobs, command, given) for jobs in (1, 3)]
+    assert len(divided) > 1
+    assert one == three
+    assert (b"ROLLBACK PREPARED" in one.stdout) == (output == "sql")
+    assert ("neither committed nor rolled back" in one.stderr) == (output == "wal2json")
+
+
 @pytest.mark.timeout(20)
 def test_what_a_process_says_last_comes_with_its_result(capsys: pytest.CaptureFixture[str]) -> None:
     def work(link: Link[int]) -> None:

@@ -123,6 +123,10 @@ class Sql(PlannedOutput):
         else:
             super().ended(event)
 
+    @property
+    def settled(self) -> bool:
+        return not (self._undecided or self._repeated)
+
     def new_file(self) -> None:
         self.once.done.pop("head", None)
 
