@@ -71,7 +71,8 @@ class CommandLineError(click.ClickException):
     exit_code = 2
 
     def __init__(self, error: click.UsageError) -> None:
-        message = " ".join(error.format_message().split())  # click breaks lines between choices
+        elsewhere = _where_it_is(error) if isinstance(error, click.NoSuchOption) else ""
+        message = elsewhere or " ".join(error.format_message().split())  # click breaks lines between choices
         super().__init__(message[:1].lower() + message[1:])
         self._path = None if error.ctx is None else error.ctx.command_path
         self._hint = error.hint if isinstance(error, Hinted) else None
@@ -84,6 +85,25 @@ class CommandLineError(click.ClickException):
         cure = "" if self._hint is None else f"\n{self._hint[0]}{COMMAND}{self._hint[1]}"
         cure += "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
         say(f"error: {escape(self.message)}{cure}")
+
+
+def _where_it_is(error: click.NoSuchOption) -> str:
+    """If other commands have the option: which ones. click proposes options with a similar name."""
+    if error.ctx is None:
+        return ""
+    root = error.ctx.find_root()
+    names = list(_with_option(root.command, root, error.option_name))
+    return f"{error.message} It is an option of pgtail {', '.join(names)}." if names else ""
+
+
+def _with_option(command: click.Command, ctx: click.Context, option: str, path: str = "") -> Iterator[str]:
+    """The commands that have this option, below a command and itself."""
+    if path and any(option in one.opts for one in command.get_params(ctx)):
+        yield path
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            if (below := command.get_command(ctx, name)) is not None:
+                yield from _with_option(below, ctx, option, f"{path} {name}".lstrip())
 
 
 @contextlib.contextmanager
