@@ -112,9 +112,16 @@ def _columns(report: SlotReport) -> dict[str, str]:
             "lag": lag,
             "WAL held": held,
             "a minute": "" if growth is None else f"{'-' if growth < 0 else '+'}{size_text(abs(growth))}",
-            "lost in": "" if left is None else seconds_text(left),
+            "lost in": _lost_in(report) if left is None else seconds_text(left),
         }
     return {**cells, "state": _state(report)}
+
+
+def _lost_in(report: SlotReport) -> str:
+    """Of a slot of which it is not known when it is lost: whether anything limits the WAL that it retains."""
+    facts = report.facts
+    retains = report.slot.invalid is None and facts["restart_lsn"] is not None
+    return "no limit" if retains and facts.get("safe_wal_size") is None else ""
 
 
 def _plugin(report: SlotReport) -> str:

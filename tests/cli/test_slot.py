@@ -219,7 +219,7 @@ def test_watch_shows_how_fast_the_retained_wal_grows(newest_database: Database) 
         words = " ".join(text.split())
         assert "A MINUTE LOST IN STATE" in words
         assert re.search(r"4.0 MB \+4.0 MB 22 min inactive", words)
-        assert re.search(r"0 bytes -2.0 MB inactive", words)
+        assert re.search(r"0 bytes -2.0 MB no limit inactive", words)
     bad, other = [
         line
         for line in render(grown, palette(color=True), width=160, critical=4 * megabyte).splitlines()
