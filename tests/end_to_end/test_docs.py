@@ -16,7 +16,7 @@ import click
 import pytest
 
 from pgtail import errors, inputs, outputs
-from tests.tools import make_man
+from tests.tools import make_man, roff
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -73,6 +73,11 @@ def choices(path: str, name: str) -> list[str]:
 
 OUTPUTS = choices("pgtail decode", "--output")
 INPUTS = choices("pgtail decode", "--input-format")
+
+
+def test_the_steps_of_a_numbered_list_stay_apart() -> None:
+    lines = list(roff.from_markdown("1. Read\n   it.\n2. Compare.\n"))
+    assert lines == [".IP 1. 4", "Read it.", ".IP 2. 4", "Compare."]
 
 
 def test_command_line_offers_every_format() -> None:

@@ -100,6 +100,10 @@ def _block(block: list[str]) -> Iterator[str]:
         yield heading(title) if level == "#" else f".SS {escape(title)}"
     elif len(block) > 1 and block[1].startswith(":   "):
         yield from (".TP", inline(first), *prose([block[1][4:], *block[2:]]))
+    elif first.startswith("1. "):
+        numbered = re.split(r"^(\d+\.) ", "\n".join(block), flags=re.MULTILINE)[1:]
+        for number, item in zip(numbered[::2], numbered[1::2], strict=True):
+            yield from (f".IP {number} 4", *prose(item.split("\n")))
     elif first.startswith("- "):
         for item in re.split(r"^- ", "\n".join(block), flags=re.MULTILINE)[1:]:
             yield from (r".IP \(bu 2", *prose(item.split("\n")))
