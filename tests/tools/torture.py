@@ -34,7 +34,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "fuzzing": (["tests.end_to_end.fuzz"], {}),
     "services": (["tests.commands.torture"], {}),
     "spark": (["tests.spark.torture"], {}),
-    "prune beside record and spark": (["tests.spark.prune_torture"], {}),
+    "prune beside spark": (["tests.spark.prune_torture"], {}),
     "spark on a cluster": (["pytest", "tests/spark/test_cluster.py"], {"PGTAIL_CLUSTER": "full"}),
 }
 
