@@ -87,6 +87,7 @@ class Round:
         """Kilobytes of memory that a process had at most."""
         self.wrong: list[str] = []
         self._runs = 0
+        self._disk_failed = False
         self._reading = threading.Event()
         self._reading.set()
 
@@ -142,7 +143,8 @@ class Round:
         self.proxy.move_to(database.server.port)
 
     def wait_for_free_slot(self) -> None:
-        wait_for("free slot", lambda: not self.database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 's' AND active"
+        wait_for("free slot", lambda: not self.database.query(active))
 
     def end(self, sent: signal.Signals | None, *, statuses: tuple[int, ...]) -> None:
         """Send a signal, and check how the process ends."""
@@ -161,6 +163,8 @@ class Round:
         said = self._err.read_bytes()
         if status == 3 and b"pgtail: error: " in said and time.monotonic() - self._begun < within(3):
             return  # a connection that is lost before the first stream has begun is an error
+        if status == 4 and self._disk_failed and re.search(b"error: .*(No space left|Input/output error)", said):
+            return  # it had met the error before there was room again
         if status not in statuses:
             self.wrong.append(f"status {status} after {sent}: {said[-600:].decode()}")
         if status in (1, 2, 3, 4) and b"pgtail: error: " not in said:
@@ -303,6 +307,7 @@ class Round:
         """Until it ends with an error, or for a moment in which it wrote nothing; a full disk loses nothing either."""
         if not os.path.ismount(self.disk):
             return
+        self._disk_failed = True
         _fill(self.disk / "ballast")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(2)
@@ -313,6 +318,7 @@ class Round:
         if not os.path.ismount(self._below):
             self._full_disk()
             return
+        self._disk_failed = True
         _fill(self._below / "ballast")
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(3)

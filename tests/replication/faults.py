@@ -13,6 +13,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import sys
 import tempfile
 import time
@@ -165,6 +166,8 @@ def main() -> None:
     parser.add_argument("--state", type=Path, metavar="FILE", help="keep here what was done, and go on after it")
     parser.add_argument("--server", action="append", choices=[*installations()], help="default: all of them")
     given = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGHUP):  # a shell ignores them in the background, and so would pgtail
+        signal.signal(number, signal.default_int_handler)
     seed = new_seed() if given.seed is None else given.seed
     rounds = range(given.first, given.first + given.rounds)
     names = given.server or list(installations())

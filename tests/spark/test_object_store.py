@@ -7,6 +7,7 @@ import os
 import random
 import re
 import signal
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import obstore
 import polars as pl
 import pytest
 from click.testing import CliRunner
@@ -28,6 +30,7 @@ from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.listing import segments, survey_each
 from pgtail.storage import NO_OPTIONS, Location, locate
+from pgtail.storage.objects import ObjectLocation
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.every import ALL
@@ -107,14 +110,19 @@ def tables_of(out: Location) -> dict[str, list[str]]:
     return found
 
 
-def kill_in_the_middle(arguments: list[str], out: Location) -> None:
-    """Run the command, and kill it and its JVM when it has begun to commit."""
-    process = start(arguments)
+def kill_in_the_middle(arguments: list[str], out: Location, store: ObjectStore) -> None:
+    """Run the command, and kill it and its JVM when it has begun to commit.
+
+    The store's keys are in the environment, and no command line of one of its processes has them.
+    """
+    process = start(arguments, env={**os.environ, **store.environment})
+    words = dict[str, bytes]()
     try:
         end = time.monotonic() + within(100)
         while not (out / "_batches" / "_delta_log").list():
             assert process.poll() is None
             assert time.monotonic() < end
+            words |= command_lines(process.pid)
             time.sleep(0.05)
         delay = random.uniform(0, 2)
         print("killed after", delay, "s")
@@ -123,6 +131,26 @@ def kill_in_the_middle(arguments: list[str], out: Location) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+    assert len(words) > 1 or sys.platform != "linux"
+    assert not [line for line in words.values() if SECRET.encode() in line]
+
+
+def command_lines(group: int) -> dict[str, bytes]:
+    """The command lines of the processes of a group, by process id; none where there is no /proc."""
+    found = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if os.getpgid(int(place.name)) == group:
+                found[place.name] = (place / "cmdline").read_bytes()
+    return found
+
+
+def with_secrets(out: Location) -> list[str]:
+    """The objects below OUT that have a key of the store in them: data, Delta logs, and what pgtail keeps."""
+    assert isinstance(out, ObjectLocation)
+    paths = [one["path"] for page in obstore.list(out.store(), prefix=out.key) for one in page]
+    assert any("_delta_log" in path for path in paths)
+    return [path for path in paths if SECRET.encode() in bytes(obstore.get(out.store(), path).bytes())]
 
 
 @pytest.mark.timeout(300)
@@ -132,8 +160,9 @@ def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     with fresh_database(newest_server) as database:
         uri = recorded(database, s3, prefix, tmp_path / "spool")
     out = s3.locate(f"{prefix}/out")
-    remote = ["--master=local[2]", *CONF, *s3.arguments, uri, str(out)]
-    kill_in_the_middle(["all", *remote], out)
+    local_master = ["--master=local[2]", *CONF]
+    remote = [*local_master, *s3.arguments, uri, str(out)]
+    kill_in_the_middle(["all", *local_master, uri, str(out)], out, s3)
     here("all", *remote)
 
     copy, local = tmp_path / "capture", tmp_path / "out"
@@ -168,6 +197,7 @@ def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     assert said.startswith("pgtail: 0 new segments\n")
     assert re.search(r"[1-9]\d* small files merged", said)
     assert tables_of(out) == expected
+    assert with_secrets(out) == []
 
 
 def test_the_data_source_and_the_functions_read_a_bucket(
