@@ -33,7 +33,8 @@ from pgtail.storage import NO_OPTIONS, Location, locate
 from pgtail.storage.objects import ObjectLocation
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
-from tests.support.every import ALL
+from tests.support.every import ALL, new_seed
+from tests.support.faulty_store import FaultyStore
 from tests.support.limits import within
 from tests.support.object_store import SECRET, AzureStore, EmulatedAzureStore, ObjectStore, Proxy
 from tests.support.run import command
@@ -268,6 +269,30 @@ def test_of_two_writers_one_gets_an_error(spark: Any, store: ObjectStore, prefix
             other.update([str(paths[number])])
     assert Batches(out).plan.batch == 2
     assert in_order(read(spark, str(out), "changes", storage=store.options)) == rows_of(paths[:2])
+
+
+def test_a_store_that_fails_now_and_then_gets_each_change_once(
+    spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path
+) -> None:
+    """Also where a commit of a table was carried out, and its answer lost: an update that failed is repeated."""
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture", size=20_000)
+    proxy = FaultyStore(s3.url, random.Random(new_seed()), chance=0.1)
+    out = ObjectStore(proxy.url).locate(f"{prefix}/out")
+    failures: list[str] = []
+    for number in range(1, 4):
+        given = [str(path) for path in paths[: len(paths) * number // 3]]
+        for _ in range(50):
+            try:
+                Lake(spark, str(out), storage=out.storage).update(given)
+                break
+            except (InputError, OutputError) as error:
+                failures.append(str(error))
+    print(len(failures), "updates failed;", proxy.tried)
+    proxy.close()
+    assert len(proxy.tried) > 3
+    assert SECRET not in "".join(failures)
+    direct = s3.locate(f"{prefix}/out")
+    assert in_order(read(spark, str(direct), "changes", storage=s3.options)) == rows_of(paths)
 
 
 def test_what_cannot_be_reached_is_an_error(spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path) -> None:
