@@ -56,7 +56,7 @@ def _sized(text: str, style: str) -> SizedItem:
     return sized(((text, style),))
 
 
-FEWEST_NULLS: Final = 6
+FEWEST_NULLS: Final = 3
 """Columns of a page that are always NULL; fewer of them are shown in their rows."""
 _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
