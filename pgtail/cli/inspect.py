@@ -17,7 +17,7 @@ from pgtail.commands.options import InspectOptions
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
 @takes(InspectOptions)
 def command(files: tuple[str, ...], options: InspectOptions) -> bool:
-    """Show the bytes and fields of a dump. A FILE of - is standard input.
+    """Show the bytes and fields of a dump. A FILE named - is standard input.
 
     Each field of each message is a line: its offset and bytes, its name and type as in PostgreSQL's manual, its
     value, and what that means. Cells have the names of their columns and are decoded as the column's type. For a

@@ -73,7 +73,7 @@ def command() -> None:
 
     \b
     pgtail slot list shop           who reads each slot, what it retains
-    pgtail slot create audit shop   names the transactions it waits for
+    pgtail slot create audit shop   retains WAL from now on
     pgtail slot copy audit audit_test shop
     pgtail slot drop audit_test shop
 

@@ -117,9 +117,10 @@ def _arguments(context: click.Context) -> Iterator[str]:
     for argument in context.command.get_params(context):
         if isinstance(argument, click.Argument):
             choices = _choices(argument.type)
+            several = argument.metavar.endswith("...") if argument.metavar else argument.nargs == -1
             name = (argument.metavar or (argument.name or "").upper()).removesuffix("...").strip("[]")
             text = choices or italic(name)
-            yield (text if argument.required else f"[{text}]") + ("..." if argument.nargs == -1 else "")
+            yield (text if argument.required else f"[{text}]") + ("..." if several else "")
 
 
 def _help(command: click.Command) -> Iterator[str]:
