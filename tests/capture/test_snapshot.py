@@ -23,7 +23,7 @@ from tests.support.object_store import ObjectStore
 from tests.support.refused import role
 from tests.support.replay import Replica, Snapshots
 from tests.support.run import Result, here
-from tests.support.servers import Database, since
+from tests.support.servers import Database, fresh_database, since
 from tests.support.standbys import standby_of
 from tests.support.tail import parse, tailing, wait_for
 
@@ -460,11 +460,12 @@ def test_a_slot_is_dropped_if_the_reader_goes_away_before_the_copy_is_complete(n
 
 
 @since(14)
-@pytest.mark.timeout(240)
-def test_random_histories(database: Database, tmp_path: Path) -> None:
+@pytest.mark.timeout(2400 if ALL else 240)
+def test_random_histories(server: EmbeddedServer, tmp_path: Path) -> None:
     seed = new_seed()
     for number in range(20 if ALL else 1):
-        assert try_history(database, tmp_path / f"c{number}", seed + number, steps=8) > 0
+        with fresh_database(server) as database:
+            assert try_history(database, tmp_path / f"c{number}", seed + number, steps=8) > 0
 
 
 @pytest.mark.timeout(240)
