@@ -210,9 +210,9 @@ def part_bytes_for(sessions: int) -> int:
 
 
 def snapshot_plan(
-    session: SnapshotSession, publications: Sequence[str], *, part_bytes: int = PART_BYTES
+    session: SnapshotSession, publications: Sequence[str], *, part_bytes: int = PART_BYTES, sessions: int = 1
 ) -> list[PublishedTable]:
-    """The tables of these publications, by OID. Raises ServerError.
+    """The tables of these publications, by OID, for so many sessions to copy. Raises ServerError.
 
     A publication that does not exist under the snapshot has none. The order of the parts' numbers is that of the list.
     """
@@ -221,7 +221,7 @@ def snapshot_plan(
     by_table = catalog.columns({*published, *(source.oid for one in published.values() for source in one.sources)})
     identities = catalog.identities(published)
     sizes, block_size = catalog.sizes([source.oid for one in published.values() for source in one.sources])
-    parts = _Parts(part_bytes, block_size, split=session.version >= 140_000)
+    parts = _Parts(part_bytes, block_size, sessions, split=session.version >= 140_000)
     found = []
     for oid, one in sorted(published.items()):
         table = catalog.tables[oid]
@@ -477,9 +477,11 @@ def _numbers(columns: Sequence[Row], names: Sequence[str], session: SnapshotSess
 class _Parts:
     """Splits sources into parts, and gives each part its block of numbers."""
 
-    def __init__(self, part_bytes: int, block_size: int, *, split: bool) -> None:
+    def __init__(self, part_bytes: int, block_size: int, sessions: int, *, split: bool) -> None:
         self._block_size = block_size
         self._pages = max(1, part_bytes // block_size)
+        """Of the largest part."""
+        self._sessions = sessions
         self._split = split
         """Whether the server reads a range of ctid without the rest of the table: a TID range scan, since 14."""
         self._rows_per_page = max(1, (block_size - _PAGE_HEADER) // (_TUPLE_HEADER + _ITEM))
@@ -495,10 +497,15 @@ class _Parts:
         return tuple(found) or (self._part(0, None, 0, None),)
 
     def _ranges(self, source: CopySource) -> Iterator[tuple[int, int | None]]:
-        pages = source.size // self._block_size
-        starts = range(0, max(pages, 1), self._pages) if self._split and source.is_heap else range(1)
+        """Parts of one size, as many for each session: then all of them end at the same time."""
+        pages = max(source.size // self._block_size, 1)
+        count = -(-pages // self._pages) if self._split and source.is_heap else 1
+        if count > 1:
+            count += -count % self._sessions
+        each = -(-pages // count)
+        starts = range(0, pages, each)
         for first in starts:
-            yield first, first + self._pages if first != starts[-1] else None
+            yield first, first + each if first != starts[-1] else None
 
     def _part(self, number: int, source: CopySource | None, first: int, end: int | None) -> Part:
         size = 0 if source is None else source.size - first * self._block_size

@@ -198,7 +198,9 @@ def copy_tables(
         with interrupt.raising():
             sessions = [stack.enter_context(source.session())]
             point = ConsistentPoint(source.lsn, sessions[0].clock())
-            published = snapshot_plan(sessions[0], plan.options.publications, part_bytes=part_bytes_for(jobs))
+            published = snapshot_plan(
+                sessions[0], plan.options.publications, part_bytes=part_bytes_for(jobs), sessions=jobs
+            )
             tables = [table for table in published if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
