@@ -47,7 +47,7 @@ from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
-from pgtail.native import compiled
+from pgtail.native import compiled, keep_memory
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline, Seen
@@ -119,9 +119,7 @@ class Decode:
 
         Raises PgtailError and ClosedPipe.
         """
-        fast = compiled()
-        if fast is not None:
-            fast.keep_memory()
+        keep_memory()
         if any(name.endswith(CLOSED) or not is_local_file(name) for name in files):
             self.options = replace(self.options, format=with_old_values(self.options.format))
         options, dump = self.options, self.options.dump

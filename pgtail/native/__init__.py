@@ -26,6 +26,13 @@ def compiled(name: str = _SCANNER) -> ModuleType | None:
         return None
 
 
+def keep_memory() -> None:
+    """Make the allocator keep freed buffers, if the module was built: see its keep_memory()."""
+    module = compiled()
+    if module is not None:
+        module.keep_memory()
+
+
 def implementation_name() -> str:
     """Which implementation is used, for --version."""
     pure = os.environ.get("PGTAIL_PURE")

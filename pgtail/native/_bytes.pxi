@@ -207,28 +207,41 @@ cdef int resize(Out *out, Py_ssize_t size) except -2:
     return 0
 
 
-cdef int new_object(Out *out) except -2:
-    """Begin a bytes object, of which taken() makes texts of FULL bytes and more."""
-    cdef Py_ssize_t room = 0 if EXACT else FULL + FULL // 4
-    cdef bytes data = PyBytes_FromStringAndSize(NULL, room + SLACK)
+cdef int new_object(Out *out, Py_ssize_t room) except -2:
+    """Begin a bytes object with this much room, for finished()."""
+    cdef bytes data
+    if EXACT:
+        room = 0
+    data = PyBytes_FromStringAndSize(NULL, room + SLACK)
     Py_INCREF(data)
     out.object, out.data, out.size, out.room = <PyObject *>data, PyBytes_AS_STRING(data), 0, room
     return 0
 
 
+cdef bytes finished(Out *out):
+    """The object, without the room that is left. The buffer has none then."""
+    cdef bytes data
+    resize(out, out.size)
+    data = <bytes>out.object
+    Py_DECREF(data)         # what the buffer counted
+    out.object, out.data, out.size, out.room = NULL, NULL, 0, 0
+    return data
+
+
+cdef int new_text(Out *out) except -2:
+    """Begin an object, of which taken() makes texts of FULL bytes and more."""
+    return new_object(out, FULL + FULL // 4)
+
+
 cdef bytes taken(Out *out, Py_ssize_t size):
     """The first `size` bytes of a buffer with an object; the buffer is empty then. Large texts are not copied."""
-    cdef PyObject *object
     cdef bytes text
     if size < FULL:
         out.size = 0
         return PyBytes_FromStringAndSize(out.data, size)
-    resize(out, size)
-    object = out.object
-    text = <bytes>object
-    out.object, out.data, out.size, out.room = NULL, NULL, 0, 0
-    Py_DECREF(text)         # what the buffer counted
-    new_object(out)
+    out.size = size
+    text = finished(out)
+    new_text(out)
     return text
 
 

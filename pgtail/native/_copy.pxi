@@ -43,6 +43,7 @@ def copy_inserts(
     form.kinds = NULL if kinds is None else PyBytes_AS_STRING(kinds)
     form.columns, form.framing = columns, framing
     waiting.fd, waiting.events = socket, POLLIN
+    new_object(&out, limit + limit // 16)
     try:
         with nogil:
             while out.size < limit:
@@ -64,11 +65,11 @@ def copy_inserts(
                         break
         if added < 0:
             raise ValueError(f"a row of COPY that does not have {columns} columns")
-        return PyBytes_FromStringAndSize(out.data, out.size), rows, length
+        return finished(&out), rows, length
     finally:
         if row != NULL:     # there was no memory for it
             (<FreeMem>free_mem)(row)
-        PyMem_Free(out.data)
+        Py_XDECREF(out.object)
 
 
 cdef inline int put_row(Out *out, const RowForm *form, const uint8_t *row, Py_ssize_t size) except -2 nogil:

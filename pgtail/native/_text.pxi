@@ -202,7 +202,7 @@ cdef class TextScanner(Scanner):
 
     def __cinit__(self, find, filter_, plan_of, output):
         self.groups = {}
-        new_object(&self.out)
+        new_text(&self.out)
         self.tallies, self.counts, self.ended = [], {}, {}
         self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from pgtail.errors import COMMAND, ServerError
 from pgtail.files.signals import Interrupt
+from pgtail.native import keep_memory
 from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
 from pgtail.postgres import slots
@@ -242,6 +243,7 @@ class Copying:
 
         Raises ServerError, what the target raises, and KeyboardInterrupt: then the tables that are complete stay.
         """
+        keep_memory()
         self.tables = tables
         self._left.extend([(table, part) for table in tables for part in table.parts])
         self._unfinished = {table.oid: len(table.parts) for table in tables}
