@@ -17,7 +17,14 @@ _PAUSE: Final = 0.01
 """Seconds between two looks at the transactions that are committing."""
 _PATIENCE: Final = 1.0
 """Seconds after which it is told what a copy waits for."""
-_TRANSACTIONS: Final = "SELECT txid_current_snapshot()::text AS has"
+_TRANSACTIONS: Final = """
+SELECT concat_ws(':', xmin, greatest(xmin, txid_snapshot_xmax(now)), array_to_string(ARRAY(
+    SELECT txid_snapshot_xip(now)
+), ',')) AS has
+FROM txid_current_snapshot() AS now CROSS JOIN LATERAL txid_snapshot_xmin(now) AS xmin
+"""
+"""The text of txid_snapshot. A slot's snapshot can have an xmin above its xmax, in a text that no server reads: if what
+began last before its position was rolled back."""
 _COMMITTING: Final = """
 SELECT count(*) AS count FROM (SELECT %s::txid_snapshot AS has, txid_current_snapshot() AS now) AS snapshots
 CROSS JOIN LATERAL (

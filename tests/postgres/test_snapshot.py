@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import closing
+from typing import Any
 
+import psycopg
 import pytest
 
 from pgtail.errors import ServerError
@@ -143,6 +145,35 @@ def test_a_transaction_that_has_not_finished_its_commit(start_server: StartServe
         assert session_.connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
     committing.join()
     assert "the copy waits for 1 transaction to finish COMMIT" in told[-1] or "INSERT" in told[-1]
+    for session in sessions:
+        session.close()
+
+
+def test_a_transaction_that_rolls_back_while_the_slot_is_created(database: Database) -> None:
+    """The snapshot then has an xmin above its xmax, in a text that the server itself does not read."""
+    first, second, third, fourth = sessions = [database.connect() for _ in range(4)]
+
+    def begin(session: psycopg.Connection[Any]) -> None:
+        session.execute("BEGIN")
+        session.execute("SELECT txid_current()")
+
+    def write() -> None:
+        """The creation of the slot waits for the first one and then for the second one."""
+        wait_for_walsender(database, first)
+        begin(second)
+        first.execute("COMMIT")
+        wait_for_walsender(database, second)
+        begin(third)
+        third.execute("ROLLBACK")
+        begin(fourth)
+        second.execute("COMMIT")
+
+    begin(first)
+    writer = threading.Thread(target=write)
+    writer.start()
+    with snapshot_of(database) as (session_, _):
+        writer.join()
+        wait_for_commits(session_, connector_to(database), pytest.fail)
     for session in sessions:
         session.close()
 
