@@ -68,9 +68,11 @@ def capture(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def in_one_go(spark: Any, capture: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The history is made before there is a state, as by `pgtail spark history` alone; bring_up() makes it after."""
     out = tmp_path_factory.mktemp("copied") / "out"
-    apply(spark, out, [str(capture)])
-    apply(spark, out, [], history=True)
+    apply(spark, out, [str(capture)], history=True)
+    assert not stored(out, "state")
+    apply(spark, out, [])
     return out
 
 
