@@ -85,6 +85,7 @@ def torture(kills: int, seed: int) -> None:
     """Kill them so often; raises AssertionError if Spark has not everything that was committed, once."""
     rng, servers, removed, again = random.Random(seed), Servers(), 0, 0
     print(f"seed {seed}", flush=True)
+    usual: float | None = None  # how long a prune takes that is not killed
     with (
         contextlib.closing(servers),
         written(servers.get([*installations()][-1]), seed, None, 0.5) as (database, target, workload),
@@ -99,7 +100,10 @@ def torture(kills: int, seed: int) -> None:
                     watch.start("--watch", "--every=1s")
                     wait_for("the first batch", watch.has_some, 300)
                 time.sleep(rng.uniform(0, 3))
-                removed += prune_and_kill(target, rng.uniform(0.5, 6), "--applied", str(watch.out))
+                begun = time.monotonic()
+                seconds = None if usual is None else rng.uniform(0.3, 1.5) * usual
+                removed += prune_and_kill(target, seconds, "--applied", str(watch.out))
+                usual = usual or time.monotonic() - begun
                 watch.check_runs()
                 if rng.random() < _WATCH_KILLED:
                     again += 1
