@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, walk
+from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, each, head, walk
 
 FRAMES = [b"k" + bytes(17), b"", b"w12"]
 
@@ -18,3 +18,5 @@ FRAMES = [b"k" + bytes(17), b"", b"w12"]
 )
 def test_walk_finds_every_frame(framing: int, data: bytes) -> None:
     assert [data[start:stop] for start, stop in walk(data, framing=framing)] == FRAMES
+    assert b"".join([head(len(frame), framing) + frame for frame in FRAMES]) == data
+    assert framing != LENGTHS or [*each(data)] == FRAMES

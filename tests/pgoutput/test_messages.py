@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from pgtail.errors import Malformed, Truncated
+from pgtail.pgoutput.cursor import MAX_NAME
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation, RelationColumn, Type
-from pgtail.pgoutput.transaction import Begin, Commit
+from pgtail.pgoutput.transaction import Begin, Commit, Origin
 from pgtail.pgoutput.walsender import XLogData
 from tests.support import encode
 
@@ -31,6 +33,17 @@ def test_the_bytes_of_the_protocol() -> None:
     columns = (("id", 23), ("größe", 0xFFFF_FFFF))
     assert relation.encode() == encode.relation(0x8000_0001, 'a "b"', columns, schema="")
     assert XLogData(8, 8, 0).encode(b"m") == encode.frame(b"m", 8)
+
+
+def test_a_name_without_an_end_is_waited_for_up_to_a_limit() -> None:
+    for size, error in ((MAX_NAME, Truncated), (MAX_NAME + 1, Malformed)):
+        data = b"O" + bytes(8) + b"x" * size
+        with pytest.raises(error) as found:
+            Decoder().message(data, 0, len(data))
+        assert (found.value.offset, found.value.field) == (9, "name")
+    name = "x" * MAX_NAME
+    data = encode.origin(name)
+    assert Decoder().message(data, 0, len(data)) == Origin(0, name)
 
 
 def test_names_in_another_encoding() -> None:

@@ -1,10 +1,12 @@
-"""Dates as day numbers."""
+"""Dates as day numbers, and log positions as text."""
 
 from __future__ import annotations
 
 import datetime
 
-from pgtail.pgoutput.scalars import civil_from_days, days_from_civil, days_text
+import pytest
+
+from pgtail.pgoutput.scalars import civil_from_days, days_from_civil, days_text, lsn_text, parse_lsn
 
 EPOCH = datetime.date(1970, 1, 1)
 
@@ -24,3 +26,17 @@ def test_year_0_is_1_bc() -> None:
     assert civil_from_days(days_from_civil(0, 2, 29)) == (0, 2, 29)
     assert days_text(0) == ("2000-01-01", False)
     assert days_text(-730_426) == ("0001-02-29", True)
+
+
+@pytest.mark.parametrize("lsn", [0, 1, 0xFFFF_FFFF, 1 << 32, (1 << 64) - 1])
+def test_log_positions_and_their_texts(lsn: int) -> None:
+    assert parse_lsn(lsn_text(lsn)) == lsn
+    assert parse_lsn(f" {lsn_text(lsn).lower()}\n") == lsn
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "1/", "/1", "1/g", "-1/0", "1/123456789", "123456789/0", "1/2/3", "1 /2", "\uff10/1"]
+)
+def test_what_is_no_log_position(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a log position such as"):
+        parse_lsn(text)
