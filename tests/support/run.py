@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,6 +72,9 @@ def here(*arguments: str | Path, **variables: str) -> Result:
             patch.setenv(name, value)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors), pytest.raises(SystemExit) as end:
             main(list(map(str, arguments)), prog_name="pgtail")
+        for thread in threading.enumerate():  # on a busy machine one may have more to write than the command waits for
+            if thread.name == "stderr":
+                thread.join(within(60))
         out.seek(0)
         errors.seek(0)
         return Result(int(end.value.code or 0), bytes(out.buffer.read()), errors.read())
