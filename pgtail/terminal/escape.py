@@ -32,6 +32,9 @@ _SHORT: Final = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 _QUOTED: Final = r"""(?s)(E?)'((?:[^']|'')*)'|"((?:[^"]|"")*)\""""
 """A string literal of SQL (its E and the text between its quotes), or a quoted identifier."""
 
+_SPECIAL: Final = frozenset('"$`\\!')
+"""Characters that mean something to a shell also between double quotes."""
+
 
 @functools.cache
 def _hidden() -> re.Pattern[str]:
@@ -99,7 +102,7 @@ def shell_word(text: str) -> str:
     if not hides(text):
         import shlex  # rarely used
 
-        return shlex.quote(text)
+        return f'"{text}"' if "'" in text and not _SPECIAL.intersection(text) else shlex.quote(text)
     return "$'{}'".format(escape(_doubled(text).replace("'", "\\'")))
 
 

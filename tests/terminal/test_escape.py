@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.terminal.escape import escape, escape_json, hides
+from pgtail.terminal.escape import escape, escape_json, hides, shell_word
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 """Every code point, lone surrogates too."""
@@ -90,3 +91,12 @@ def test_a_tab_between_values_of_json_is_kept() -> None:
 )
 def test_a_hidden_character_in_json_is_spelled_in_utf_16(char: str, shown: str) -> None:
     assert escape_json(f'"a{char}\u00e4"') == f'"a{shown}\u00e4"'
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [("id=1", "id=1"), ("a b", "'a b'"), ("a = 'b'", "\"a = 'b'\""), ("'$a'", "''\"'\"'$a'\"'\"''")],
+)
+def test_a_word_for_a_shell_can_be_read(text: str, word: str) -> None:
+    assert shell_word(text) == word
+    assert subprocess.run(["sh", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout.decode() == text
