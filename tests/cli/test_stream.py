@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -274,6 +276,15 @@ def test_a_table_in_place_of_a_database(shop: Database) -> None:
     assert (result.status, result.stdout) == (3, b"")
     assert result.stderr.endswith("t is a table: pgtail stream -t t\n")
     assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr
+
+
+def test_a_database_in_place_of_a_file(tmp_path: Path) -> None:
+    def said(file: str) -> str:
+        program = [sys.executable, "-m", "pgtail", "stream", "-h", str(tmp_path), "-f", file]  # no server is there
+        return subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False).stderr
+
+    assert "note: -f shop writes json to the file shop; to read a database: pgtail stream shop\n" in said("shop")
+    assert "writes json" not in said("./shop")
 
 
 def test_a_selection_in_place_of_a_database() -> None:
