@@ -43,6 +43,8 @@ _BEGIN: Final = TAGS[Begin]
 _BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
 """The size of its frame."""
 _LSN_SIZE: Final = 8
+_EARLY: Final = 16
+"""The last part of a segment, one of this many, is left empty if a transaction ends there."""
 
 _STATE_INTERVAL: Final = 10.0
 """Seconds between two writes of the state while the server is idle."""
@@ -201,7 +203,7 @@ class Recorder:
             return pos, b""
         if self._finished and not stream.inside:
             return pos, b""
-        room = min(self._rotation.size - segment.size, self._rotation.sync_size - segment.pending)
+        room = min(self._most - segment.size, self._rotation.sync_size - segment.pending)
         until = limits.until if place is None else min(limits.until, place - 1)
         messages, commits, rows, end_lsn, pos = self._copied_messages(
             buf, pos, end, framing, dump, stream.inside, room, limits.after, until, limits.latest
@@ -313,10 +315,16 @@ class Recorder:
         """Whether something is not on disk."""
         return self._segment is not None and self._segment.pending > 0
 
+    @property
+    def _most(self) -> int:
+        """Bytes from which on another segment begins: rather between transactions, as readers divide captures there."""
+        size = self._rotation.size
+        return size if self._stream.inside else size - size // _EARLY
+
     def _segment_for(self, frame: bytes) -> SegmentWriter:
         """The segment for a frame: a new one if the current one is full."""
         segment = self._segment
-        if segment is not None and (segment.size < self._rotation.size or self._stream.late):
+        if segment is not None and (segment.size < self._most or self._stream.late):
             return segment
         name = self._stream.name_before(frame)
         if segment is not None and name == segment.name:

@@ -76,7 +76,7 @@ class CaptureWalk:
                     yield Part(start, index, before, len(self.descriptions), alone)
                     start, before, size, alone = index, len(self.descriptions), 0, False
                     self._before_parts[index] = "" if self._before is None else self._before.segment
-                if not self._take(file, first=index == 0):
+                if not self._take(file):
                     break
                 alone = alone or file.snapshot is not None
                 size += file.size
@@ -101,13 +101,15 @@ class CaptureWalk:
             self._found = SegmentsToRead(None, [_named(place) for place in self._places])
         elif self._places[0].is_folder():
             self._found = segments_to_read(self._places[0], self._since)
+        else:
+            self.why = f"{self._places[0]}, which is no capture"
         self.ends = [*accumulate([one.size for one in self._found.segments])]
 
-    def _take(self, file: SegmentFile, *, first: bool) -> bool:
+    def _take(self, file: SegmentFile) -> bool:
         """Learn what a segment contains; returns whether it says that."""
-        if first or (file.snapshot is not None and file.name == file.snapshot.segments[0].name):
-            self.descriptions += self._beginning(file).descriptions
         if file.snapshot is not None:
+            if file.name == file.snapshot.segments[0].name:
+                self.descriptions += self._beginning(file).descriptions
             return True
         contents = None if file.open else read_contents(file.location, self._encoding)
         if contents is None or contents.tables is None:
@@ -116,6 +118,8 @@ class CaptureWalk:
         if self._before is not None and contents.predecessor != self._before.segment:
             self.why = f"{file.location}, which does not follow the segment before it"
             return False
+        if self._before is None and contents.predecessor:  # else nothing came before it that it could repeat
+            self.descriptions += self._beginning(file).descriptions
         self._before = contents
         self._prepared.update([one.gid for one in contents.prepared])
         self._prepared.difference_update([one.gid for one in contents.outcomes])
@@ -131,6 +135,8 @@ class CaptureWalk:
         file, last = self._found.segments[index], self._found.segments[index - 1]
         if self._prepared or last.snapshot is not None:
             return False
+        if file.name.ordinal > 1:
+            return False  # inside a transaction, as a rule: its parameters would say that
         beginning = None if file.snapshot is not None else self._beginning(file)
         if beginning is not None and not self._follows(file, beginning.head):
             return False

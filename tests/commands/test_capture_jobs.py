@@ -23,7 +23,7 @@ from tests.support.render import need_compiled
 from tests.support.run import Result, command, here
 from tests.support.snapshots import HEAD
 
-SECONDS = 300 if ALL else 4
+SECONDS = 300 if ALL else 3
 _WHY = "pgtail: decoded in one process"
 
 
