@@ -58,7 +58,7 @@ def test_the_pager_gets_colours_the_width_and_the_defaults_of_git() -> None:
 
 def test_json_and_notes_go_there_too() -> None:
     lines = shown("decode", "-o", "json", "--table", "nosuch", RECV)
-    assert ["matched" in line or "leave nothing" in line for line in lines] == [True, True]
+    assert ["matched" in line or "no selected table" in line for line in lines] == [True, True]
     lines = shown("decode", "-o", "json", RECV)
     assert lines[0].startswith('paged:{"op":')
 

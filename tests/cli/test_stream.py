@@ -109,7 +109,7 @@ def test_values_that_look_like_those_of_other_settings_are_repeated_as_sql(shop:
 def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
     found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
     assert found == []
-    assert "note: --table and --exclude leave nothing: the changes are of public.t" in words
+    assert "note: no selected table has a change: the changes are of public.t" in words
     assert "note" not in stream(shop, "-S", "s", "--until", "now", "-t", "nosuch", "-q")[1]
 
 
