@@ -28,12 +28,12 @@ from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.stop import Stop
-from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.capture.contents import SegmentContents
     from pgtail.changes.seen_rows import SeenRows
+    from pgtail.pipeline.table_rows import TableRowCounter
     from pgtail.service.progress import TableRows
 
 _MOST_PREPARED: Final = 1 << 18
