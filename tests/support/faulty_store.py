@@ -92,9 +92,7 @@ class FaultyStore:
         finally:
             server.close()
         if listing:
-            self._listings.setdefault(handler.path, found) if self.stale else self._listings.update(
-                {handler.path: found}
-            )
+            self._listings[handler.path] = found
         return found
 
     @staticmethod
