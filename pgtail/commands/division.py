@@ -80,7 +80,7 @@ def _store_in_use() -> bool:
 def _is_large(files: tuple[str, ...]) -> bool:
     """Whether to divide these files if nobody says so. What is in an object store is not known before it is read."""
     if any(map(is_uri, files)):
-        return True
+        return len(files) > 1 or not files[0].endswith(CLOSED)
     try:
         if os.path.isfile(files[0]) and len(files) == 1:
             return os.stat(files[0]).st_size >= LARGE

@@ -95,7 +95,7 @@ class _Relay:
         self._replication = False
 
     def run(self) -> None:
-        with self._client, contextlib.suppress(OSError):
+        with self._client, contextlib.suppress(OSError, EOFError):
             startup = self._startup()
             with socket.create_connection(self._real) as server:
                 for one in (server, self._client):  # or each message waits for the acknowledgement of the one before
