@@ -52,13 +52,16 @@ class BoundTest:
         if op == "is null":
             return text is None
         if self.right is None:
-            if text is None:
-                return True if op == "distinct" else None
-            return self._of_text(text, self._found)
+            return self._of_null if text is None else self._of_text(text, self._found)
         other = self.right.text(right)
         if text is None or other is None:
             return (text is None) != (other is None) if op == "distinct" else None
         return self._of_text(text, self._comparing(other))
+
+    @property
+    def _of_null(self) -> bool | None:
+        """Whether it is true for NULL, compared with constants."""
+        return True if self.test.op == "distinct" else None
 
     def native(self) -> NativeTest | None:
         """The test for the scanner; None if Python must do it."""
@@ -96,8 +99,8 @@ class BoundTest:
         try:
             return found(text)
         except ValueError:
-            if self.left.path:
-                return None
+            if self.left.path:  # it is no number, which counts as NULL
+                return self._of_null
             raise NotTested from None
 
     def _comparing(self, other: str) -> Callable[[str], bool]:

@@ -324,6 +324,8 @@ def test_what_does_not_fit_a_column(where: str, words: str) -> None:
         ("a->>'n' > '9'", False),
         ("a->>'t' > 9", False),
         ("not a->>'t' > 9", False),
+        ("a->>'t' is distinct from 9", True),
+        ("a->>'t' is not distinct from 9", False),
         ("a->>'t' is null", False),
         ("a->>'e' = 'é\"'", True),
         ("a->>'\"' = 'quote'", True),
