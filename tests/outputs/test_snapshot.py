@@ -168,11 +168,14 @@ def test_sql_deletes_what_the_stream_has_inserted(filters: dict[str, Any] | None
 
 
 @pytest.mark.parametrize("outcome", [commit_prepared(9), rollback_prepared(9)], ids=["committed", "rolled back"])
-def test_sql_does_not_wait_for_a_prepared_transaction(outcome: bytes) -> None:
+@pytest.mark.parametrize("filters", [None, {"tables": ["t"]}], ids=str)
+def test_sql_does_not_wait_for_a_prepared_transaction(filters: dict[str, Any] | None, outcome: bytes) -> None:
     """Its locks would hold the DELETE up for ever: it is repeated when it is committed, after the snapshot."""
-    prepared = [begin_prepare(9), update(["1", "p"]), insert("2", "p"), prepare(9)]
+    hidden = [] if filters is None else [relation(oid=B, name="e"), insert("8", "h", oid=B)]
+    prepared = [begin_prepare(9), *hidden, update(["1", "p"]), insert("2", "p"), prepare(9)]
     again = snapshot(["1", "a"], end=0x180)
-    script = sql(*snapshot(["1", "a"]), *prepared, *again, outcome, *snapshot(["1", "a"], end=0x300))
+    end = snapshot(["1", "a"], end=0x300)
+    script = sql(*snapshot(["1", "a"]), *prepared, *again, outcome, *end, filters=filters)
     start = script.index("-- xid 9, 0/100, prepared at 2000-01-01 00:00:00.000000Z")
     changes = script[start : script.index("PREPARE TRANSACTION 'g';")]
     assert len(changes) == 4

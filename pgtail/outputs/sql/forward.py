@@ -78,6 +78,10 @@ class Sql(PlannedOutput):
         if repeated is not None:
             self.write(statements.delete_all(repeated))
 
+    def takes(self, transaction: Transaction) -> bool:
+        """Not a prepared one of which a filter left out everything so far: started() has to be called for it."""
+        return super().takes(transaction) and (transaction.state != "prepared" or self.open is not None)
+
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         self.written.add(shape.relation)
         if shape.op in INSERT_OPS:
