@@ -28,7 +28,7 @@ _MOST: Final = 4
 def divided(decode: Decode, files: tuple[str, ...], target: FileSink | DirectorySink) -> PartsDecoder | None:
     """What decodes these files in several processes, if their content allows it; None: one process does."""
     options = decode.options
-    if options.jobs is None and not _is_large(files):
+    if options.jobs is None and not _is_worth_it(files, options):
         return None
     count = options.jobs or min(_cores(), _MOST)
     if count == 1:
@@ -77,12 +77,15 @@ def _store_in_use() -> bool:
     return objects is not None and objects.in_use()
 
 
-def _is_large(files: tuple[str, ...]) -> bool:
+def _is_worth_it(files: tuple[str, ...], options: DecodeOptions) -> bool:
     """Whether to divide these files if nobody says so. What is in an object store is not known before it is read."""
+    shown = options.filter
     if any(map(is_uri, files)):
         return len(files) > 1 or not files[0].endswith(CLOSED)
     try:
         if os.path.isfile(files[0]) and len(files) == 1:
+            if shown.tables or shown.exclude or shown.ops or shown.xids or shown.where:
+                return False  # finding the parts takes longer than what is saved where little is shown
             return os.stat(files[0]).st_size >= LARGE
         return _has(SMALL, files)  # what is in segments is several times as large
     except OSError:

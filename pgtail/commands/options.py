@@ -252,7 +252,7 @@ class DecodeOptions(Record):
         "--jobs",
         kind="positive number",
         metavar="N",
-        shown_default="the number of cores, at most 4, for a capture of 8 MB or a file of 64 MB or more",
+        shown_default="the number of cores, at most 4, for a capture of 8 MB or an unfiltered file of 64 MB or more",
         help="Decode in N processes, with the same output. -v says why an input is decoded in one.",
     )
     verbosity: Verbosity = family(Verbosity)

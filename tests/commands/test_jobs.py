@@ -93,6 +93,8 @@ def test_a_large_file_is_divided_by_default(
     assert len(here("decode", "-o", "json", given).objects) == 3
     assert len(divided) > 1
     divided.clear()
+    assert len(here("decode", "-o", "json", "--xid", "2", given).objects) == 1
+    assert not divided
     monkeypatch.setattr("pgtail.commands.division.LARGE", given.stat().st_size + 1)
     assert len(here("decode", "-o", "json", given).objects) == 3
     assert not divided
