@@ -79,12 +79,12 @@ def _store_in_use() -> bool:
 
 def _is_worth_it(files: tuple[str, ...], options: DecodeOptions) -> bool:
     """Whether to divide these files if nobody says so. What is in an object store is not known before it is read."""
-    shown = options.filter
     if any(map(is_uri, files)):
         return len(files) > 1 or not files[0].endswith(CLOSED)
     try:
         if os.path.isfile(files[0]) and len(files) == 1:
-            if shown.tables or shown.exclude or shown.ops or shown.xids or shown.where:
+            given = options.filter
+            if given.tables or given.exclude or given.ops or given.xids or given.where:
                 return False  # finding the parts takes longer than what is saved where little is shown
             return os.stat(files[0]).st_size >= LARGE
         return _has(SMALL, files)  # what is in segments is several times as large

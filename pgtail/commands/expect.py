@@ -20,8 +20,8 @@ from pgtail.changes.redaction import Redaction
 from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.selection import filter_arguments, filters, tell_filter
 from pgtail.commands.server_options import EndOptions, ExpectOptions, StreamOptions
-from pgtail.commands.stream import Stream, StreamSink
-from pgtail.errors import COMMAND, OptionError, PgtailError
+from pgtail.commands.stream import STREAM_SPILLS_MORE, Stream, StreamSink
+from pgtail.errors import OptionError, PgtailError
 from pgtail.files.signals import Interrupt
 from pgtail.humanize import counted
 from pgtail.outputs import OutputOptions
@@ -43,7 +43,7 @@ class Expect(Stream):
     Raises OptionError if there is no such command.
     """
 
-    _spool_cure = f"{COMMAND} stream --spill-limit allows more"
+    _spool_cure = STREAM_SPILLS_MORE
 
     def __init__(self, options: ExpectOptions, command: Sequence[str] = ()) -> None:
         if command and shutil.which(command[0]) is None:

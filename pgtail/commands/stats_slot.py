@@ -17,8 +17,8 @@ from pgtail.commands.selection import tell_filter
 from pgtail.commands.server_options import StreamOptions
 from pgtail.commands.sinks import FileSink
 from pgtail.commands.stderr import StderrThread
-from pgtail.commands.stream import Stream, StreamSink
-from pgtail.errors import COMMAND, PgtailError
+from pgtail.commands.stream import STREAM_SPILLS_MORE, Stream, StreamSink
+from pgtail.errors import PgtailError
 from pgtail.files.spool import SpoolLimit
 from pgtail.outputs.base import Output
 from pgtail.outputs.table.table import clock
@@ -88,7 +88,7 @@ class _WatchThread(RenderThread):
 class StatsSlot(Stream):
     """Reads a slot into statistics, and writes nothing."""
 
-    _spool_cure = f"{COMMAND} stream --spill-limit allows more"
+    _spool_cure = STREAM_SPILLS_MORE
 
     def __init__(self, options: StreamOptions, stats: Statistics) -> None:
         super().__init__(options, stats.redaction)

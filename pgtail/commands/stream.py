@@ -71,6 +71,9 @@ from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
 
+STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
+"""The cure of commands that have no such option."""
+
 
 class StreamSink(FileSink):
     """A file sink that another thread can stop, and that keeps the status line apart from the output.

@@ -11,7 +11,7 @@ import pytest
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.storage import Location
 from tests.capture.test_recovery import STREAMS, transactions
-from tests.capture.test_upload import publish, record_some, target, uploader
+from tests.capture.test_upload import publish, record_all, record_some, target, uploader
 from tests.support.every import ALL, new_seed
 from tests.support.faulty_store import FAULTS, FaultyStore
 from tests.support.object_store import ObjectStore
@@ -65,13 +65,7 @@ def test_segments_are_there_exactly_once(
         uploading = uploader(spool, place)  # its first request is a question that is not repeated
         uploading._target = store.locate(key(place))
         recorder = Recorder(spool, {}, rotation=Rotation(size=20_000))
-        for taken, frame in enumerate(frames):
-            recorder.take(frame)
-            if taken % 100 == 0:
-                publish(uploading, recorder)
-        recorder.close()
-        publish(uploading, recorder)
-        assert uploading.waiting == 0
+        record_all(uploading, recorder, frames)
         found = here("decode", "-o", "json", *s3.arguments, str(place))
         assert (found.status, found.stderr, found.stdout) == (0, "", expected.stdout)
     assert not ALL or set(FAULTS) <= set(proxy.tried)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -113,6 +113,17 @@ def publish(found: Uploader, recorder: Recorder) -> None:
         found.publish(work)
 
 
+def record_all(found: Uploader, recorder: Recorder, frames: Sequence[bytes]) -> None:
+    """Record and upload frames to their end."""
+    for taken, frame in enumerate(frames):
+        recorder.take(frame)
+        if taken % 100 == 0:
+            publish(found, recorder)
+    recorder.close()
+    publish(found, recorder)
+    assert found.waiting == 0
+
+
 @pytest.mark.parametrize("found", STREAMS, ids=str)
 @pytest.mark.parametrize("seed", range(1))
 def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Path, found: Capture, seed: int) -> None:
@@ -205,13 +216,7 @@ def test_an_operation_without_an_answer_is_repeated(
         uploading = uploader(spool, place)
         uploading._target = Fused(place, fuse)
         recorder = Recorder(spool, {}, rotation=Rotation(size=30_000))
-        for taken, frame in enumerate(frames):
-            recorder.take(frame)
-            if taken % 100 == 0:
-                publish(uploading, recorder)
-        recorder.close()
-        publish(uploading, recorder)
-        assert uploading.waiting == 0
+        record_all(uploading, recorder, frames)
         found = here("decode", "-o", "json", *s3.arguments, str(place))
         assert (found.status, found.stderr, found.stdout) == (0, "", expected.stdout)
         used += fuse.left <= 0

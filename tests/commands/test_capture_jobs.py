@@ -11,37 +11,17 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.commands.jobs import Jobs
-from pgtail.native import compiled
 from pgtail.pipeline import capture_parts
 from tests.capture.test_contents import Random, options_of
 from tests.capture.test_snapshots import new
 from tests.support.captures import segments, take
 from tests.support.every import ALL, new_seed
 from tests.support.object_store import ObjectStore
-from tests.support.render import need_compiled
 from tests.support.run import Result, command, here
 from tests.support.snapshots import HEAD
 
 SECONDS = 300 if ALL else 3
 _WHY = "pgtail: decoded in one process"
-
-
-@pytest.fixture
-def divided(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The parts that were given to processes; their output is a few hundred bytes, so that some of it is spooled."""
-    if compiled() is None:
-        need_compiled()
-    given: list[object] = []
-    give = Jobs._give
-
-    def counted(self: Jobs[object], process: object, part: object) -> None:
-        given.append(part)
-        give(self, process, part)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Jobs, "_give", counted)
-    monkeypatch.setattr("pgtail.commands.turn.IN_MEMORY", 1000)
-    return given
 
 
 def recorded(folder: Path, made: Random, choose: random.Random, *, compress: bool) -> None:

@@ -42,19 +42,10 @@ def _compiled() -> None:
 
 
 @pytest.fixture
-def divided(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """The parts that were given to processes; their output is a few hundred bytes, so that some of it is spooled."""
-    given: list[object] = []
-    give = Jobs._give
-
-    def counted(self: Jobs[object], process: object, part: object) -> None:
-        given.append(part)
-        give(self, process, part)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Jobs, "_give", counted)
-    monkeypatch.setattr("pgtail.commands.turn.IN_MEMORY", 1000)
+def divided(divided: list[object], monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The same at one moment, which outputs show."""
     monkeypatch.setattr(time, "time_ns", lambda: _NOW)
-    return given
+    return divided
 
 
 def _with_jobs(jobs: int, command: Sequence[str], file: Path) -> Result:

@@ -308,21 +308,20 @@ class Round:
         """Until it ends with an error, or for a moment in which it wrote nothing; a full disk loses nothing either."""
         if not os.path.ismount(self.disk):
             return
-        self._disk_failed = True
-        _fill(self.disk / "ballast")
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(2)
-        self._empty_disk()
+        self._fill_for(self.disk, seconds=2)
 
     def _disk_error(self) -> None:
         """What is below the file system is full: to write fails with EIO, perhaps only when it is synced."""
         if not os.path.ismount(self._below):
             self._full_disk()
             return
+        self._fill_for(self._below, seconds=3)
+
+    def _fill_for(self, folder: Path, *, seconds: float) -> None:
         self._disk_failed = True
-        _fill(self._below / "ballast")
+        _fill(folder / "ballast")
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(3)
+            self.process.wait(seconds)
         self._empty_disk()
 
     @property
