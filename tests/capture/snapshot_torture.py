@@ -45,14 +45,19 @@ from pgtail.replication import record_snapshot
 
 def finish(self, *given):
     time.sleep({pause})
-    return finished(self, *given)
+    segments = finished(self, *given)
+    print({part!r}, file=sys.stderr, flush=True)
+    return segments
 
 finished, SnapshotWriter.finish = SnapshotWriter.finish, finish
 record_snapshot.part_bytes_for = lambda sessions: 3 * 8192
 from pgtail.cli import main
 main()
 """
-"""The command with small parts, and a pause at the end of each, so that a copy takes a second."""
+"""The command with small parts, and a pause at the end of each, which it tells."""
+_PART: Final = "a part is written"
+_PARTS: Final = 8
+"""Fewer than a table has: a copy may be of the last table that an earlier one lacked."""
 
 
 class Workload(threading.Thread):
@@ -127,9 +132,17 @@ class _Trial:
         """Most kills are while tables are copied, some before that or after."""
         if self._rng.random() < 0.2:
             time.sleep(self._rng.uniform(0.1, 1.5))
-        else:
-            wait_for("copy", lambda: re.search("copying|none is copied", _said(file)) or run.poll() is not None)
-            time.sleep(self._rng.uniform(0, 1.2))
+            return
+        parts = self._rng.randrange(_PARTS)
+
+        def reached() -> bool:
+            said = _said(file)
+            if re.search("copied:|none is copied", said) or run.poll() is not None:
+                return True
+            return "copying" in said and said.count(_PART) >= parts
+
+        wait_for("copy", reached)
+        time.sleep(self._rng.uniform(0, 0.05))
 
     def finish(self) -> None:
         """Record the rest."""
@@ -172,7 +185,7 @@ class _Trial:
         arguments = ["record", self._database.conninfo(), "-S", "cap", *self._target.arguments, "--snapshot-jobs", "2"]
         arguments += ["--segment-size", "40kB", "--segment-age", "0.4", "--sync-interval", "0.05", *options]
         return started(
-            [sys.executable, "-c", _SLOW.format(pause=pause), *arguments],
+            [sys.executable, "-c", _SLOW.format(pause=pause, part=_PART), *arguments],
             stderr=file,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._target.environment},
@@ -210,7 +223,7 @@ def torture(
         try:
             when = set(rng.sample(range(kills), crashes))
             for kill in range(kills):
-                trial.kill(server=kill in when, pause=rng.choice([0, 0.1, 0.2]))
+                trial.kill(server=kill in when, pause=rng.choice([0.03, 0.1, 0.3]))
         finally:
             workload.stopping = True
             workload.join()
