@@ -35,6 +35,7 @@ from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
+from pgtail.files.stopping import stop_if_asked
 from pgtail.native import Scanner
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, Unknown
@@ -506,6 +507,7 @@ class Assembler:
         else:
             yield from self._start(transaction)
         for found in self.streams.changes(transaction):
+            stop_if_asked()
             if isinstance(found, Described):
                 yield found
                 continue

@@ -43,7 +43,7 @@ from pgtail.commands.selection import (
 from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Stoppable, stop_if_asked
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
@@ -316,7 +316,7 @@ class Decode:
             ):
                 before = pipeline.rows, pipeline.kept
                 self.fed, self.changed = -pipeline.messages, False
-                goes_on = self.read(input_, pipeline, source, verifier)
+                goes_on = self.read(reading, pipeline, source, verifier)
                 self.segments = input_.read
                 for note in input_.notes:
                     tell(f"note: {note}")
@@ -326,12 +326,13 @@ class Decode:
                 return goes_on
         return False
 
-    def read(self, input_: Input, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
+    def read(self, reading: Reading, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
-        coverage = Coverage(source)
+        coverage, input_ = Coverage(source), reading.input_
+        assert input_ is not None
         while True:
             try:
-                return self._messages(input_, pipeline, coverage)
+                return self._messages(reading, pipeline, coverage)
             except AssemblyError:
                 raise
             except InputError as error:
@@ -347,11 +348,12 @@ class Decode:
                 if not self._skip(input_, pipeline, error):
                     return True
 
-    def _messages(self, input_: Input, pipeline: Pipeline, coverage: Coverage) -> bool:
+    def _messages(self, reading: Reading, pipeline: Pipeline, coverage: Coverage) -> bool:
         scan, feed, stop, changes = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES
         limited = stop.limited
         with no_quotes(self.redaction):
-            for item in input_.items():
+            for item in reading.items():
+                stop_if_asked()
                 if isinstance(item, Chunk):
                     item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
                     coverage.used(pipeline.end_lsn)

@@ -314,7 +314,7 @@ class DumpParts(Parts):
             if part.start:
                 run.decoder.in_stream = False
             reading.input_ = self._last = form(Window(source), run.decoder)
-            return self._decode.read(self._last, run.pipeline, source, None)
+            return self._decode.read(reading, run.pipeline, source, None)
         return False
 
     def end(self, counts: Counts) -> None:

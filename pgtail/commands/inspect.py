@@ -28,7 +28,7 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Stoppable, stop_if_asked
 from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.rows import TemplateWriter
@@ -152,7 +152,7 @@ class Inspect:
                 progress(source, self._options.report.file, lambda: self._number, "messages"),
             ):
                 before = self._number
-                goes_on = self._read(input_, Coverage(source))
+                goes_on = self._read(reading, input_, Coverage(source))
                 self._segments = input_.read
                 for note in input_.notes:
                     say(escape(f"note: {note}"))
@@ -162,12 +162,12 @@ class Inspect:
                 return goes_on
         return False
 
-    def _read(self, input_: Input, coverage: Coverage) -> bool:
+    def _read(self, reading: Reading, input_: Input, coverage: Coverage) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
         while True:
             try:
                 with no_quotes(self._redaction):
-                    return self._messages(input_)
+                    return self._messages(reading, input_)
             except InputError as error:
                 coverage.explain(error)
                 self._damage(input_, error)
@@ -176,9 +176,10 @@ class Inspect:
                 if not self._skip(input_, error):
                     return True
 
-    def _messages(self, input_: Input) -> bool:
+    def _messages(self, reading: Reading, input_: Input) -> bool:
         """Show the remaining messages; returns False once everything that was asked for has been shown."""
-        for item in input_.items():
+        for item in reading.items():
+            stop_if_asked()
             if isinstance(item, Chunk):
                 self._scan(input_, item)
                 continue

@@ -21,9 +21,10 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
+from pgtail.commands.reading import BROKEN_OFF, interrupted
 from pgtail.commands.turn import Counts, Task
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
-from pgtail.files.stopping import SIGNALS, status_after
+from pgtail.files.stopping import SIGNALS, request_stop, status_after
 from pgtail.records import Record
 
 _STOP: Final = signal.SIGUSR1
@@ -332,14 +333,14 @@ class Jobs(Generic[P]):
 
     def _stop(self, stopped: KeyboardInterrupt) -> NoReturn:
         """End the processes; the one with the turn first completes its output. Raises Interrupted."""
-        error: BaseException | None = None
+        error: BaseException = interrupted(stopped)
         if self._busy:
             first = self._busy[0]
             for other in [one for one in self._processes if one is not first]:
                 self._processes.remove(other)
                 other.kill()
             self._busy = deque([first])
-            with contextlib.suppress(KeyboardInterrupt, EOFError):
+            try:
                 os.kill(first.pid, _STOP)
                 while first.result is None or first.result[0] != "failed":
                     kind, value = first.channel.receive()
@@ -348,9 +349,13 @@ class Jobs(Generic[P]):
                     else:
                         first.result = kind, value
                 error = first.result[1].error()
+            except KeyboardInterrupt:
+                error = Interrupted(BROKEN_OFF, 0)
+            except EOFError:
+                pass  # it has ended
         if isinstance(error, Interrupted):
             error.exit_status = status_after(stopped)
-        raise error or Interrupted("interrupted; the rest was not read", status_after(stopped)) from None
+        raise error from None
 
     def _fork(self) -> _Process[P]:
         ours, theirs = map(_Channel, socket.socketpair())
@@ -392,7 +397,7 @@ def _wait_for_end() -> NoReturn:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     signal.signal(_STOP, signal.SIG_IGN)
-    raise KeyboardInterrupt(signal.SIGINT)
+    request_stop(signal.SIGINT)
 
 
 def _end_with(alive: int) -> None:

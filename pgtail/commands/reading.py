@@ -2,44 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from types import TracebackType
 from typing import Final, Self
 
 from pgtail.errors import Interrupted
-from pgtail.files.stopping import status_after
-from pgtail.inputs.base import Input
+from pgtail.files.stopping import is_broken_off, postpone, status_after, stop_if_asked
+from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.source.file import Source
+from pgtail.pgoutput.decoder import Decoded
 
 _NOT_READ: Final = "the rest was not read"
+BROKEN_OFF: Final = "interrupted while writing: the output may end inside a line"
 
 
 class Reading:
     """A context in which a source is read, and then its `input_`.
 
     A request to stop raises Interrupted, unless the source is a pipe or a terminal: that may have no other end, so the
-    context is just left, and `stopped` is set.
+    context is just left, and `stopped` is set. It waits until what was read is written; a second one does not.
     """
 
     def __init__(self, source: Source) -> None:
         self.input_: Input | None = None
         self.stopped = False
         self._source = source
+        self._items: Generator[Decoded | Chunk] | None = None
+        self._outer = False
 
     def __enter__(self) -> Self:
+        stop_if_asked()
+        self._outer = postpone(True)
         return self
 
+    def items(self) -> Generator[Decoded | Chunk]:
+        """The items of the input. Call stop_if_asked() before each is used: its position is where the rest begins."""
+        assert self.input_ is not None
+        self._items = self.input_.items()
+        return self._items
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
+        postpone(self._outer)
         if not isinstance(error, KeyboardInterrupt):
             return False
+        if self._items is not None:
+            self._items.close()
+        if is_broken_off(error):
+            raise Interrupted(BROKEN_OFF, status_after(error), source=self._source.name) from None
         if not self._source.live:
-            reason = f"interrupted after about {self._amount()}; {_NOT_READ}"
+            reason = f"interrupted after {self._amount()}; {_NOT_READ}"
             raise Interrupted(reason, status_after(error), source=self._source.name) from None
         self.stopped = True
         return True
 
     def _amount(self) -> str:
-        """How much was used. Messages are read in large pieces, so it may have been more."""
+        """How much was used."""
         used = 0 if self.input_ is None else self.input_.position
+        if self.input_ is not None and not self.input_.of_source:
+            return f"{used} bytes of its messages"
         return f"{used} uncompressed bytes" if self._source.compressed else f"{used} of {self._source.size} bytes"
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from pgtail.commands.pager import pager_in_use
 from pgtail.commands.stderr import say
 from pgtail.errors import ClosedPipe, OptionError, OutputError
+from pgtail.files.stopping import postponed
 from pgtail.humanize import counted
 from pgtail.terminal.escape import escape
 
@@ -43,6 +44,8 @@ class FileSink:
         self._batch = _MEMBER_SIZE if self.gzip else BATCH
         self._parts: list[bytes] = []
         self._size = 0
+        self._given_up = False
+        """Whether a request to stop broke off a write."""
 
     @property
     def on_terminal(self) -> bool:
@@ -62,8 +65,22 @@ class FileSink:
         self.flush()
 
     def flush(self) -> None:
-        """Write everything. Raises ClosedPipe if the reader is gone, and OutputError."""
+        """Write everything. Raises ClosedPipe if the reader is gone, and OutputError.
+
+        A request to stop waits until that is done, so that no line is cut off; a second one does not, and then nothing
+        more is written.
+        """
+        with postponed():
+            try:
+                self._flush()
+            except KeyboardInterrupt:
+                self._given_up = True
+                raise
+
+    def _flush(self) -> None:
         parts, self._parts, self._size = self._parts, [], 0
+        if self._given_up:
+            return
         for data in _joined(parts, self._batch):
             for piece in _members(data) if self.gzip else (data,):
                 self._write_all(piece)

@@ -90,13 +90,13 @@ class TurnSink(FileSink):
         self._waiting_size = 0
         self._spool: SpoolFile | None = None
 
-    def flush(self) -> None:
+    def _flush(self) -> None:
         if self.muted:
             self._parts, self._size = [], 0
         elif self.has_turn():
             if self._waiting or self._spool is not None:
                 self._release()
-            super().flush()
+            super()._flush()
         else:
             self._keep()
 

@@ -5,12 +5,13 @@ Signals ignored at start stay ignored: SIGHUP under nohup, SIGINT in a script's 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final, Self
 
@@ -28,6 +29,9 @@ class _Requests:
     """Whether one was not SIGINT: that asks the programs that pgtail started to end too."""
     begun = False
     """Whether work has begun that must end cleanly."""
+    postponed = False
+    """Whether the next one waits; then `waiting` is its signal."""
+    waiting: int | None = None
 
 
 def handled_signals() -> list[signal.Signals]:
@@ -53,6 +57,56 @@ def asked_to_end() -> bool:
 def status_after(stopped: KeyboardInterrupt) -> int:
     """The exit status for a signal, as in shells, where no work had to end cleanly."""
     return 128 + (stopped.args[0] if stopped.args else signal.SIGINT)
+
+
+def request_stop(number: int) -> None:
+    """Raise KeyboardInterrupt(number); if requests are postponed, remember the first, and raise at the second one."""
+    if _Requests.postponed and _Requests.waiting is None:
+        _Requests.waiting = number
+    else:
+        broken_off, _Requests.waiting = _Requests.waiting is not None, None
+        raise KeyboardInterrupt(number, broken_off)
+
+
+def is_broken_off(stopped: KeyboardInterrupt) -> bool:
+    """Whether a second request came while the first one waited: work was broken off anywhere."""
+    return stopped.args[1:] == (True,)
+
+
+def stop_if_asked() -> None:
+    """Raise KeyboardInterrupt for a request that was postponed."""
+    number, _Requests.waiting = _Requests.waiting, None
+    if number is not None:
+        raise KeyboardInterrupt(number)
+
+
+def postpone(on: bool) -> bool:
+    """Set whether a request waits for stop_if_asked(); returns whether it did so far."""
+    before, _Requests.postponed = _Requests.postponed, on
+    return before
+
+
+@contextlib.contextmanager
+def postponed() -> Iterator[None]:
+    """A context at whose end a request raises, unless requests were postponed before it."""
+    outer = postpone(True)
+    try:
+        yield
+    finally:
+        postpone(outer)
+    if not outer:
+        stop_if_asked()
+
+
+@contextlib.contextmanager
+def not_postponed() -> Iterator[None]:
+    """A context in which a request raises at once, also one that waits."""
+    outer = postpone(False)
+    try:
+        stop_if_asked()
+        yield
+    finally:
+        postpone(outer)
 
 
 def take_over(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
@@ -98,12 +152,13 @@ class Stoppable:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        _Requests.waiting = None
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         if is_new(number):
             self.asked = True
             self._first()
-            raise KeyboardInterrupt(number)
+            request_stop(number)
 
 
 def _end(number: int, frame: FrameType | None) -> None:

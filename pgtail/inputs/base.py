@@ -49,6 +49,9 @@ class Input(ABC):
     framing: ClassVar[int | None] = None
     """The framing of its chunks; None if it has none."""
 
+    of_source: ClassVar[bool] = True
+    """Whether positions are those in the source, not in the messages that were taken from it."""
+
     def __init__(self, window: Window, decoder: Decoder) -> None:
         self.skipped = 0
         """Bytes that the last resync() skipped."""
@@ -66,7 +69,7 @@ class Input(ABC):
 
     @property
     def position(self) -> int:
-        """Source offset of the first unread byte; exact after items() ended or raised."""
+        """Offset (`of_source`) of the first unread byte; exact after items() ended or raised."""
         return self._window.position
 
     def offset_of(self, buf: Buffer, position: int) -> int | None:
@@ -87,7 +90,7 @@ class Input(ABC):
         return False
 
     @abstractmethod
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         """Yield the remaining messages, each after the Chunk that it begins, if the form has chunks.
 
         Raises InputError or DecodeError, with source and offset, at a damaged message; call resync() and then items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Final, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -62,7 +62,7 @@ class Framed(BinaryInput):
             return True  # their lengths are right as well
         return None if found.ended or found.short else False
 
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         window, place = self._window, self.bounds
         self._find_stream_state()
         decode, interleaved = self._decode_from_here(), self._interleaved

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 from pgtail.capture.format import (
@@ -56,7 +56,7 @@ class Segments(CopyDataFrames):
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
         return False
 
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         source = self.source
         if source.problem is not None:
             problem, source.problem = source.problem, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Container, Iterator
+from collections.abc import Container, Generator, Iterator
 from typing import ClassVar, Final
 
 from pgtail.errors import DecodeError, Malformed, Truncated
@@ -52,7 +52,7 @@ class Unframed(BinaryInput):
             return True if found.weight else None if MESSAGE_START.match(head) else False
         return found.weight > 1 or (found.messages >= ENOUGH and no_text)
 
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         window, decoder = self._window, self._decoder
         next_message, cursor = decoder.next_message, decoder.cursor
         follows, width = self._follows, len(self.separator)

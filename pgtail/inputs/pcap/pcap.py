@@ -123,7 +123,7 @@ class _ReplicationFrames(CopyDataFrames):
         super().__init__(Window(stream), decoder)
         self._stream = stream
 
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         yield from super().items()
         yield from self._interleaved(self.position, None)
 
@@ -143,6 +143,7 @@ class Pcap(Input):
     """pcap and pcapng files."""
 
     name = "pcap"
+    of_source = False
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
@@ -164,7 +165,7 @@ class Pcap(Input):
     def offset_of(self, buf: Buffer, position: int) -> int | None:
         return None if self._inner is None else self._inner.offset_of(buf, position)
 
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         while self._inner is not None or self._next():
             assert self._inner is not None
             yield from self._inner.items()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
 from pgtail.errors import InputError
 from pgtail.files import MAGIC
+from pgtail.files.stopping import not_postponed
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
 
 if TYPE_CHECKING:
@@ -194,6 +195,10 @@ class Source(ByteStream):
         return problem
 
     def _fetch(self, limit: int) -> bytes:
+        with not_postponed():
+            return self._fetch_now(limit)
+
+    def _fetch_now(self, limit: int) -> bytes:
         if self._seekable:
             at = self.position
             data = self._pread(self._within(limit, at), at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import ClassVar, Final
 
 from pgtail.errors import DecodeError, Malformed
@@ -130,7 +130,7 @@ class TextInput(Input):
                 lines.append(line)
         return lines
 
-    def items(self) -> Iterator[Decoded]:
+    def items(self) -> Generator[Decoded]:
         try:
             yield from self._lines(self._prepare())
         finally:

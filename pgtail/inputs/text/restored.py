@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from pgtail.errors import InputError
@@ -146,6 +146,8 @@ class Restored(ByteStream):
 class RestoringInput(Input):
     """Reads restored bytes as the form that they have."""
 
+    of_source = False
+
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
         self._restored = self._open(window)
@@ -167,7 +169,7 @@ class RestoringInput(Input):
     def offset_of(self, buf: Buffer, position: int) -> int | None:
         return None if self._inner is None else self._inner.offset_of(buf, position)
 
-    def items(self) -> Iterator[Decoded | Chunk]:
+    def items(self) -> Generator[Decoded | Chunk]:
         try:
             if self._inner is None:
                 window = Window(self._restored)
