@@ -19,7 +19,7 @@ from pgtail.humanize import counted, did_you_mean
 from pgtail.inputs.base import Input
 from pgtail.local_time import zone_text
 from pgtail.options import Option, options_of
-from pgtail.pgoutput.scalars import Point
+from pgtail.pgoutput.scalars import Point, lsn_text, time_text
 from pgtail.storage.options import StorageOptions, is_uri
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
@@ -74,12 +74,26 @@ def filter_arguments(
     for op in options.ops:
         if op.lower() not in OPS:
             raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
+    check_range(options.since, until)
     return {
         **{name: getattr(options, name) for name, _ in filters()},
         "ops": [op.lower() for op in options.ops],
         "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
         "redaction": redaction,
     }
+
+
+def check_range(since: Point | None, until: Point | None) -> None:
+    """Raises OptionError if nothing can be between them."""
+    if since is None or until is None:
+        return
+    for low, high, text in ((since.lsn, until.lsn, lsn_text), (since.time, until.time, _second)):
+        if low is not None and high is not None and low > high:
+            raise OptionError(f"--since {text(low)} is later than --until {text(high)}: nothing is in between")
+
+
+def _second(time: int) -> str:
+    return time_text(time).replace(".000000", "")
 
 
 def build_redaction(options: FilterOptions) -> Redaction | None:

@@ -33,6 +33,7 @@ from pgtail.commands.output import (
 )
 from pgtail.commands.selection import (
     build_redaction,
+    check_range,
     filter_arguments,
     no_quotes,
     tell_filter,
@@ -327,8 +328,10 @@ class Stream:
         return RenderThread(*args, **kwargs)
 
     def _make_filter(self) -> Filter:
-        until = Point(time=until_time_of(self._options.end))
-        return Filter(**filter_arguments(self._options.filter, self._redaction, until, margin=0))
+        options, time_ = self._options, until_time_of(self._options.end)
+        lsn = until_of(options.end)
+        check_range(options.filter.since, Point(time=_now()) if lsn == "now" else Point(lsn=lsn))
+        return Filter(**filter_arguments(options.filter, self._redaction, Point(time=time_), margin=0))
 
     def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
         format_, database = replace(self._options.format, spool=spool), plan.server.database
@@ -382,11 +385,16 @@ def request_of(request: Request, end: EndOptions) -> Request:
 
 def _check_since(since: Point | None) -> None:
     """Check that a temporary slot, which begins now, can show what is asked for. Raises OptionError."""
-    if since is not None and since.time is not None and since.time < time.time_ns() // 1000 - UNIX_EPOCH_OFFSET:
+    if since is not None and since.time is not None and since.time < _now():
         raise OptionError(
             "--since names a time before now, but a temporary slot begins now: no earlier change can be read from it;"
             " read a slot that exists (--slot NAME, --fork NAME), or a capture (pgtail decode)"
         )
+
+
+def _now() -> int:
+    """This machine's time, as commit times."""
+    return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
 
 
 def until_of(options: EndOptions) -> LsnOrNow:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pgtail.changes.commit_range import MARGIN, CommitRange, point_of
@@ -11,7 +13,7 @@ from pgtail.native import compiled
 from pgtail.pgoutput.scalars import Point, parse_lsn, time_text
 from tests.support.encode import begin, commit, insert, relation
 from tests.support.render import WAYS, need_compiled, render
-from tests.support.run import decode
+from tests.support.run import decode, here
 from tests.support.zones import zone
 
 NOW = 848_664_123_456_789
@@ -159,6 +161,13 @@ def test_decode_reads_no_further_than_the_margin() -> None:
     assert [line["xid"] for line in decode(*options, input=dump).objects] == [2, 3]
     assert decode(*options[:2], input=dump).status == 1
     assert decode("--since", "yesterdays", input=dump).status == 2
+
+
+@pytest.mark.parametrize("command", ["decode", "stats"])
+@pytest.mark.parametrize(("since", "until"), [("10m", "1h"), ("2026-11-22", "2026-11-21T23:59:59"), ("0/2", "0/1")])
+def test_a_range_that_ends_before_it_begins(command: str, since: str, until: str, tmp_path: Path) -> None:
+    ran = here(command, "--since", since, "--until", until, tmp_path / "not read")
+    assert (ran.status, "nothing is in between" in ran.stderr) == (2, True)
 
 
 def test_messages_outside_of_transactions_have_a_position_alone() -> None:

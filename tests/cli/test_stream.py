@@ -63,6 +63,13 @@ def test_since_and_until_a_time(shop: Database, tmp_path: Path) -> None:
     for name in ("stream", "stats"):
         _, words = pgtail(name, shop.conninfo(), "--since", "yesterday", "--for", "5s", status=2)
         assert "a temporary slot begins now: no earlier change can be read from it" in words
+        for since, until in (
+            ("10m", "1h"),
+            (commits[8]["commit_lsn"], commits[7]["commit_lsn"]),
+            ("2999-01-01", "now"),
+        ):
+            _, words = pgtail(name, shop.conninfo(), "-S", "s", "--since", since, "--until", until, status=2)
+            assert re.search(r"--since \S+ is later than --until \S+: nothing is in between\n", words)
     found, words = stream(shop, "-S", "s", "--where", "id > 99", "--until", "now")
     assert found == []
     assert re.search(r"note: 0 of 7 transactions matched; what was read covers \d{4}-\d\d-\d\d \d\d:\d\d", words)
