@@ -51,7 +51,7 @@ def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
 def listed(capture: Location, known: CaptureState | None, after: str = "") -> list[SegmentFile]:
     """As segments(), with the capture's state, which must be read before: a recorder may be writing.
 
-    Segments that were pruned are left out, also if their files are still there.
+    Segments that do not count are left out, also if their files are there.
     """
     named: dict[SegmentName, SegmentFile] = {}
     pruned = "" if known is None or known.pruned is None else known.pruned.segment
@@ -59,7 +59,7 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
         ending = OPEN if entry.name.endswith(OPEN) else CLOSED
         name = SegmentName.parse(entry.name.removesuffix(ending)) if entry.name.endswith(ending) else None
-        if name is not None and (known is None or known.uploaded is None or str(name) <= known.uploaded):
+        if name is not None and (known is None or known.has(str(name))):
             named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN, entry.size))
     if not named and not after and known is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(capture))

@@ -331,7 +331,10 @@ class Recorder:
             return segment  # it has no change yet, so a new one would have the same name
         if segment is not None:
             self._finish(segment)
-        self._segment = self._begin(name.after(SegmentName.parse(self._predecessor)))
+        name = name.after(SegmentName.parse(self._predecessor))
+        while str(name) in self._state.discarded:
+            name = name.after(name)
+        self._segment = self._begin(name)
         return self._segment
 
     def _begin(self, name: SegmentName) -> SegmentWriter:

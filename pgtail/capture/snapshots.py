@@ -41,13 +41,20 @@ def complete(place: Location, snapshots: Iterable[TableSnapshot]) -> list[TableS
     return [one for one in snapshots if all(sizes.get(part.name) == part.bytes for part in one.segments)]
 
 
-def remove_unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> None:
-    """Delete the segments of all other snapshots, finished or not. Raises InputError, OutputError."""
+def unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> list[Location]:
+    """The segments of all other snapshots in this folder, finished or not. Raises InputError."""
     names = {part.name for one in snapshots for part in one.segments}
-    for entry in place.list():
-        name = snapshot_name(entry.name)
-        if name is not None and (name not in names or not entry.name.endswith(CLOSED)):
-            (place / entry.name).delete()
+    return [
+        place / entry.name
+        for entry in place.list()
+        if (name := snapshot_name(entry.name)) is not None and (name not in names or not entry.name.endswith(CLOSED))
+    ]
+
+
+def remove_unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> None:
+    """Delete what unlisted() finds. Raises InputError, OutputError."""
+    for file in unlisted(place, snapshots):
+        file.delete()
 
 
 def drop_uncut(state: StateFile, directory: Path, position: int) -> None:

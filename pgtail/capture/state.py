@@ -93,8 +93,10 @@ class CaptureState(NamedTuple):
     segments. `gap` is one that no segment records yet. `snapshots` are in the order of their segments' names. `pruned`
     says where the capture begins, if segments were removed from its start.
 
-    Only in an object store: `uploaded` is the last segment that counts, and `writer` identifies the recorder. Only in a
-    spool: `target` is the place that it is uploaded to.
+    Only in an object store: `uploaded` is the last segment that counts, `writer` identifies the recorder, and
+    `announced` are the names and the SHA-256 of the segments that it uploads before they count. Only in a spool:
+    `target` is the place that it is uploaded to. In both, `discarded` are names of segments that never count: who
+    announced them may still write them at any time.
     """
 
     position: int
@@ -107,6 +109,14 @@ class CaptureState(NamedTuple):
     snapshots: tuple[TableSnapshot, ...] = ()
     pruned: Pruned | None = None
     target: str | None = None
+    announced: Mapping[str, str] = {}
+    discarded: frozenset[str] = frozenset()
+
+    def has(self, segment: str) -> bool:
+        """Whether a closed segment of the stream counts if there is a file with this name."""
+        if self.pruned is not None and segment <= self.pruned.segment:
+            return False
+        return (self.uploaded is None or segment <= self.uploaded) and segment not in self.discarded
 
     @property
     def counting(self) -> tuple[TableSnapshot, ...]:
@@ -125,11 +135,12 @@ class CaptureState(NamedTuple):
         return self._replace(snapshots=found)
 
     def with_pruned(self, pruned: Pruned | None) -> CaptureState:
-        """The same of a capture that was pruned so far: without the snapshots before that."""
+        """The same of a capture that was pruned so far: without the snapshots and the names before that."""
         if pruned is None:
             return self
         kept = tuple(one for one in self.snapshots if str(one.segments[0].name) > pruned.segment)
-        return self._replace(snapshots=kept, pruned=pruned)
+        discarded = frozenset(name for name in self.discarded if name > pruned.segment)
+        return self._replace(snapshots=kept, pruned=pruned, discarded=discarded)
 
 
 def state_json(now: CaptureState) -> bytes:
@@ -142,7 +153,11 @@ def state_json(now: CaptureState) -> bytes:
         found["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
     if now.pruned is not None:
         found["pruned"] = {"segment": now.pruned.segment, "position": lsn_text(now.pruned.position)}
-    del found["snapshots"]
+    del found["snapshots"], found["discarded"]
+    if now.discarded:
+        found["discarded"] = sorted(now.discarded)
+    if not now.announced:
+        del found["announced"]
     if now.snapshots:
         parameters, snapshots = found.pop(_HEAD), [_snapshot_json(one) for one in now.snapshots]
         found = {"format": int(now.format), **found, _PARAMETERS: parameters, "snapshots": snapshots}
@@ -228,11 +243,21 @@ class StateFile:
         """The snapshots that are listed."""
         return () if self._now is None else self._now.snapshots
 
+    @property
+    def discarded(self) -> frozenset[str]:
+        """Names that no segment may have."""
+        return frozenset() if self._now is None else self._now.discarded
+
     def write(self, now: CaptureState) -> None:
-        """Replace the state, but for what others than a Recorder set: snapshots, what was pruned, the target."""
+        """Replace the state, but for what others than a Recorder set.
+
+        These are the snapshots, what was pruned, the target and the names that are not to be used.
+        """
         with self._changing() as known:
             if known is not None:
-                now = now._replace(snapshots=known.snapshots, pruned=known.pruned, target=known.target)
+                now = now._replace(
+                    snapshots=known.snapshots, pruned=known.pruned, target=known.target, discarded=known.discarded
+                )
             self._replace(now)
 
     def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
@@ -312,6 +337,8 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             _parse_snapshots(found["snapshots"]) if format_ == WITH_SNAPSHOTS else (),
             None if pruned is None else Pruned(_segment_name(pruned["segment"]), parse_lsn(pruned["position"])),
             None if found.get("target") is None else str(found["target"]),
+            _parse_announced(found.get("announced", {})),
+            frozenset(map(_segment_name, found.get("discarded", ()))),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
@@ -360,6 +387,12 @@ def _parse_segment(found: Mapping[str, Any]) -> SnapshotFile:
     if name is None or _SHA256.fullmatch(found["sha256"]) is None:
         raise ValueError(found)
     return SnapshotFile(name, _number(found["bytes"]), found["sha256"])
+
+
+def _parse_announced(found: Mapping[str, Any]) -> dict[str, str]:
+    if not all(isinstance(digest, str) and _SHA256.fullmatch(digest) for digest in found.values()):
+        raise ValueError(found)
+    return {_segment_name(name): digest for name, digest in found.items()}
 
 
 def _segment_name(value: Any) -> str:

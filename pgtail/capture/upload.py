@@ -2,7 +2,12 @@
 
 The store's `capture.json` names the last segment that counts (`uploaded`) and the recorder that writes (`writer`). A
 recorder replaces it only if no other one has: so the segments of one transaction count all at once, and of two
-recorders one is stopped. Segments after `uploaded` are left over from a killed recorder; the next one deletes them.
+recorders one is stopped.
+
+A recorder may be stopped between any two requests, and go on when another has taken over. So it announces the segments
+there (`announced`) before it uploads them. Who takes over keeps the announced names in `discarded`: a segment with one
+of them never counts, and no recorder uses the name again, whenever the first one's request to create or to delete it
+arrives.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +28,7 @@ from pgtail.capture.format import CLOSED, OPEN, PREDECESSOR, SegmentName
 from pgtail.capture.recorder import Recorder
 from pgtail.capture.recovery import Recovered, recover
 from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, position_of, read_head
-from pgtail.capture.snapshots import complete, remove_unlisted
+from pgtail.capture.snapshots import complete, unlisted
 from pgtail.capture.state import (
     FILE,
     CaptureState,
@@ -81,6 +86,8 @@ class Uploader:
         self._found: CaptureState | None = None
         """The state in the store when it was read last."""
         self._uploaded = ""
+        self._announced: Mapping[str, str] = {}
+        self._discarded: frozenset[str] = frozenset()
         self._claimed = False
         self._closed = -1
         self._told = ""
@@ -141,7 +148,7 @@ class Uploader:
                 self._claim()
                 self._upload(work.segments)
                 if work.idle is not None and work.idle > self.position:
-                    self._write_state(work.idle, self._uploaded)
+                    self._write_state(position=work.idle)
 
         self._try(attempt)
 
@@ -169,7 +176,7 @@ class Uploader:
         def attempt() -> None:
             with self._lock:
                 self._claim()
-                self._write_state(self.position, self._uploaded)
+                self._write_state()
 
         self._try_to_end(attempt)
 
@@ -217,6 +224,7 @@ class Uploader:
         self._version = None if found is None else found[1]
         if state is not None and state.uploaded is not None:
             self._uploaded, self.position = state.uploaded, state.position
+            self._discard(state)
             return state
         names = [entry.name.removesuffix(CLOSED) for entry in self._target.list() if entry.name.endswith(CLOSED)]
         self._uploaded = max([name for name in names if SegmentName.parse(name)], default="")
@@ -224,6 +232,24 @@ class Uploader:
         if self._uploaded:  # a copy of a local capture
             self.position = max(self.position, position_of(self._target / f"{self._uploaded}{CLOSED}"))
         return state
+
+    def _discard(self, state: CaptureState) -> None:
+        """Discard what was announced or uploaded and does not count, unless the spool has the same. Raises InputError.
+
+        Recorders of older versions announce nothing.
+        """
+        found = {name: digest for name, digest in state.announced.items() if name > self._uploaded}
+        for entry in self._target.list(f"{self._uploaded}{CLOSED}"):
+            name = entry.name.removesuffix(CLOSED)
+            if SegmentName.parse(name) is not None and name not in found:
+                found[name] = digest_of(self._target / entry.name)
+        own = {path.name.removesuffix(CLOSED): path for path in self._pending()}
+        self._announced = {
+            name: digest
+            for name, digest in found.items()
+            if name in own and digest == digest_of(LocalLocation(own[name]))
+        }
+        self._discarded = state.discarded | (found.keys() - self._announced.keys())
 
     def _begin_spool(self, recovered: Recovered, found: CaptureState | None, *, takes_over: bool) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
@@ -239,6 +265,8 @@ class Uploader:
             self._tell(f"note: another recorder has gone on in {self._target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
                 path.unlink(missing_ok=True)
+            if found is not None and found.uploaded is not None:
+                self._discard(found)
             self._start_spool(found)
 
     def _start_spool(self, found: CaptureState | None) -> None:
@@ -246,15 +274,16 @@ class Uploader:
         if last and not head:
             head = read_head(self._target / f"{last}{CLOSED}").parameters
         begun = CaptureState(self.position, last, 0, head, None if found is None else found.gap)
-        snapshots = self._complete_snapshots(found)
-        write_state(self._spool, begun._replace(snapshots=snapshots, target=str(self._target)))
+        self._write_spool(begun, found)
 
     def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
-        last, snapshots = self._uploaded, self._complete_snapshots(found)
+        last = self._uploaded
         pruned = "" if found is None or found.pruned is None else found.pruned.segment
         for path in self._pending():
             name = path.name.removesuffix(CLOSED)
+            if name in self._discarded:
+                raise self._does_not_continue()
             if name <= last:
                 if name > pruned:
                     self._check_same(path)
@@ -268,7 +297,13 @@ class Uploader:
             raise self._does_not_continue()
         if self.position > recovered.position:
             known = known._replace(position=self.position, last=last, messages=0)
-        write_state(self._spool, known._replace(snapshots=snapshots, target=str(self._target)))
+        self._write_spool(known, found)
+
+    def _write_spool(self, state: CaptureState, found: CaptureState | None) -> None:
+        """Write the spool's state, with what is known of the store."""
+        snapshots = self._complete_snapshots(found)
+        state = state._replace(snapshots=snapshots, target=str(self._target), discarded=self._discarded)
+        write_state(self._spool, state)
 
     def _complete_snapshots(self, found: CaptureState | None) -> tuple[TableSnapshot, ...]:
         """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
@@ -295,42 +330,40 @@ class Uploader:
     # -- one attempt -------------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Become the only writer, once; delete what another one left behind."""
+        """Become the only writer, once; delete what another one left behind.
+
+        Deletes only what nobody else will list: discarded names, and parts of snapshots that were there before.
+        """
         if self._claimed:
             return
-        self._write_state(self.position, self._uploaded)
-        self._delete_left_over([])
         known = read_state(LocalLocation(self._spool))
-        remove_unlisted(self._target, () if known is None else known.snapshots)
+        left = unlisted(self._target, () if known is None else known.snapshots)
+        self._write_state()
+        before = min(self._discarded, default=self._uploaded)
+        there = [entry.name for entry in self._target.list(before)]
+        left += [self._target / name for name in there if name.removesuffix(CLOSED) in self._discarded]
+        for file in left:
+            file.delete()
         self._claimed = True
-
-    def _delete_left_over(self, own: list[str]) -> None:
-        """Delete what a killed recorder uploaded, and what does not count: segments other than these names.
-
-        Another recorder may have taken over while this one was frozen: what was listed before the owner is checked is
-        left over, what came later may count.
-        """
-        left = [
-            entry.name
-            for entry in self._target.list(f"{self._uploaded}{CLOSED}" if self._uploaded else "")
-            if entry.name.endswith(CLOSED) and SegmentName.parse(entry.name.removesuffix(CLOSED)) is not None
-        ]
-        for name in left:
-            if name not in own:
-                self._check_owner()
-                (self._target / name).delete()
 
     def _upload(self, segments: list[Path]) -> None:
         if segments:
             self._check_owner()
         left = [path for path in segments if path.name.removesuffix(CLOSED) > self._uploaded]
         if left:
+            self._announce(left)
             position = max([self._put(path) for path in left])
-            self._delete_left_over([path.name for path in left])
-            self._write_state(max(position, self.position), left[-1].name.removesuffix(CLOSED))
+            last = left[-1].name.removesuffix(CLOSED)
+            self._write_state(position=max(position, self.position), uploaded=last, announced={})
             self.uploaded += len(left)
         for path in segments:
             path.unlink(missing_ok=True)
+
+    def _announce(self, segments: list[Path]) -> None:
+        """Say in the store which segments will be uploaded."""
+        names = {path.name.removesuffix(CLOSED): digest_of(LocalLocation(path)) for path in segments}
+        if not names.items() <= self._announced.items():
+            self._write_state(announced={**self._announced, **names})
 
     def _put(self, path: Path) -> int:
         """Upload a segment and read it back; returns its position."""
@@ -343,14 +376,10 @@ class Uploader:
         try:
             target.create(data)
         except Conflict:
-            # By an earlier attempt, of which no answer came; or by a recorder that was stopped, after its end.
-            if not _has(target, data):
-                self._check_owner()
-                target.delete()
-                target.create(data)
+            pass  # by an earlier attempt, of which no answer came
         if not _has(target, data):
             self._check_owner()
-            raise OutputError(f"{target} is not what was uploaded: another recorder may have written it")
+            raise OutputError(f"{target} is not what was uploaded: another program may have written it")
         return position
 
     def _check_owner(self) -> None:
@@ -367,19 +396,27 @@ class Uploader:
             )
         self._found, self._version = state, found[1]
         if state.writer == self._writer:
-            self._uploaded, self.position = state.uploaded or "", state.position
+            self._keep(state)
+
+    def _keep(self, state: CaptureState) -> None:
+        """This recorder has written that state."""
+        self._uploaded, self.position, self._announced = state.uploaded or "", state.position, state.announced
 
     def _is_as_found(self, state: CaptureState) -> bool:
         """Whether nothing was recorded since the state was read at the start."""
         before = None if self._claimed or self._found is None else self._found
-        return before is not None and before._replace(pruned=None, snapshots=()) == state._replace(
-            pruned=None, snapshots=()
-        )
+        return before is not None and before.with_pruned(state.pruned) == state
 
-    def _write_state(self, position: int, uploaded: str) -> None:
-        """Replace the state in the store, unless another recorder has. Raises OutputError."""
+    def _write_state(
+        self, *, position: int | None = None, uploaded: str | None = None, announced: Mapping[str, str] | None = None
+    ) -> None:
+        """Change this in the state in the store, unless another recorder has replaced it. Raises OutputError."""
         while True:
-            state = self._state_of(position, uploaded)
+            state = self._state_of(
+                self.position if position is None else position,
+                self._uploaded if uploaded is None else uploaded,
+                self._announced if announced is None else announced,
+            )
             data, place = state_json(state), self._target / FILE
             try:
                 version = place.create(data) if self._version is None else place.replace(data, self._version)
@@ -389,15 +426,16 @@ class Uploader:
                 self._check_owner()
                 if self._version == before:
                     raise
-        self._found, self._version, self._uploaded, self.position = state, version, uploaded, position
+        self._found, self._version = state, version
+        self._keep(state)
 
-    def _state_of(self, position: int, uploaded: str) -> CaptureState:
+    def _state_of(self, position: int, uploaded: str, announced: Mapping[str, str]) -> CaptureState:
         """What the state in the store is to be."""
         known = read_state(LocalLocation(self._spool))
         assert known is not None
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
         state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
-        state = state._replace(uploaded=uploaded, writer=self._writer)
+        state = state._replace(uploaded=uploaded, writer=self._writer, announced=announced, discarded=self._discarded)
         return state.with_pruned(None if self._found is None else self._found.pruned)
 
     def _pending(self) -> list[Path]:

@@ -95,6 +95,27 @@ def test_acknowledged_changes_and_idle_positions_are_on_disk(newest_database: Da
     assert confirmed(database) >= idle
 
 
+def test_a_frozen_recorder_keeps_its_directory(newest_database: Database, tmp_path: Path) -> None:
+    """Another one waits, though the slot is free; it goes on when the first one is gone."""
+    database = newest_database
+    database.execute(*SCHEMA)
+    record(database, tmp_path / "c", "--until", "now")
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "0.05"]
+    with recording(*arguments) as first:
+        database.execute("INSERT INTO t VALUES (1, 'x')")
+        wait_for("row", lambda: len(command("decode", "-o", "json", tmp_path / "c").lines) == 1)
+        first.send_signal(signal.SIGSTOP)
+        database.query("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+        wait_for("free slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        refused = record(database, tmp_path / "c", "--until", "now", status=2)
+        assert "another process records into" in refused.stderr
+        database.execute("INSERT INTO t VALUES (2, 'y')")
+        first.kill()
+        first.communicate()
+    assert record(database, tmp_path / "c", "--wait", "--until", "now").status == 0
+    assert [one["new"]["id"] for one in command("decode", "-o", "json", tmp_path / "c").objects] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("5", 5), ("0.7", 0.7), (".05", 0.05), ("90s", 90), ("500ms", 0.5), ("5m", 300), ("1h", 3600)]
 )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
+import signal
 import subprocess
 import time
 import uuid
@@ -17,6 +19,7 @@ from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.capture.takeover_torture import torture as takeovers
 from tests.capture.torture import torture
+from tests.support.faulty_store import HoldingStore
 from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
@@ -252,3 +255,84 @@ def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
 def test_one_takes_over_from_another(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
     """tests.capture.takeover_torture for a moment."""
     takeovers(newest_server, 3, time.time_ns() % 1_000_000, print, s3)
+
+
+_CUT = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+
+
+@contextmanager
+def frozen(recording: Recording, holds: Callable[[str, str], bool], *options: str) -> Iterator[HoldingStore]:
+    """A recorder that is stopped right before this request to the store, and has lost its connection to the server."""
+    store, direct = HoldingStore(recording.store.url, holds), recording.store
+    recording.store = ObjectStore(store.url)
+    try:
+        with recording.running(*options) as recorder:
+            recording.store = direct
+            if not recording.database.query("SELECT 1 FROM t"):
+                wait_for("slot", lambda: recording.database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+                recording.database.execute("INSERT INTO t SELECT g, repeat('row', 9) FROM generate_series(1, 99) g")
+            wait_for("request", store.held.is_set)
+            recorder.send_signal(signal.SIGSTOP)
+            recording.database.query(_CUT)
+            recording.wait_until_free()
+            try:
+                yield store
+            finally:
+                recorder.kill()
+    finally:
+        store.close()
+
+
+def ends_with(method: str, ending: str, number: int = 1) -> Callable[[str, str], bool]:
+    """Whether a request is the one with this number of its kind, from 1."""
+    count = itertools.count(1)
+    return lambda now, path: (now, path.endswith(ending)) == (method, True) and next(count) == number
+
+
+def check_all(recording: Recording, last: int) -> None:
+    """The capture has the rows from 1 to `last`, each once."""
+    place = recording.store.uri(recording.prefix)
+    whole = command("capture", "verify", *recording.store.arguments, place)
+    assert whole.status == 0, whole.stderr
+    assert recording.ids() == list(range(1, last + 1))
+
+
+def test_a_segment_that_is_created_after_another_recorder_took_over_does_not_count(
+    recording: Recording, tmp_path: Path
+) -> None:
+    """Two segments of one transaction: the request for the second arrives when the other recorder has gone on."""
+    with frozen(recording, ends_with("PUT", ".pgcap", 2), "--segment-size", "3000") as store:
+        recording.spool = tmp_path / "other"
+        assert recording.until_now().status == 0
+        recording.insert(100)
+        assert recording.until_now().status == 0
+        before = len(recording.store.locate(recording.prefix).list())
+        store.release()
+        assert len(recording.store.locate(recording.prefix).list()) == before + 1
+    check_all(recording, 100)
+    recording.insert(101)
+    assert recording.until_now().status == 0
+    check_all(recording, 101)
+
+
+def test_a_segment_that_is_deleted_after_another_recorder_took_over_did_not_count(
+    recording: Recording, tmp_path: Path
+) -> None:
+    """A recorder was killed when it had uploaded a segment; the next one is stopped before it deletes what is left."""
+    with frozen(recording, lambda *_: bool(segments_in(recording))) as store:
+        store.drop()
+    recording.spool = tmp_path / "second"
+    with frozen(recording, ends_with("POST", "?delete"), "--wait") as store:
+        recording.spool = tmp_path / "other"
+        assert recording.until_now().status == 0
+        recording.insert(100)
+        assert recording.until_now().status == 0
+        before = segments_in(recording)
+        store.release()
+        assert segments_in(recording) == before
+    check_all(recording, 100)
+
+
+def segments_in(recording: Recording) -> list[str]:
+    """The names of the objects that are segments."""
+    return [one.name for one in recording.store.locate(recording.prefix).list() if one.name.endswith(".pgcap")]

@@ -15,7 +15,7 @@ from pgtail.capture.reader import listed, segments
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.segment import read_head
-from pgtail.capture.state import FILE, read_state
+from pgtail.capture.state import FILE, Pruned, parse_state, read_state, state_json
 from pgtail.capture.upload import Uploader
 from pgtail.errors import OptionError, OutputError
 from pgtail.storage import Entry, Location, Reader, Writer
@@ -328,7 +328,7 @@ def test_segments_are_listed_behind_a_name(target: Location, tmp_path: Path) -> 
         assert read_head(one.location).parameters[PREDECESSOR] == (str(found[number - 1].name) if number else "")
 
 
-def test_segments_that_do_not_count_yet_are_not_read(target: Location, tmp_path: Path) -> None:
+def test_segments_that_do_not_count_are_not_read(target: Location, tmp_path: Path) -> None:
     record_some(tmp_path / "a", target, parts(1)[0])
     state = read_state(target)
     assert state is not None
@@ -336,3 +336,55 @@ def test_segments_that_do_not_count_yet_are_not_read(target: Location, tmp_path:
     earlier = state._replace(uploaded=str(found[2].name))
     assert listed(target, earlier) == found[:3]
     assert listed(target, earlier._replace(uploaded=None)) == found
+    names = frozenset(str(one.name) for one in found[1:3])
+    assert listed(target, state._replace(discarded=names)) == [found[0], *found[3:]]
+    pruned = Pruned(str(found[1].name), 1)
+    assert listed(target, state._replace(discarded=names, pruned=pruned)) == found[3:]
+    written = state._replace(discarded=names, announced={str(found[3].name): 64 * "a"})
+    assert parse_state(state_json(written), "") == written
+    assert written.with_pruned(pruned).discarded == {str(found[2].name)}
+
+
+def test_a_name_that_another_recorder_announced_is_not_used(target: Location, tmp_path: Path) -> None:
+    """That one has not uploaded it yet, and its spool is refused, or emptied by --wait."""
+    [frames] = parts(1)
+    fuse = Fuse(3, before=True)
+    first = uploader(tmp_path / "a", target)
+    recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
+    take(recorder, frames)
+    recorder.close()
+    first._target = Fused(target, fuse)
+    with pytest.raises(Killed):
+        publish(first, recorder)
+    state = read_state(target)
+    assert state is not None
+    announced = set(state.announced)
+    assert len(announced) > 4
+    assert not segments(target)
+    record_some(tmp_path / "b", target, frames)
+    state = read_state(target)
+    assert state is not None
+    assert (state.announced, state.discarded) == ({}, frozenset(announced))
+    assert not {str(one.name) for one in segments(target)} & announced
+    with pytest.raises(OptionError, match="does not continue the capture"):
+        uploader(tmp_path / "a", target)
+    taken = Uploader(tmp_path / "a", target, lambda *_, **__: None, compress=True, takes_over=True)
+    assert (taken.waiting, taken.position) == (0, state.position)
+
+
+def test_a_recorder_goes_on_with_what_it_announced(target: Location, tmp_path: Path) -> None:
+    [frames] = parts(1)
+    first = uploader(tmp_path / "a", target)
+    recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
+    take(recorder, frames)
+    recorder.close()
+    names = {path.name for path in (tmp_path / "a").glob("*.pgcap")}
+    first._target = Fused(target, Fuse(5, before=False))
+    with pytest.raises(Killed):
+        publish(first, recorder)
+    again = uploader(tmp_path / "a", target)
+    publish(again, Recorder(tmp_path / "a", {}, rotation=SMALL))
+    state = read_state(target)
+    assert state is not None
+    assert (state.announced, state.discarded) == ({}, frozenset())
+    assert {one.location.name for one in segments(target)} == names

@@ -22,6 +22,7 @@ from click.testing import CliRunner
 from pyarrow.fs import LocalFileSystem
 
 import pgtail.spark
+from pgtail.capture.state import FILE, read_state, state_json
 from pgtail.cli import main
 from pgtail.errors import InputError, OutputError
 from pgtail.spark import changes, read, relations
@@ -246,6 +247,20 @@ def test_two_batches_in_other_clouds(
     assert all(expected.values())
     found = read(spark, str(out), "changes", storage=store.options)
     assert sorted(map(repr, found.collect())) == sorted(map(repr, read(spark, str(local), "changes").collect()))
+
+
+def test_segments_that_do_not_count_are_not_listed(s3: ObjectStore, prefix: str, tmp_path: Path) -> None:
+    """They are being uploaded, or a recorder left them behind."""
+    paths = record(capture("A_dml", "p1"), tmp_path / "capture", size=20_000)
+    assert len(paths) > 4
+    state = read_state(locate(str(tmp_path / "capture")))
+    assert state is not None
+    place, names = s3.locate(f"{prefix}/in"), [path.name.removesuffix(".pgcap") for path in paths]
+    for path in paths:
+        (place / path.name).create(path.read_bytes())
+    (place / FILE).create(state_json(state._replace(uploaded=names[-2], discarded=frozenset([names[1]]))))
+    found = segments([str(place)], place.storage)
+    assert list(found) == [str(place / path.name) for path in (paths[0], *paths[2:-1])]
 
 
 def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
 
@@ -110,3 +111,39 @@ class FaultyStore:
             return
         handler.wfile.write(data[: len(data) // 2] if torn else data)
         handler.close_connection = handler.close_connection or torn
+
+
+class HoldingStore(FaultyStore):
+    """Passes everything on, but holds the first request for which `holds` (method, path) returns True.
+
+    That is what the store sees of a recorder that was stopped right before the request.
+    """
+
+    def __init__(self, url: str, holds: Callable[[str, str], bool]) -> None:
+        self._holds = holds
+        self._wanted = True
+        self.held = threading.Event()
+        self.done = threading.Event()
+        """Whether the store has answered the request, or never gets it."""
+        self._over = threading.Event()
+        super().__init__(url, random.Random(0), chance=0)
+
+    def release(self) -> None:
+        """The request arrives now."""
+        self._over.set()
+        assert self.done.wait(30)
+
+    def drop(self) -> None:
+        """The request never arrives."""
+        self._wanted = False
+        self.release()
+
+    def _forward(self, handler: BaseHTTPRequestHandler, body: bytes) -> tuple[int, bytes, list[tuple[str, str]]]:
+        if self.held.is_set() or not self._holds(handler.command, handler.path):
+            return super()._forward(handler, body)
+        self.held.set()
+        self._over.wait()
+        try:
+            return super()._forward(handler, body) if self._wanted else (503, _BODY, [])
+        finally:
+            self.done.set()

@@ -82,8 +82,8 @@ def segments(
 ) -> dict[str, int]:
     """The closed segments in these directories (or files, or patterns of local ones) and their bytes, in the order of
     their names. Raises InputError if there is no such place; it may have no segment yet.
-    `after`: the directories of which only the segments after this name are listed. Segments that were pruned are left
-    out, also if their files are still there.
+    `after`: the directories of which only the segments after this name are listed. Segments that do not count are left
+    out, also if their files are there.
     """
     sizes = {path: size for capture in captures for path, size in _closed(capture, storage, after or {})}
     named = [path for path in sizes if SegmentName.parse(name_of(path))]
@@ -108,8 +108,9 @@ def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> 
             state = read_state(one)
             pruned = "" if state is None or state.pruned is None else state.pruned.segment
             begin = max(after.get(str(one), ""), pruned)
-            listed = one.list(f"{begin}{CLOSED}" if begin else "")
-            yield from ((f"{one}/{name}", size) for name, size in listed if name.endswith(CLOSED))
+            for name, size in one.list(f"{begin}{CLOSED}" if begin else ""):
+                if name.endswith(CLOSED) and (state is None or state.has(name.removesuffix(CLOSED))):
+                    yield f"{one}/{name}", size
         elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
             yield str(one), found.size
 
