@@ -290,7 +290,7 @@ class Assembler:
             self._described = now
         elif self._tells_descriptions:
             self.streams.describe(self._stream, now.oid)
-        return [*events, Described(now.oid)] if self._tells_descriptions else events
+        return [*events, Described(now.oid, commits_at=self.commits_at)] if self._tells_descriptions else events
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
         self.relations.see_type(message)

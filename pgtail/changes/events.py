@@ -227,11 +227,12 @@ class Described(Record):
     """A table's description came, perhaps the same as before: its rows may have changed unseen.
 
     One that came inside a streamed transaction comes again, `repeated`, at its place among the changes of the
-    transaction.
+    transaction. `commits_at` is the commit LSN of another transaction that it came in.
     """
 
     oid: int
     repeated: bool = False
+    commits_at: int | None = None
 
 
 class UndecodedRows(Record, frozen=False):

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from pgtail.changes.complete_tables import NONE, CompleteTables
+from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
 from pgtail.native.plan import SEEN_ROW_SIZE
@@ -133,6 +133,8 @@ class SeenRows:
         """The tables that were described, by OID."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
+        self._settled_until = -1
+        """Up to this commit LSN no description stands for an ALTER PUBLICATION that leaves out changes."""
         self.doubts = 0
         """How often a table was described again."""
         self.dropped = 0
@@ -184,8 +186,13 @@ class SeenRows:
             self._numbers.add(table.prefix)
         return table
 
-    def trust(self, complete: CompleteTables | None) -> None:
-        """The stream has every change of these tables from here on; None: that is not known."""
+    def trust(self, complete: CompleteTables | None, *, until: int = -1) -> None:
+        """The stream has every change of these tables from here on; None: that is not known.
+
+        For EVERY table it is known up to the commit LSN `until`, whatever the server describes again before.
+        """
+        if complete == EVERY:
+            self._settled_until = max(until, self._settled_until)
         if complete is None and self._asked:
             self._unknown()
             self._unknown = lambda: None
@@ -197,6 +204,10 @@ class SeenRows:
         for oid, remembered in before.items():
             if remembered != self._is_complete(self._tables[oid].relation):
                 self.forget(oid)
+
+    def restart(self) -> None:
+        """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
+        self._settled_until = -1
 
     def forget(self, oid: int) -> None:
         """The rows of a table may have changed unseen."""
@@ -237,7 +248,8 @@ class SeenRows:
 
     def _describe(self, event: Described) -> None:
         self.forget(event.oid)
-        if event.oid in self._described and not event.repeated:
+        settled = event.commits_at is not None and event.commits_at <= self._settled_until
+        if event.oid in self._described and not (event.repeated or settled):
             self._unsure.add(event.oid)
             self.doubts += 1
         self._described.add(event.oid)

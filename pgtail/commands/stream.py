@@ -246,7 +246,7 @@ class Stream:
         )
         seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked)
         if seen_rows is not None:
-            seen_rows.trust(self._complete)
+            seen_rows.trust(self._complete, until=plan.server.position)
         self._pipeline = Pipeline(
             assembler,
             self._output(sink, plan, spool),

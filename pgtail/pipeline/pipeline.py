@@ -293,6 +293,8 @@ class Pipeline:
         if gap:
             self.gap = True
             self.lost()
+        if self.seen_rows is not None:
+            self.seen_rows.restart()
         self._take(self._assembler.restart())
 
     def lost(self) -> None:

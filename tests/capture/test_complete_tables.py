@@ -75,3 +75,18 @@ def test_a_server_says_of_which_tables_it_sends_every_change(database: Database)
     database.execute("ALTER PUBLICATION p SET (publish = 'insert, delete')", "UPDATE whole SET v = 'hidden'")
     database.execute("ALTER PUBLICATION p SET (publish = 'insert, update, delete')", "UPDATE whole SET v = 'shown'")
     assert known(here("stream", *slot, "-P", "p").objects) == [("whole", False), ("shown", False)]
+
+
+def test_what_the_server_describes_again_in_a_backlog_is_no_doubt(database: Database) -> None:
+    """The publications are older than the slot, and publish everything: an ANALYZE was the reason."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE PUBLICATION p FOR TABLE t",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "INSERT INTO t VALUES (1, 'a')",
+        *[f"UPDATE t SET v = '{value}'" for value in ("b", "c")],
+        "ANALYZE t",
+        *[f"UPDATE t SET v = '{value}'" for value in ("d", "e")],
+    )
+    ran = here("stream", database.conninfo(), "-S", "s", "--until", "now", *CHANGED)
+    assert known(ran.objects) == [("b", True), ("c", True), ("d", False), ("e", True)], ran.stderr

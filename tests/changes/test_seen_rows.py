@@ -222,6 +222,19 @@ def test_without_being_asked_only_tables_are_remembered_of_which_the_stream_has_
     assert found(EVERY, NONE) is found(EVERY, relation(), EVERY, relation()) is None
 
 
+def test_descriptions_up_to_a_position_where_the_publications_are_known_are_no_doubt() -> None:
+    def found(complete: CompleteTables, until: int, *, restarted: bool = False) -> Old:
+        rows = SeenRows(asked=False)
+        rows.trust(complete, until=until)
+        if restarted:
+            rows.restart()
+        return old_rows(relation(), transaction(0x300, relation(), INSERTED), transaction(0x900, GONE), rows=rows)[-1]
+
+    assert found(EVERY, 0x300) == ROW
+    assert found(EVERY, 0x2FF) is found(EVERY, 0x300, restarted=True) is None
+    assert found(CompleteTables(names=frozenset([("public", "t")])), 0x300) is None
+
+
 def test_which_tables_are_complete_is_written_as_text() -> None:
     named = CompleteTables(names=frozenset([("s", 'a "b", c'), ("s", "\udcff")]))
     assert [CompleteTables.parse(one.text()) for one in (named, EVERY, NONE)] == [named, EVERY, NONE]
