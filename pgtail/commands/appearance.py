@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, Final
 
 from pgtail.commands.options import ReportOptions
@@ -46,11 +47,15 @@ def report_json(text: str, options: ReportOptions) -> str:
 
 
 def terminal_width() -> int:
-    """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize."""
+    """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize.
+
+    A pipe probably ends on the terminal of standard error.
+    """
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
     try:
-        return os.get_terminal_size(1).columns or _WIDTH
+        terminal = 2 if stat.S_ISFIFO(os.fstat(1).st_mode) else 1
+        return os.get_terminal_size(terminal).columns or _WIDTH
     except OSError:
         return _WIDTH

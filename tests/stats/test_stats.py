@@ -18,6 +18,8 @@ from tests.support.corpus import Capture, capture, captures, read
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
 from tests.support.render import WAYS, rows_by
 from tests.support.run import decode
+from tests.support.tail import COMMAND
+from tests.support.terminals import on_terminal
 from tests.tools import make_man
 
 ALL = captures()
@@ -218,6 +220,14 @@ def page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         return result.stdout.decode()
 
     return show
+
+
+def test_a_pipe_has_the_width_of_the_terminal_where_it_probably_ends() -> None:
+    arguments = map(str, arguments_of(capture("A_dml", "p1")))
+    script = 'stty cols 70; "$@" | cat'
+    status, shown = on_terminal(["/bin/sh", "-c", script, "sh", *COMMAND, "stats", *arguments])
+    assert status == 0, shown
+    assert 60 < max(map(width_of, shown.splitlines())) <= 70
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 160])
