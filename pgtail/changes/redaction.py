@@ -145,15 +145,20 @@ class Redaction:
         shown = self._shown.get((relation.version, fits))
         if shown is None:
             cells = len(relation.columns) if fits else -1
-            columns = [
-                replace(column, type_oid=OIDS["text"], typmod=-1, codec=self.masking(column.codec))
-                if self.hides(relation, index, cells)
-                else column
-                for index, column in enumerate(relation.columns)
-            ]
-            shown = replace(relation, columns=tuple(columns), beyond=self.masking(relation.beyond))
+            hidden = [index for index in range(len(relation.columns)) if self.hides(relation, index, cells)]
+            shown = replace(self.hiding(relation, hidden), beyond=self.masking(relation.beyond))
             self._shown[relation.version, fits] = shown
         return shown
+
+    def hiding(self, relation: Relation, hidden: Collection[int]) -> Relation:
+        """A table whose columns at these indexes are masked."""
+        columns = [
+            replace(column, type_oid=OIDS["text"], typmod=-1, codec=self.masking(column.codec))
+            if index in hidden
+            else column
+            for index, column in enumerate(relation.columns)
+        ]
+        return replace(relation, columns=tuple(columns))
 
     def event(self, event: Event) -> Event:
         """The event as outputs get it."""

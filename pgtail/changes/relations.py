@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
-from pgtail.records import Record
+from pgtail.records import NamedTuple, Record
 from pgtail.values import UNKNOWN, Codec, Types
 
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
@@ -27,6 +27,20 @@ class Column(Record, uncompared=("codec",)):
     key: bool
     type_name: str
     codec: Codec
+
+
+class Named(NamedTuple):
+    """A Relation without columns."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    seen: bool
+
+    @property
+    def relation(self) -> Relation:
+        return Relation(self.oid, self.schema, self.name, self.identity, (), self.seen)
 
 
 class Relation(Record, uncompared=("version", "beyond")):
@@ -55,6 +69,11 @@ class Relation(Record, uncompared=("version", "beyond")):
     def qualified(self) -> str:
         """schema.table without quotes, for people."""
         return f"{self.schema}.{self.name}" if self.seen else f"relation {self.oid}"
+
+    @property
+    def named(self) -> Named:
+        """What other processes may know of it: its codecs stay in this one."""
+        return Named(self.oid, self.schema, self.name, self.identity, self.seen)
 
 
 class Relations:

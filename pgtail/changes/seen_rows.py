@@ -13,14 +13,14 @@ unseen is forgotten. That is right for tables of which the stream has every inse
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
 from pgtail.native.plan import SEEN_ROW_SIZE
-from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
+from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData, packed, unpacked
 from pgtail.values.oids import BUILTIN
 
 LIMIT: Final = 256 << 20
@@ -74,35 +74,6 @@ class SeenTable:
 
     def fits(self, cells: TupleData | None) -> bool:
         return cells is None or len(cells) == self.width
-
-
-def packed(cells: Iterable[Cell]) -> bytes:
-    """Cells as in a message (TupleData), without their number."""
-    parts = []
-    for cell in cells:
-        if cell is None:
-            parts.append(b"n")
-        elif cell is UNCHANGED:
-            parts.append(b"u")
-        else:
-            parts += (b"b" if cell.__class__ is Binary else b"t", len(cell).to_bytes(4, "big"), cell)
-    return b"".join(parts)
-
-
-def unpacked(data: bytes) -> TupleData:
-    """The cells of packed()."""
-    cells: list[Cell] = []
-    pos, end = 0, len(data)
-    while pos < end:
-        kind = data[pos : pos + 1]
-        if kind in b"nu":
-            cells.append(None if kind == b"n" else UNCHANGED)
-            pos += 1
-        else:
-            stop = pos + 5 + int.from_bytes(data[pos + 1 : pos + 5], "big")
-            cells.append(Binary(data[pos + 5 : stop]) if kind == b"b" else data[pos + 5 : stop])
-            pos = stop
-    return tuple(cells)
 
 
 class SeenRows:

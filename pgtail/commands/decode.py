@@ -56,11 +56,12 @@ from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier
-    from pgtail.changes.redaction import Redaction
     from pgtail.changes.seen_rows import SeenRows
     from pgtail.commands.decode_parts import PartsDecoder
     from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.stats.collect import Statistics
     from pgtail.storage import Location
+    from pgtail.values import Types
 
 SMALL: Final = 8 << 20
 """Bytes of files from which on several processes may make sense."""
@@ -86,17 +87,18 @@ class Run(NamedTuple):
 class Decode:
     """One run over several files: one stream, one output (`output`, else the one that the options ask for).
 
-    `redaction` is that of `output`.
+    `stats` are in place of an output; other processes may count for them.
     """
 
-    def __init__(
-        self, options: DecodeOptions, output: Output | None = None, redaction: Redaction | None = None
-    ) -> None:
+    def __init__(self, options: DecodeOptions, output: Output | None = None, stats: Statistics | None = None) -> None:
         self._asked = takes_seen(options.format)
         """Whether seen old values are asked for, not only taken where they are known to be right."""
         self.options = options
-        self.redaction = redaction or build_redaction(options.filter)
-        self._given_output = output
+        self.redaction = build_redaction(options.filter) if stats is None else stats.redaction
+        self.stats = stats
+        self.types: Types
+        """Those of the stream."""
+        self._given_output = output or stats
         self.source: str | None = None
         """The file that is read."""
         self.segments = NOTHING_READ
@@ -125,11 +127,11 @@ class Decode:
         options, dump = self.options, self.options.dump
         if options.verbosity.verbose and options.verbosity.settings:
             tell(f"settings: {options.verbosity.settings}")
-        types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
+        self.types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
         filter_ = Filter(**filter_arguments(options.filter, self.redaction, options.until))
         decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
         assembler = Assembler(
-            types,
+            self.types,
             strict=options.strict,
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),

@@ -7,13 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from itertools import chain
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pgtail.commands.decode import Decode, Run, tell
 from pgtail.commands.progress import progress
 from pgtail.commands.reading import Reading, interrupted
 from pgtail.commands.selection import build_types, tell_filter, tell_unmasked, without_change
-from pgtail.commands.sinks import FileSink
 from pgtail.commands.turn import Alone, Counts, Task, Turn, TurnSink
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import Input, SegmentsRead
@@ -28,6 +27,7 @@ from pgtail.records import Record, replace
 if TYPE_CHECKING:
     from pgtail.capture.verify import SegmentsToRead
     from pgtail.commands.jobs import Link
+    from pgtail.commands.turn_stats import TurnStats
 
 
 class Decoded(Record, frozen=False):
@@ -88,8 +88,15 @@ class PartsDecoder:
     others then. Of a capture, a part may be most of it: the others decode all.
     """
 
-    def __init__(self, decode: Decode, parts: Parts, count: int, target: FileSink) -> None:
-        self.sink = TurnSink(target)
+    def __init__(
+        self,
+        decode: Decode,
+        parts: Parts,
+        count: int,
+        sink: TurnSink | TurnStats,
+        counted: Callable[[Any], None] | None = None,
+    ) -> None:
+        self.sink = sink
         self.elsewhere = False
         """Whether other processes decode, and tell what is told at the end."""
         self.left: Callable[[], bool] | None = None
@@ -97,6 +104,8 @@ class PartsDecoder:
         self._decode = decode
         self._parts = parts
         self._count = count
+        self._counted = counted
+        """What takes what other processes have counted."""
         self._read_until: int | None = 0
         """Up to where this process has decoded all parts."""
 
@@ -162,6 +171,7 @@ class PartsDecoder:
                 task_of=task_of,
                 rest_of=Part.rest,
                 advanced=advanced,
+                counted=self._counted,
                 before=first,
                 counts=counts,
             ) as jobs,
@@ -179,7 +189,7 @@ class PartsDecoder:
     def _work(self, link: Link[Part], counts: Counts, run: Run) -> None:
         """What a process does: decode parts until the last one of the input. Raises PgtailError and ClosedPipe."""
         decode, sink, pipeline = self._decode, self.sink, run.pipeline
-        sink.has_turn = link.has_turn
+        sink.follow(link)
         reported = pipeline.transactions
         whole = unmasked = False
 

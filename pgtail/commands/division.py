@@ -1,4 +1,4 @@
-"""Whether the input of decode is divided among processes (--jobs), and among how many."""
+"""Whether the input of decode or stats is divided among processes (--jobs), and among how many."""
 
 from __future__ import annotations
 
@@ -33,27 +33,36 @@ def divided(decode: Decode, files: tuple[str, ...], target: FileSink | Directory
     count = options.jobs or min(_cores(), _MOST)
     if count == 1:
         return None
-    from pgtail.commands.decode_parts import CaptureParts, DumpParts, PartsDecoder, tell_one
+    from pgtail.commands.decode_parts import CaptureParts, DumpParts, Parts, PartsDecoder, tell_one
+    from pgtail.commands.turn import TurnSink
 
-    why = _why_one(files, options, target)
+    why = _why_one(files, options) or (None if decode.stats is not None else why_in_order(options.format))
     if why is not None or not isinstance(target, FileSink):
         if options.verbosity.verbose:
             tell_one(why or "the output is a file for each table")
         return None
+    parts: Parts
     if os.path.isfile(files[0]) and len(files) == 1:
-        return PartsDecoder(decode, DumpParts(decode, files[0]), count, target)
-    return PartsDecoder(decode, CaptureParts(decode, files, known_late=is_uri(files[0])), count, target)
+        parts = DumpParts(decode, files[0])
+    else:
+        parts = CaptureParts(decode, files, known_late=is_uri(files[0]))
+    if decode.stats is None:
+        return PartsDecoder(decode, parts, count, TurnSink(target))
+    from pgtail.commands.turn_stats import TurnStats
+
+    counts = TurnStats(target, decode.stats, decode.types)
+    return PartsDecoder(decode, parts, count, counts, counts.join)
 
 
-def _why_one(files: tuple[str, ...], options: DecodeOptions, target: FileSink | DirectorySink) -> str | None:
-    """Why one process must decode these files; None if that depends on their content."""
+def _why_one(files: tuple[str, ...], options: DecodeOptions) -> str | None:
+    """Why one process must read these files; None if that depends on their content."""
     if compiled() is None:
         return "the compiled scanner, which finds the parts, was not built"
     if options.limit is not None:
         return "-n counts what is shown"
     if options.follow:
         return "a capture that is followed has no end"
-    return _why_not_these(files) or why_in_order(options.format)
+    return _why_not_these(files)
 
 
 def _why_not_these(files: tuple[str, ...]) -> str | None:

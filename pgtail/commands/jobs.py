@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 from pgtail.commands.reading import BROKEN_OFF, interrupted
 from pgtail.commands.turn import Counts, Task
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
-from pgtail.files.stopping import SIGNALS, request_stop, status_after
+from pgtail.files.stopping import SIGNALS, postponed, request_stop, status_after
 from pgtail.records import Record
 
 _STOP: Final = signal.SIGUSR1
@@ -136,6 +136,10 @@ class Link(Generic[P]):
         self._before = None
         self._channel.send("done", counts)
 
+    def counted(self, value: object) -> None:
+        """Send what was counted; only with the turn."""
+        self._channel.send("counted", value)
+
     def failed(self, failure: Failure) -> None:
         self._channel.send("failed", failure)
 
@@ -172,6 +176,12 @@ class _Process(Generic[P]):
         with contextlib.suppress(OSError):
             self.channel.send(kind, value)
 
+    def tell(self) -> None:
+        """Print what it printed."""
+        for text in self.said:
+            _print(text)
+        self.said.clear()
+
     def kill(self) -> int:
         """End it at once; returns its status."""
         with contextlib.suppress(ProcessLookupError):
@@ -203,6 +213,7 @@ class Jobs(Generic[P]):
         task_of: Callable[[P, P | None], Task[P]],
         rest_of: Callable[[P], P],
         advanced: Callable[[P, Counts], None],
+        counted: Callable[[Any], None] | None = None,
         before: P | None = None,
         counts: Counts | None = None,
     ) -> None:
@@ -212,6 +223,7 @@ class Jobs(Generic[P]):
         self._task_of = task_of
         self._rest_of = rest_of
         self._advanced = advanced
+        self._counted = counted
         self._before = before
         self._alive, self._lifeline = os.pipe()
         """A process ends when this pipe does: the parent alone has its other end."""
@@ -278,17 +290,15 @@ class Jobs(Generic[P]):
         for process in [one for one in working if one.channel in found]:
             # All that has come: select() does not see what was read together with the first message.
             while process.result is None and process.channel.ready():
-                self._take(process)
+                with postponed():
+                    self._take(process)
         while self._busy:
             first = self._busy[0]
-            for text in first.said:
-                _print(text)
-            first.said.clear()
+            first.tell()
             if first.result is None or not self._finished(first):
                 return
 
-    @staticmethod
-    def _take(process: _Process[P]) -> None:
+    def _take(self, process: _Process[P]) -> None:
         """Take one message of a process."""
         try:
             kind, value = process.channel.receive()
@@ -296,6 +306,9 @@ class Jobs(Generic[P]):
             kind, value = "killed", process.wait()
         if kind == "said":
             process.said.append(value)
+        elif kind == "counted":
+            assert self._counted is not None
+            self._counted(value)
         else:
             process.result = kind, value
 
@@ -342,17 +355,13 @@ class Jobs(Generic[P]):
             self._busy = deque([first])
             try:
                 os.kill(first.pid, _STOP)
-                while first.result is None or first.result[0] != "failed":
-                    kind, value = first.channel.receive()
-                    if kind == "said":
-                        _print(value)
-                    else:
-                        first.result = kind, value
-                error = first.result[1].error()
+                while first.result is None or first.result[0] == "done":
+                    self._take(first)
+                    first.tell()
+                if first.result[0] == "failed":
+                    error = first.result[1].error()
             except KeyboardInterrupt:
                 error = Interrupted(BROKEN_OFF, 0)
-            except EOFError:
-                pass  # it has ended
         if isinstance(error, Interrupted):
             error.exit_status = status_after(stopped)
         raise error from None

@@ -62,7 +62,7 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
-        return lambda: Decode(_decode_options(options), stats, stats.redaction).run(sources)
+        return lambda: Decode(_decode_options(options), stats=stats).run(sources)
     from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
 
     return StatsSlot(_stream_options(sources, options), stats).run
@@ -78,6 +78,7 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         ("type", options.dump.types),
         ("storage", options.dump.storage.pairs),
         ("verify", options.dump.verify),
+        ("jobs", options.jobs),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
@@ -91,7 +92,7 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
-        jobs=1,
+        jobs=options.jobs,
         verbosity=options.verbosity,
     )
 

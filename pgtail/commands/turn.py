@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pgtail.commands.sinks import FileSink
 from pgtail.files.spool import SpoolFile
 from pgtail.pipeline.pipeline import Seen
 from pgtail.records import Record
+
+if TYPE_CHECKING:
+    from pgtail.commands.jobs import Link
 
 IN_MEMORY: Final = 32 << 20
 """Bytes of output that wait in the memory of one process; more are in a temporary file."""
@@ -81,14 +84,19 @@ class Alone:
 class TurnSink(FileSink):
     """Keeps what is written until this process has the turn. In the parent it is a FileSink."""
 
+    muted = False
+    """Whether nothing is kept."""
+
     def __init__(self, sink: FileSink) -> None:
         super().__init__(sink.fd, sink.name)
         self.has_turn: Callable[[], bool] = lambda: True
-        self.muted = False
-        """Whether nothing is kept."""
         self._waiting: list[bytes] = []
         self._waiting_size = 0
         self._spool: SpoolFile | None = None
+
+    def follow(self, link: Link[Any]) -> None:
+        """This process is not the parent, and `link` gives it the turn."""
+        self.has_turn = link.has_turn
 
     def _flush(self) -> None:
         if self.muted:

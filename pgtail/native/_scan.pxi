@@ -51,15 +51,19 @@ cdef class Table:
 
     cdef int remember(self, seen) except -2:
         """Its rows are remembered as this SeenTable says."""
-        cdef int i
-        self.keys_count = len(seen.keys)
+        self.set_key(seen.prefix, seen.keys)
         self.remembers, self.hides, self.has_others = self.keys_count > 0, bool(seen.hidden), bool(seen.others)
-        self.prefix = seen.prefix
+        return 0
+
+    cdef int set_key(self, bytes prefix, tuple keys) except -2:
+        """The keys of its rows begin with `prefix`, and have the cells of these columns."""
+        cdef int i
+        self.keys_count, self.prefix = len(keys), prefix
         self.keys = <int *>PyMem_Calloc(self.keys_count + 1, sizeof(int))
         if self.keys == NULL:
             raise MemoryError
         for i in range(self.keys_count):
-            self.keys[i] = seen.keys[i]
+            self.keys[i] = keys[i]
         return 0
 
     cdef void show(self, bint shown) noexcept:
@@ -411,7 +415,7 @@ cdef class Scanner:
         return 0
 
     cdef bytes key(self, Table table, const Cell *cells):
-        """The key of a row, as SeenTable.key() makes it; None if a part of it is missing."""
+        """The key of a row, as SeenTable.key() and RowKey.of() make it; None if a part of it is missing."""
         cdef Out *out = &self.scratch
         cdef int i
         out.size = 0

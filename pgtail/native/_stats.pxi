@@ -5,8 +5,6 @@ cdef class CountedTable(Table):
     """A table with its counts since they were last added to its TableCount."""
 
     cdef object counts
-    cdef tuple places       # indexes of the key columns
-    cdef object version     # of the relation
     cdef bint touched
     cdef Py_ssize_t ops[OPS]
     cdef Py_ssize_t size, copied, compared, same, moved, unsent
@@ -24,6 +22,7 @@ cdef class CountedTable(Table):
         """Add the counts to the TableCount and reset them."""
         cdef int i
         counts = self.counts
+        counts.relation = self.relation
         counts.inserts += self.ops[OP_INSERT]
         counts.updates += self.ops[OP_UPDATE]
         counts.deletes += self.ops[OP_DELETE]
@@ -101,8 +100,8 @@ cdef class StatsScanner(Scanner):
         cdef CountedTable table = <CountedTable>described
         cdef int i
         if table.counts is None:
-            table.counts, places = self.stats.known(table.relation)
-            table.places, table.version = tuple(places), table.relation.version
+            table.counts, row_key = self.stats.known(table.relation)
+            table.set_key(row_key.prefix, row_key.places)
         table.touched = True
         table.ops[op] += 1
         if op == OP_UPDATE:
@@ -115,8 +114,10 @@ cdef class StatsScanner(Scanner):
                 table.unsent += 1
                 for i in range(table.columns):
                     table.unsent_columns[i] += self.new[i].kind == c"u"
-        if table.places and (op == OP_UPDATE or kind == c"K"):
-            self.stats.hot_keys.add((table.version, key_of(self.old if kind == c"K" else self.new, table.places)))
+        if table.keys_count and (op == OP_UPDATE or kind == c"K"):
+            key = self.key(table, self.old if kind == c"K" else self.new)
+            if key is not None:
+                self.stats.hot_keys.add(key)
         if op == OP_SNAPSHOT:
             table.copied += size
         else:
@@ -136,8 +137,3 @@ cdef bint same_rows(const Cell *old, const Cell *new, int columns, bint key) noe
         if new[i].kind != c"u" and not (key and old[i].kind == c"n") and not same_cell(&old[i], &new[i]):
             return False
     return True
-
-
-cdef tuple key_of(const Cell *cells, tuple places):
-    """The cells at these indexes, as in TupleData."""
-    return tuple([cell_value(&cells[<int>place]) for place in places])

@@ -10,6 +10,7 @@ A cell is one of four things, which every output keeps apart:
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import TypeAlias
 
 
@@ -32,3 +33,32 @@ UNCHANGED = Unchanged.UNCHANGED
 
 Cell: TypeAlias = bytes | Binary | None | Unchanged
 TupleData: TypeAlias = tuple[Cell, ...]
+
+
+def packed(cells: Iterable[Cell]) -> bytes:
+    """Cells as in a message (TupleData), without their number."""
+    parts = []
+    for cell in cells:
+        if cell is None:
+            parts.append(b"n")
+        elif cell is UNCHANGED:
+            parts.append(b"u")
+        else:
+            parts += (b"b" if cell.__class__ is Binary else b"t", len(cell).to_bytes(4, "big"), cell)
+    return b"".join(parts)
+
+
+def unpacked(data: bytes) -> TupleData:
+    """The cells of packed()."""
+    cells: list[Cell] = []
+    pos, end = 0, len(data)
+    while pos < end:
+        kind = data[pos : pos + 1]
+        if kind in b"nu":
+            cells.append(None if kind == b"n" else UNCHANGED)
+            pos += 1
+        else:
+            stop = pos + 5 + int.from_bytes(data[pos + 1 : pos + 5], "big")
+            cells.append(Binary(data[pos + 5 : stop]) if kind == b"b" else data[pos + 5 : stop])
+            pos = stop
+    return tuple(cells)

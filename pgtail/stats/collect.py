@@ -6,7 +6,7 @@ The scanner counts runs of ordinary rows from their bytes, as _row() does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from pgtail.changes.events import (
@@ -25,11 +25,12 @@ from pgtail.changes.relations import Relation, differences
 from pgtail.native import compiled
 from pgtail.native.plan import INSERT_OPS
 from pgtail.outputs.base import Output
-from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
+from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.records import Record, made_by
+from pgtail.records import Record, fields_of, made_by
 from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
+from pgtail.stats.key_tables import KeyTables, RowKey
 from pgtail.stats.rate import Rate
 from pgtail.stats.transactions import Transactions
 
@@ -67,20 +68,42 @@ class TableCount(Record, frozen=False):
         return self.inserts + self.updates + self.deletes
 
     @property
+    def any(self) -> bool:
+        """Whether anything was counted."""
+        return any(getattr(self, name) for name in _SUMS)
+
+    def take(self) -> dict[str, Any]:
+        """The counts by name, which start from 0 again."""
+        counts = {name: getattr(self, name) for name in (*_SUMS, "unsent_columns")}
+        for name in _SUMS:
+            setattr(self, name, 0)
+        self.unsent_columns = Counter()
+        return counts
+
+    def join(self, counts: dict[str, Any]) -> None:
+        """Add the counts of the next part of the stream."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + counts[name])
+        self.unsent_columns.update(counts["unsent_columns"])
+
+    @property
     def most_unsent(self) -> dict[str, int]:
         """`unsent_columns` by count, in descending order, and by name."""
         return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
 
 
+_SUMS: Final = tuple([name for name, default in fields_of(TableCount).items() if default == 0])
+"""The fields of a TableCount that are numbers."""
+
+
 class HotKey(Record):
     """A key whose row was updated or deleted `count` to `count` + HotKeys.error times.
 
-    `cells` has the key's columns at `places`, and NULL in all others.
+    `relation` has the columns of the key alone.
     """
 
     relation: Relation
     cells: TupleData
-    places: Sequence[int]
     count: int
 
 
@@ -97,14 +120,14 @@ class Statistics(Output):
         self.transactions = Transactions()
         self.rate = Rate()
         self.hot_keys = HotKeys()
+        self.key_tables = KeyTables(redaction)
         self.clients = Clients()
         self.messages = self.message_bytes = 0
         self.snapshots = 0
         """How many times a table was copied."""
         self.schema_changes: list[tuple[Relation, list[str]]] = []
         self.more_schema_changes = 0
-        self._by_version: dict[int, tuple[TableCount, Sequence[int]]] = {}
-        self._versions: dict[int, Relation] = {}
+        self._by_version: dict[int, tuple[TableCount, RowKey]] = {}
         self._transaction = Transaction(None)
         self.now_rows = self.now_bytes = 0
         """The counts of the open transaction; so are the next two."""
@@ -147,20 +170,12 @@ class Statistics(Output):
         """The tables by bytes, in descending order."""
         return sorted(
             self.tables.values(),
-            key=lambda one: (-one.bytes, -one.rows, -one.snapshot_bytes, one.relation.qualified),
+            key=lambda one: (-one.bytes, -one.rows, -one.snapshot_bytes, one.relation.qualified, one.relation.oid),
         )
 
     def hottest(self, limit: int) -> list[HotKey]:
         """The keys whose rows were updated or deleted most often, at most `limit`."""
-        found = []
-        for (version, cells), count in self.hot_keys.top(limit):
-            relation, places = self._versions[version], self._by_version[version][1]
-            row: list[Cell] = [None] * len(relation.columns)
-            for place, cell in zip(places, cells, strict=True):
-                row[place] = cell
-            shown = relation if self.redaction is None else self.redaction.shown(relation)
-            found.append(HotKey(shown, tuple(row), places, count))
-        return found
+        return [HotKey(*self.key_tables.split(key), count) for key, count in self.hot_keys.top(limit)]
 
     # -- for the scanner, which counts rows without events --------------------------------------------------------
 
@@ -183,17 +198,16 @@ class Statistics(Output):
         """Count the commit at `lsn` and `time` of transaction `xid`, or of the open one (None)."""
         self._end(self._transaction if xid is None else Transaction(xid, commit_lsn=lsn, commit_ts=time))
 
-    def known(self, relation: Relation) -> tuple[TableCount, Sequence[int]]:
-        """The counts of a table, and the indexes of its key's columns."""
+    def known(self, relation: Relation) -> tuple[TableCount, RowKey]:
+        """The counts of a table, and the key of its rows."""
         known = self._by_version.get(relation.version)
         if known is None:
-            table = self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
-            table.relation = relation
-            key = set(relation.key)
-            places = [index for index, column in enumerate(relation.columns) if column.name in key]
-            known = self._by_version[relation.version] = table, places
-            self._versions[relation.version] = relation
+            known = self._by_version[relation.version] = self.table(relation), self.key_tables.row_key(relation)
         return known
+
+    def table(self, relation: Relation) -> TableCount:
+        """The counts of a table."""
+        return self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
 
     # -- events ------------------------------------------------------------------------------------------------
 
@@ -218,8 +232,8 @@ class Statistics(Output):
             self.rate.add(transaction.time, self.now_rows, self.now_bytes)
 
     def _row(self, change: RowChange) -> None:
-        known = self._by_version.get(change.relation.version)
-        table, key = self.known(change.relation) if known is None else known
+        table, row_key = self.known(change.relation)
+        table.relation = change.relation
         new, old = change.new, change.old
         size = _ROW_HEAD
         if new is not None:
@@ -231,8 +245,10 @@ class Statistics(Output):
             table.snapshot_bytes += size
         else:
             self._count_change(table, change, size)
-        if key and change.op not in INSERT_OPS:
-            self._touch(change.relation.version, key, old if change.old_kind == "K" else new)
+        if change.op not in INSERT_OPS:
+            key = row_key.of(old if change.old_kind == "K" else new)
+            if key is not None:
+                self.hot_keys.add(key)
         self.now_bytes += size
         self.now_rows += 1
         self.anything = True
@@ -262,13 +278,10 @@ class Statistics(Output):
                 if cell is UNCHANGED:
                     table.unsent_columns[change.relation.column_name(index)] += 1
 
-    def _touch(self, version: int, key: Sequence[int], cells: TupleData | None) -> None:
-        """Count a change of the row with this key, unless the row does not fit its table."""
-        if cells is not None and len(cells) == len(self._versions[version].columns):
-            self.hot_keys.add((version, tuple([cells[index] for index in key])))
-
     def _truncate(self, change: TableTruncate) -> None:
-        self.known(change.relation)[0].truncates += 1
+        table = self.known(change.relation)[0]
+        table.relation = change.relation
+        table.truncates += 1
         self.anything = True
 
     def _message(self, message: LogicalMessage) -> None:
@@ -284,10 +297,13 @@ class Statistics(Output):
         if self.redaction is not None:
             self.redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
-        if not found:
-            return
+        if found:
+            self.add_schema_change(event.now, found)
+
+    def add_schema_change(self, relation: Relation, found: list[str]) -> None:
+        """Count a change of a table, with these differences."""
         if len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
-            self.schema_changes.append((event.now, found))
+            self.schema_changes.append((relation, found))
         else:
             self.more_schema_changes += 1
 

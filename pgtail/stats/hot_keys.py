@@ -7,17 +7,12 @@ Agarwal et al., Mergeable summaries, 2012: every count is too low by at most `er
 from __future__ import annotations
 
 import heapq
-from typing import Final, TypeAlias
-
-from pgtail.pgoutput.cells import TupleData
+from typing import Final
 
 MAX_KEYS: Final = 32_768
 """Keys counted at a time."""
 MAX_BYTES: Final = 16 << 20
 """Their total size in bytes."""
-
-Key: TypeAlias = tuple[int, TupleData]
-"""(Relation.version, the cells of the key's columns in their order)."""
 
 
 class HotKeys:
@@ -26,12 +21,12 @@ class HotKeys:
     def __init__(self, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
         self.max_keys = max_keys
         self.max_bytes = max_bytes
-        self.counts: dict[Key, int] = {}
+        self.counts: dict[bytes, int] = {}
         self.size = 0
         self.total = 0
         self.error = 0
 
-    def add(self, key: Key) -> None:
+    def add(self, key: bytes) -> None:
         """Count a key once more."""
         counts = self.counts
         self.total += 1
@@ -40,7 +35,7 @@ class HotKeys:
             counts[key] = known + 1
             return
         counts[key] = 1
-        self.size += _size(key)
+        self.size += len(key)
         if len(counts) > self.max_keys or self.size > self.max_bytes:
             self.reduce_counts()
 
@@ -48,18 +43,13 @@ class HotKeys:
         """Lower all counts by their median, which leaves at most half of the keys."""
         cut = sorted(self.counts.values())[len(self.counts) // 2]
         self.counts = {key: count - cut for key, count in self.counts.items() if count > cut}
-        self.size = sum(map(_size, self.counts))
+        self.size = sum(map(len, self.counts))
         self.error += cut
 
-    def top(self, limit: int, least: int = 2) -> list[tuple[Key, int]]:
+    def top(self, limit: int, least: int = 2) -> list[tuple[bytes, int]]:
         """The `limit` keys with the highest counts, as (key, count), without those below `least`.
 
         Each was counted `count` to `count + error` times.
         """
         found = heapq.nlargest(limit, self.counts.items(), key=lambda item: item[1])
         return [(key, count) for key, count in found if count >= least]
-
-
-def _size(key: Key) -> int:
-    """The bytes of the key's cells."""
-    return sum([len(cell) for cell in key[1] if isinstance(cell, bytes)])

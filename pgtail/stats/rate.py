@@ -39,9 +39,26 @@ class Rate:
         bins, place = self._bins, time // WIDTHS[self._level]
         before = bins.get(place)
         bins[place] = (rows, size) if before is None else (before[0] + rows, before[1] + size)
-        while len(bins) > _MAX_BINS and self._level + 1 < len(WIDTHS):
-            self._level += 1
-            bins = self._bins = _grouped(bins, WIDTHS[self._level] // WIDTHS[self._level - 1])
+        if len(bins) > _MAX_BINS:
+            self._merge_bins()
+
+    def join(self, other: Rate) -> None:
+        """Count what another one has counted."""
+        if other._level > self._level:
+            self._widen(other._level)
+        by = WIDTHS[self._level] // WIDTHS[other._level]
+        for place, (rows, size) in other._bins.items():
+            before = self._bins.get(place // by, (0, 0))
+            self._bins[place // by] = (before[0] + rows, before[1] + size)
+        self._merge_bins()
+
+    def _merge_bins(self) -> None:
+        while len(self._bins) > _MAX_BINS and self._level + 1 < len(WIDTHS):
+            self._widen(self._level + 1)
+
+    def _widen(self, level: int) -> None:
+        self._bins = _grouped(self._bins, WIDTHS[level] // WIDTHS[self._level])
+        self._level = level
 
     def series(self, max_steps: int) -> Series | None:
         """All counts in at most `max_steps` steps of a round width; None if nothing was counted."""

@@ -180,14 +180,11 @@ def _rate(stats: Statistics) -> dict[str, Any] | None:
 
 def _key_object(key: HotKey) -> dict[str, Any]:
     """A key that was changed often."""
-    columns = key.relation.columns
-    values: dict[str, orjson.Fragment | None] = {}
+    values: dict[str, orjson.Fragment] = {}
     undecoded_names = []
-    for index in key.places:
-        name, codec, cell = columns[index].name, columns[index].codec, key.cells[index]
-        if cell is None:
-            values[name] = None
-        elif isinstance(cell, bytes):
+    for column, cell in zip(key.relation.columns, key.cells, strict=True):
+        name, codec = column.name, column.codec
+        if isinstance(cell, bytes):
             try:
                 token = codec.json_binary(cell) if isinstance(cell, Binary) else codec.json_text(cell)
             except Undecoded as found:

@@ -7,7 +7,7 @@ print, and only text becomes JSON. So the text and binary forms of a value give 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from typing import Final, Literal, TypeVar
 
@@ -113,6 +113,11 @@ class Types:
         if self._declared.get(oid) != (namespace, name):
             self._declared[oid] = (namespace, name)
             self._forget(oid)
+
+    @property
+    def declared(self) -> Mapping[int, tuple[str, str]]:
+        """The types that were declared: namespace and name by OID."""
+        return self._declared
 
     def declare_enums(self, oids: Iterable[int]) -> None:
         """Types that are enums, or domains over enums, according to the server's catalog."""

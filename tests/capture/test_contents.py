@@ -28,6 +28,7 @@ from tests.support.run import Result, here
 TINY = Rotation(size=3000, sync_size=700)
 """So small that many transactions span segments."""
 NAMES = ("a", "b", "c", "d", "rare", "e.f")
+OUTPUTS = ("json", "json", "json-tx", "sql", "line", "table", "wal2json", "wal2json-v1")
 _HOUR = 3_600_000_000
 INT4 = OIDS["int4"]
 
@@ -157,8 +158,7 @@ def options_of(choose: random.Random, xids: Sequence[int]) -> list[str]:
         found += choose.choice((["--op=insert"], ["--op=commit_prepared", "--op=insert"], ["--where=c0 = '3'"]))
     if choose.random() < 0.2:
         found.append(f"--limit={choose.choice((1, 3))}")
-    outputs = ("json", "json", "json-tx", "sql", "line", "table", "wal2json", "wal2json-v1")
-    return [*found, "-o", choose.choice(outputs), *choose.choice(((), ("--schema-changes",)))]
+    return [*found, "-o", choose.choice(OUTPUTS), *choose.choice(((), ("--schema-changes",)))]
 
 
 @contextmanager

@@ -30,7 +30,7 @@ MODULES = {
     f"decode -o csv {SMALL}": 103,
     f"decode -o sql {SMALL}": 107,
     f"decode -o line {SMALL}": 110,
-    f"stats {SMALL}": 119,
+    f"stats {SMALL}": 120,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW."""
 

@@ -1,4 +1,4 @@
-"""decode --jobs N of captures does what --jobs 1 does, whoever recorded them, and damaged or not."""
+"""decode and stats --jobs N of captures do what --jobs 1 does, whoever recorded them, and damaged or not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.pipeline import capture_parts
-from tests.capture.test_contents import Random, options_of
+from tests.capture.test_contents import OUTPUTS, Random, options_of
 from tests.capture.test_snapshots import new
 from tests.support.captures import segments, take
 from tests.support.every import ALL, new_seed
@@ -36,9 +36,9 @@ def recorded(folder: Path, made: Random, choose: random.Random, *, compress: boo
         recorder.close()
 
 
-def with_jobs(jobs: int, options: Sequence[str], names: Sequence[Path]) -> Result:
+def with_jobs(jobs: int, words: Sequence[str], names: Sequence[Path]) -> Result:
     """Without the lines that say why there is one process."""
-    done = here("decode", *options, "--jobs", str(jobs), *names)
+    done = here(*words, "--jobs", str(jobs), *names)
     lines = [line for line in done.stderr.splitlines(keepends=True) if not line.startswith(_WHY)]
     return replace(done, stderr="".join(lines))
 
@@ -62,10 +62,14 @@ def test_random_captures(divided: list[object], monkeypatch: pytest.MonkeyPatch,
             options = [*options_of(choose, made.xids), *choose.choice(((), ("-v",), ("--resync",), ("--strict",)))]
             if choose.random() < 0.1:
                 options += ["--redact", choose.choice(("c1", "a.c0"))]
+            words = ["decode", *options]
+            if choose.random() < 0.4:
+                others = ("-o", "--schema-changes", "--strict", *OUTPUTS)
+                words = ["stats", "-o", "json", *[word for word in options if word not in others]]
             divided.clear()
-            found = [with_jobs(jobs, options, names) for jobs in (1, choose.choice((2, 3)))]
+            found = [with_jobs(jobs, words, names) for jobs in (1, choose.choice((2, 3)))]
             several += len(divided) > 1
-            assert found[0] == found[1], f"{name}: {' '.join(options)} {names}"
+            assert found[0] == found[1], f"{name}: {' '.join(words)} {names}"
 
 
 def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
