@@ -96,6 +96,8 @@ class Head:
     """Whether what is repeated at the beginning was read: the segment's own messages follow."""
     ended: bool = False
     """Whether the end was read."""
+    repeats: bool = True
+    """Whether messages may be repeated at the beginning. The first segment of a session repeats none."""
 
     def take(self, name: str, value: str) -> None:
         """Take the next parameter. Raises InputError for a format that is not known."""
@@ -255,6 +257,7 @@ class SegmentFrames:
                 break
             body = self.buf[pos + HEAD.size : pos + 1 + size]
             if read_parameter(body)[0] == START:
+                self.head.repeats = False
                 break
             self._take_parameter(body)
             pos += 1 + size

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
-from pgtail.capture.segment import SegmentCheck, check, digest_of, read_head
+from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
 from pgtail.capture.state import FILE, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point, lsn_text
@@ -79,8 +79,8 @@ class CaptureVerifier:
         """The segment to check; None if it may lack its end."""
         self.part: SegmentFile | None = None
         """The segment, if it is a part of a table's snapshot."""
-        self.parameters: Mapping[str, str] | None = None
-        """Those at the beginning of the segment to read; None if it is a part of a snapshot."""
+        self.head: Head | None = None
+        """The beginning of the segment to read; None if it is a part of a snapshot."""
         self._messages: int | None = None
         """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
@@ -137,8 +137,8 @@ class CaptureVerifier:
             try:
                 if self._begun and not found.open and self._skip(found, before):
                     continue
-                parameters = read_head(found.location).parameters
-                self._check_order(found.location, parameters, name, before)
+                head = read_head(found.location)
+                self._check_order(found.location, head.parameters, name, before)
             except InputError:
                 if was_pruned(capture, name):
                     self._tell(f"note: {found.location}: it was pruned before it was read")
@@ -146,13 +146,13 @@ class CaptureVerifier:
                 raise
             self._begun = True
             may_lack_end = found.open and segment is segments[-1]
-            yield self._next(found.location, None if may_lack_end else found.location, parameters)
+            yield self._next(found.location, None if may_lack_end else found.location, head)
 
     def segment(self, segment: Location) -> Iterator[Location]:
         """As capture(), for one closed segment. Raises InputError."""
         head = read_head(segment)
         self._gap(segment, head.parameters)
-        yield self._next(segment, segment, None if head.snapshot else head.parameters)
+        yield self._next(segment, segment, None if head.snapshot else head)
 
     @property
     def may_lack_end(self) -> bool:
@@ -183,10 +183,8 @@ class CaptureVerifier:
         self.skipped = True
         return True
 
-    def _next(
-        self, segment: Location, checked: Location | None, parameters: Mapping[str, str] | None = None
-    ) -> Location:
-        self._checked, self.check, self.part, self.parameters = checked, SegmentCheck(), None, parameters
+    def _next(self, segment: Location, checked: Location | None, head: Head | None = None) -> Location:
+        self._checked, self.check, self.part, self.head = checked, SegmentCheck(), None, head
         return segment
 
     def _next_part(self, found: SegmentFile) -> Iterator[Location]:

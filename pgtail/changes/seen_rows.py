@@ -176,6 +176,10 @@ class SeenRows:
             if remembered != self._is_complete(self._tables[oid].relation):
                 self.forget(oid)
 
+    def begin_session(self) -> None:
+        """The recorder asked of which tables it gets every change: what the server describes first then is no doubt."""
+        self._described.clear()
+
     def restart(self) -> None:
         """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
         self._settled_until = -1

@@ -292,10 +292,12 @@ class Decode:
         """Learn of which tables the next file has every change."""
         if verifier is None:
             seen_rows.trust(None)
-        elif verifier.parameters is not None:
+        elif verifier.head is not None:
             from pgtail.changes.complete_tables import CompleteTables
 
-            seen_rows.trust(CompleteTables.parse(verifier.parameters.get(COMPLETE, "")))
+            if not verifier.head.repeats:
+                seen_rows.begin_session()
+            seen_rows.trust(CompleteTables.parse(verifier.head.parameters.get(COMPLETE, "")))
 
     def _decode(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Final
 
 from pgtail._orjson import orjson
@@ -24,6 +25,8 @@ _SEVERITY_WIDTH: Final = 9
 _MARGIN: Final = 2 + _SEVERITY_WIDTH
 _MAX_SUBJECTS: Final = 5
 _MAX_CURE_LINES: Final = 8
+_MANY_CURE_LINES: Final = 3
+"""So many lines are not shown again for the next object with the same trouble."""
 _SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 """A part of a statement that must not be broken."""
 
@@ -80,8 +83,11 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
             if those:
                 yield []
                 yield [(family, "table")]
+            before: tuple[str, tuple[str, ...]] = ("", ())
             for finding in those:
-                yield from _finding(finding, width)
+                cure = new_lines(finding.cure, before[1]) if finding.check == before[0] else finding.cure
+                yield from _finding(finding, cure, width)
+                before = finding.check, finding.cure
     yield []
     counts = {severity: sum(one.severity is severity for _, one in report.all()) for severity in Severity}
     yield [
@@ -92,7 +98,16 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
     ]
 
 
-def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
+def new_lines(cure: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...]:
+    """A cure without the lines at its beginning that the one before it has, if these are several."""
+    same = [*takewhile(lambda pair: pair[0] == pair[1], zip(cure, before, strict=False))]
+    if len(same) < _MANY_CURE_LINES:
+        return cure
+    left = cure[len(same) :]
+    return (f"{COMMENT}As above, but:", *left) if left else (f"{COMMENT}As above.",)
+
+
+def _finding(finding: Finding, all_lines: tuple[str, ...], width: int) -> Iterator[list[Fragment]]:
     style = _STYLES[finding.severity]
     text_style = "dim" if finding.severity is Severity.OK else "value"
     word = finding.severity.word
@@ -105,11 +120,11 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
     if len(finding.subjects) > 1 or any(escape_sql(name) not in finding.text for name in finding.subjects):
         for line in _wrapped(_subjects(finding.subjects), "table", width):
             yield [padding(_MARGIN), *line]
-    for cure in finding.cure[:_MAX_CURE_LINES]:
+    for cure in all_lines[:_MAX_CURE_LINES]:
         for line in _cure(escape(cure), width - _MARGIN):
             yield [padding(_MARGIN), *line]
-    if len(finding.cure) > _MAX_CURE_LINES:
-        more = f"… and {len(finding.cure) - _MAX_CURE_LINES} more (-o json has them all)"
+    if len(all_lines) > _MAX_CURE_LINES:
+        more = f"… and {len(all_lines) - _MAX_CURE_LINES} more (-o json has them all)"
         yield [padding(_MARGIN), (more, "note")]
 
 

@@ -90,3 +90,22 @@ def test_what_the_server_describes_again_in_a_backlog_is_no_doubt(database: Data
     )
     ran = here("stream", database.conninfo(), "-S", "s", "--until", "now", *CHANGED)
     assert known(ran.objects) == [("b", True), ("c", True), ("d", False), ("e", True)], ran.stderr
+
+
+def test_what_a_recorder_that_starts_again_is_told_first_is_no_doubt(newest_database: Database, tmp_path: Path) -> None:
+    """It asks when it starts; a description after that one may stand for an ALTER PUBLICATION."""
+    database, capture = newest_database, tmp_path / "capture"
+    recorded = ("record", database.conninfo(), "-S", "cap", "-D", capture, "--until", "now")
+    database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    database.execute("INSERT INTO t VALUES (1, 'a')")
+    assert here(*recorded, "--snapshot").status == 0
+    for number in (2, 3):
+        database.execute(f"INSERT INTO t VALUES ({number}, 'a')", f"UPDATE t SET v = 'b{number}' WHERE id = {number}")
+        assert here(*recorded).status == 0
+    assert known(here("decode", *CHANGED, capture).objects) == [("b2", True), ("b3", True)]
+    database.execute("ALTER PUBLICATION p SET (publish = 'insert')", "UPDATE t SET v = 'hidden'")
+    database.execute(
+        "ALTER PUBLICATION p SET (publish = 'insert, update, delete')", "UPDATE t SET v = 'c' WHERE id = 3"
+    )
+    assert here(*recorded).status == 0
+    assert known(here("decode", *CHANGED, capture).objects)[2:] == [("c", False)]
