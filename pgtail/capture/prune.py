@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pgtail.capture.contents import PreparedTransaction, SegmentContents, count_contents, read_contents
 from pgtail.capture.format import CLOSED, SegmentName, snapshot_name
-from pgtail.capture.reader import SegmentFile, listed
+from pgtail.capture.reader import SegmentFile, listed, refreshed
 from pgtail.capture.segment import read_head
 from pgtail.capture.state import (
     FILE,
@@ -102,7 +102,7 @@ class Prunable:
             waiting = {one: None for one in waiting if one not in contents.outcomes} | dict.fromkeys(contents.prepared)
             if not waiting:
                 found.append(number)
-        while found[-1] and read_head(self.stream[found[-1]].location).transaction is not None:
+        while found[-1] and self._starts_inside(self.stream[found[-1]]):
             del found[-1]
         if found[-1] == bound.count:
             return bound
@@ -110,6 +110,16 @@ class Prunable:
         for one in waiting:
             why = f"{one.gid!r} is prepared, and has no outcome yet"
         return Bound(found[-1], why)
+
+    def _starts_inside(self, segment: SegmentFile) -> bool:
+        """Whether a segment starts inside a transaction. One that was open may have another name now, or be gone."""
+        try:
+            return read_head(segment.location).transaction is not None
+        except InputError:
+            now = refreshed(self.capture, segment)
+            if now == segment:
+                raise
+            return now is None or read_head(now.location).transaction is not None
 
 
 def prune(capture: Location, pruned: Pruned | None) -> None:

@@ -1,26 +1,121 @@
 """`make torture`: kill pgtail record and pgtail capture prune beside each other; what is left is the end of the stream.
 
-The truth is a second slot, made at the same time and read once at the end.
+Most prunes are killed between two files that they remove, the others at any time, or not at all. The truth is a second
+slot, made at the same time and read once at the end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import subprocess
+import sys
 import time
-from functools import partial
+from collections import Counter
+from typing import Any
 
-from pgtail.capture.state import CaptureState, read_state
+from pgtail.capture.prune import Bound, Prunable
+from pgtail.capture.reader import SegmentFile, segments
+from pgtail.capture.state import read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.storage import Location
 from tests.capture.torture import Say, Target, each_place, record_rest, started_on, written
+from tests.support.limits import within
 from tests.support.object_store import ObjectStore
 from tests.support.run import command
 from tests.support.run_process import PROGRAM
 from tests.support.tail import wait_for
 
 KILLS = 100
+SMALL = "--segment-size", "6kB"
+_FEW = 4
+"""Segments that can be removed at least before one prunes."""
+_KILLED_AT = """
+import os, signal, sys
+from pgtail.storage.local import LocalLocation
+from pgtail.storage.objects import ObjectLocation
+
+left = int(sys.argv.pop(1))
+
+def killed(delete):
+    def delete_some(place):
+        global left
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left -= 1
+        delete(place)
+    return delete_some
+
+for kind in (LocalLocation, ObjectLocation):
+    kind.delete = killed(kind.delete)
+from pgtail.cli import main
+main(prog_name="pgtail")
+"""
+"""pgtail, killed when it has deleted so many files and is about to delete one more."""
+
+
+class Prunes:
+    """Prunes a capture again and again. `seen` counts what came of it."""
+
+    def __init__(self, target: Target, rng: random.Random) -> None:
+        self._target, self._rng = target, rng
+        self.seen: Counter[str] = Counter()
+        self._usual: float | None = None
+        """Seconds that the last prune took that was not killed."""
+
+    def run(self, *wanted: str, removable: int) -> None:
+        """Prune what is `wanted`, as the options say, of which about so many segments can go; kill it, as a rule."""
+        target, rng = self._target, self._rng
+        before, there = read_state(target.location), _files(target.location)
+        assert before is not None
+        arguments = ["capture", "prune", target.place, *wanted, "--delete"]
+        how, begun = rng.random(), time.monotonic()
+        if self._usual is not None and how < 0.6:
+            killed = self._killed_at(rng.randrange(max(removable, 1)), arguments)
+        elif self._usual is not None and how < 0.9:
+            killed = self._killed_after(rng.uniform(0.7, 1.1) * self._usual, arguments)
+        else:
+            killed = self._killed_after(None, arguments)
+            self._usual = time.monotonic() - begun
+        after, left = read_state(target.location), _files(target.location)
+        assert after is not None
+        removed = after.pruned != before.pruned
+        self.seen["prunes"] += 1
+        self.seen["removed something"] += removed
+        self.seen["killed"] += killed
+        gone = there - left
+        if killed and removed and after.pruned is not None:
+            over = {name for name in left if name <= after.pruned.segment}
+            self.seen["killed in the middle"] += bool(gone and over)
+            self.seen["killed before the first file"] += bool(over and not gone)
+        self.seen["files removed"] += len(gone)
+
+    def _killed_at(self, count: int, arguments: list[str]) -> bool:
+        run = self._start([sys.executable, "-c", _KILLED_AT, str(count), *arguments])
+        _, said = run.communicate(timeout=within(120))
+        assert run.returncode in (0, -signal.SIGKILL), said.decode()
+        return run.returncode != 0
+
+    def _killed_after(self, seconds: float | None, arguments: list[str]) -> bool:
+        run = self._start([*PROGRAM, *arguments])
+        try:
+            _, said = run.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            run.kill()
+            run.communicate()
+            return True
+        assert run.returncode == 0, said.decode()
+        return False
+
+    def _start(self, arguments: list[str]) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, **self._target.environment}
+        return subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {what}" for what, count in self.seen.items())
 
 
 def torture(server: EmbeddedServer, kills: int, seed: int, say: Say, store: ObjectStore | None) -> None:
@@ -28,52 +123,58 @@ def torture(server: EmbeddedServer, kills: int, seed: int, say: Say, store: Obje
     rng = random.Random(seed)
     say(f"seed {seed}")
     with written(server, seed, store, 0.3) as (database, target, workload):
-        removed = 0
-        for _ in range(kills):
-            before = read_state(target.location)
-            recorder = started_on(database, target)
-            wait_for("something recorded", partial(has_changed, target, before))
-            time.sleep(rng.uniform(0, 2))
-            removed += prune_and_kill(target, rng.uniform(0.3, 1.5))
-            recorder.kill()
-            recorder.communicate()
+        prunes, recorders = Prunes(target, rng), 0
+        while prunes.seen["prunes"] < kills:
+            with started_on(database, target, *SMALL) as recorder, contextlib.ExitStack() as stack:
+                stack.callback(recorder.kill)
+                for _ in range(rng.randint(1, 6)):
+                    wait_for("segments", lambda: _removable(target, 1.0) > _FEW, 120)
+                    time.sleep(rng.uniform(0, 1))
+                    removable = _removable(target, rng.uniform(0.5, 1))
+                    if rng.random() < 0.1:
+                        prunes.run("--keep", f"{rng.uniform(1, 5):.1f}s", removable=removable)
+                    else:
+                        end = lsn_text(segments(target.location)[removable].name.position)
+                        prunes.run("--before", end, removable=removable)
+                    assert recorder.poll() is None
+            recorders += 1
         workload.end()
         record_rest(database, target)
-        prune_and_kill(target, None)
-        ours = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
+        last = closed(target)[-1].name.position
+        pruned = command(
+            "capture", "prune", target.place, "--before", lsn_text(last), "--delete", **environment(target)
+        )
+        assert pruned.status == 0, pruned.stderr
+        ours = command("decode", "-o", "json", target.place, **environment(target))
         assert ours.status == 0, ours.stderr
-        whole = command("capture", "verify", target.place, timeout=300, environment=target.environment)
+        whole = command("capture", "verify", target.place, **environment(target))
         assert whole.status == 0, whole.stderr
         truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
-        say(f"{len(ours.lines)} of {len(truth.lines)} changes are left; {removed} of {kills} prunes removed something")
+        say(f"{len(ours.lines)} of {len(truth.lines)} changes are left; {prunes}; {recorders} recorders killed")
         assert 0 < len(ours.lines) < len(truth.lines)
         assert ours.lines == truth.lines[-len(ours.lines) :]
 
 
-def has_changed(target: Target, before: CaptureState | None) -> bool:
-    return read_state(target.location) != before
+def environment(target: Target) -> dict[str, Any]:
+    return {"timeout": 300, "environment": target.environment}
 
 
-def prune_and_kill(target: Target, seconds: float | None, *more: str) -> bool:
-    """Prune what was recorded before now, killed after so long; returns whether the beginning has moved."""
-    before = read_state(target.location)
-    if before is None:
-        return False
-    arguments = ["capture", "prune", target.place, "--before", lsn_text(before.position), "--delete", *more]
-    run = subprocess.Popen(
-        [*PROGRAM, *arguments],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **target.environment},
-    )
-    try:
-        _, said = run.communicate(timeout=seconds)
-        assert run.returncode == 0, said.decode()
-    except subprocess.TimeoutExpired:
-        run.kill()
-        run.communicate()
-    after = read_state(target.location)
-    return after is not None and after.pruned != before.pruned
+def _removable(target: Target, part: float) -> int:
+    """How many segments can be removed, if at most this part of them is to go."""
+    if not closed(target):
+        return 0
+    capture = Prunable(target.location)
+    return len(capture.plan([Bound(int(part * len(capture.stream)))], lasting=False).segments)
+
+
+def closed(target: Target) -> list[SegmentFile]:
+    """The closed segments that count."""
+    return [] if read_state(target.location) is None else [one for one in segments(target.location) if not one.open]
+
+
+def _files(place: Location) -> set[str]:
+    """The names of the files of closed segments, whether they count or not."""
+    return {entry.name.removesuffix(".pgcap") for entry in place.list() if entry.name.endswith(".pgcap")}
 
 
 if __name__ == "__main__":

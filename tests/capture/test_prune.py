@@ -69,6 +69,24 @@ def is_whole(place: str | Path, *options: str) -> bool:
     return here("capture", "verify", *options, place).status == 0
 
 
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_open_segment_ends_while_one_plans(tmp_path: Path, gone: bool) -> None:
+    """The recorder has renamed it, or it was removed after a crash: then it is not known how it begins."""
+    groups = transactions(STREAMS[0])
+    recorder = Recorder(tmp_path, {}, rotation=Rotation(size=1 << 30, age=1e9))
+    for group in groups[:3]:
+        take(recorder, group)
+        recorder.follow({"pgtail.slot": str(len(segments(tmp_path)))})
+    take(recorder, groups[3])
+    recorder.sync()
+    capture = Prunable(LocalLocation(tmp_path))
+    assert [one.open for one in capture.stream] == [False, False, False, True]
+    recorder.close()
+    if gone:
+        segments(tmp_path)[-1].unlink()
+    assert len(capture.plan([Bound(9)], lasting=True).segments) == 3 - gone
+
+
 @pytest.mark.parametrize(("found", "compress"), [(STREAMS[0], True), (STREAMS[0], False), (STREAMS[2], True)], ids=str)
 def test_what_is_left_decodes_as_before(tmp_path: Path, found: Capture, *, compress: bool) -> None:
     """Pruned again and again, each time as far as possible: so that it begins between transactions."""

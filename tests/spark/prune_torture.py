@@ -15,14 +15,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
+from pgtail.capture.prune import Prunable
 from pgtail.capture.reader import segments
-from pgtail.capture.state import read_state
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.delta import LakeTable
-from pgtail.storage import locate
-from tests.capture.prune_torture import has_changed, prune_and_kill
+from pgtail.spark.lake.pruning import applied_to
+from pgtail.storage import NO_OPTIONS, locate
+from tests.capture.prune_torture import Prunes, closed
 from tests.capture.torture import Target, record_rest, started_on, written
 from tests.support.run import command
 from tests.support.servers import Servers, installations
@@ -30,8 +30,10 @@ from tests.support.spark import quick
 from tests.support.tail import wait_for
 
 KILLS = 100
-_WATCH_KILLED = 0.1
+_WATCH_KILLED = 0.2
 """How often the kill of a recorder is one of the watch, too: it needs long to start."""
+_FEW = 3
+"""Segments that Spark has applied at least before one prunes."""
 
 
 class _Watch:
@@ -83,47 +85,53 @@ def _watching(target: Target) -> Iterator[_Watch]:
 
 def torture(kills: int, seed: int) -> None:
     """Kill them so often; raises AssertionError if Spark has not everything that was committed, once."""
-    rng, servers, removed, again = random.Random(seed), Servers(), 0, 0
+    rng, servers, recorders, again = random.Random(seed), Servers(), 0, 0
     print(f"seed {seed}", flush=True)
-    usual: float | None = None  # how long a prune takes that is not killed
     with (
         contextlib.closing(servers),
         written(servers.get([*installations()][-1]), seed, None, 0.5) as (database, target, workload),
         _watching(target) as watch,
     ):
-        for kill in range(kills):
-            before = read_state(target.location)
-            with started_on(database, target) as recorder, contextlib.ExitStack() as stack:
+        prunes = Prunes(target, rng)
+        while prunes.seen["prunes"] < kills:
+            with started_on(database, target, "--segment-size", "30kB") as recorder, contextlib.ExitStack() as stack:
                 stack.callback(recorder.kill)
-                wait_for("something recorded", partial(has_changed, target, before))
-                if kill == 0:
+                if not recorders:
+                    wait_for("something recorded", lambda: closed(target))
                     watch.start("--watch", "--every=1s")
                     wait_for("the first batch", watch.has_some, 300)
-                time.sleep(rng.uniform(0, 3))
-                begun = time.monotonic()
-                seconds = None if usual is None else rng.uniform(0.3, 1.5) * usual
-                removed += prune_and_kill(target, seconds, "--applied", str(watch.out))
-                usual = usual or time.monotonic() - begun
-                watch.check_runs()
+                recorders += 1
+                for _ in range(rng.randint(1, 6)):
+                    wait_for("applied segments", lambda: _applied(target, watch) > _FEW, 300)
+                    time.sleep(rng.uniform(0, 3))
+                    prunes.run("--applied", str(watch.out), removable=_applied(target, watch))
+                    assert recorder.poll() is None
+                    watch.check_runs()
+                    print(f"{prunes}; batch {watch.batch}, {len(segments(target.location))} segments", flush=True)
                 if rng.random() < _WATCH_KILLED:
                     again += 1
                     watch.kill()
                     watch.start("--watch", "--every=1s")
-            if kill % 10 == 9:
-                print(f"{kill + 1} kills, batch {watch.batch}, {len(segments(target.location))} segments", flush=True)
         workload.end()
         record_rest(database, target)
         watch.kill()
         assert watch.start().wait() == 0, watch.said
-        prune_and_kill(target, None, "--applied", str(watch.out))
+        pruned = command("capture", "prune", target.place, "--applied", watch.out, "--delete")
+        assert pruned.status == 0, pruned.stderr
         assert "gap" not in watch.said, watch.said
         truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
         found = LakeTable(locate(f"{watch.out}/changes")).delta.to_pyarrow_table(columns=["xid", "ordinal", "op"])
         ours = Counter([(row["xid"], row["ordinal"], row["op"]) for row in found.to_pylist()])
         theirs = Counter([(row["xid"], row["seq"], row["op"]) for row in truth.objects])
-        print(f"{len(truth.objects)} changes, {watch.batch} batches; {removed} of {kills} prunes removed something")
+        print(f"{len(truth.objects)} changes, {watch.batch} batches")
         assert ours == theirs, [*(ours - theirs)][:5] + [*(theirs - ours)][:5]
-    print(f"{kills} kills of recorders and prunes, {again} of Spark: nothing lost, nothing twice, no gap")
+    print(f"{prunes}; {recorders} recorders killed, Spark {again} times: nothing lost, nothing twice, no gap")
+
+
+def _applied(target: Target, watch: _Watch) -> int:
+    """How many segments `capture prune --applied` removes now."""
+    capture = Prunable(target.location)
+    return len(capture.plan([applied_to(str(watch.out), capture, NO_OPTIONS)], lasting=True).segments)
 
 
 if __name__ == "__main__":
