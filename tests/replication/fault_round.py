@@ -162,7 +162,8 @@ class Round:
             return
         self._reader.join()
         said = self._err.read_bytes()
-        if status == 3 and b"pgtail: error: " in said and time.monotonic() - self._begun < within(3):
+        begins = b"pgtail: options: " not in said or time.monotonic() - self._begun < within(3)
+        if status == 3 and b"pgtail: error: " in said and begins:
             return  # a connection that is lost before the first stream has begun is an error
         if status == 4 and self._disk_failed and re.search(b"error: .*(No space left|Input/output error)", said):
             return  # it had met the error before there was room again
@@ -183,8 +184,7 @@ class Round:
     def disturb(self, fault: str) -> None:
         """Cause a fault, and see that it is survived: the process runs on, or is started again where it must end."""
         self._measure()
-        if self.process.poll() is not None:
-            self._restarted()
+        self.keep_running()
         if fault in PROCESS[:4]:
             sent = signal.Signals[fault]
             # Before it has begun, its status is that of the signal.
@@ -193,11 +193,12 @@ class Round:
         else:
             getattr(self, f"_{fault.lower().replace(' ', '_')}")()
         time.sleep(self.choose.uniform(0, 0.4))
-        if self.process.poll() is not None:
-            self._restarted()
+        self.keep_running()
 
-    def _restarted(self) -> None:
+    def keep_running(self) -> None:
         """A copy of tables whose session ended cannot go on, nor can what could not be written: run it again."""
+        if self.process.poll() is None:
+            return
         self.end(None, statuses=(3,) if self.kind == "snapshot" else (4,))
         self._empty_disk()
         self.start()

@@ -122,13 +122,17 @@ def torture(
             name = names[number // len(kinds) % len(names)]
             if name not in servers:
                 servers[name] = stack.enter_context(_server(installations()[name]))
-            begun = time.monotonic()
-            one = {**run_round(servers[name], seed, number, kinds, faults), "server": name}
+            begun, repeat = time.monotonic(), f"repeat: python -m tests.replication.faults 1 {seed} --from {number}"
+            try:
+                one = {**run_round(servers[name], seed, number, kinds, faults), "server": name}
+            except AssertionError:  # a step that did not end in time
+                say(repeat)
+                raise
             done.append(one)
             took = f"{time.monotonic() - begun:.0f} s"
             say(f"round {number}: {one['kind']} on {name}, {took}: {', '.join(one['faults'])}: {one['wrong'] or 'ok'}")
             if one["wrong"]:
-                say(f"repeat: python -m tests.replication.faults 1 {seed} --from {number}")
+                say(repeat)
             if state is not None:
                 with state.open("a") as file:
                     file.write(json.dumps(one) + "\n")

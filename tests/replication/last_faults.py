@@ -177,6 +177,7 @@ def _failed_over(primary: EmbeddedServer, kind: str, choose: random.Random) -> R
             _disturbed(one, first)
 
             def copied() -> bool:
+                one.keep_running()  # the last fault may have ended it before its stream began
                 first.query("SELECT pg_log_standby_snapshot()")
                 return bool(standby.query(synced))
 
