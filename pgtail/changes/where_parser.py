@@ -373,8 +373,6 @@ def _advice_on(rest: str) -> str:
     """What to do about surplus text."""
     if rest.startswith(")"):
         return ": no bracket is open"
-    if re.match(r"(?:and|or)(?!\w)", rest, re.IGNORECASE):
-        return "; a condition must follow AND and OR"
     if rest[:2] in _INSTEAD:
         return f"; write {_INSTEAD[rest[:2]]}, not {rest[:2]}"
     return "; double a quote inside a quoted value" if "'" in rest else ""

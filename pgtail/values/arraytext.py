@@ -225,8 +225,7 @@ def _nested(text: str, syntax: _Syntax, element: Callable[[str], bytes]) -> byte
         out.write(b"null" if item is None else element(item))
         counts[-1] += 1
         between = syntax.between(text, position)
-        if between is None:
-            raise NotAnArray
+        assert between is not None  # it may be empty
         closed, opened = len(between[1]), len(between[3] or "")
         _close(closed, counts, sizes)
         out.write(b"]" * closed)

@@ -6,7 +6,6 @@ bit is even, which PostgreSQL never does (src/common/d2s.c and f2s.c, acceptBoun
 
 from __future__ import annotations
 
-import itertools
 import math
 import struct
 from decimal import Decimal
@@ -84,8 +83,6 @@ def _single_digits(magnitude: float) -> tuple[str, int]:
 
 
 def _neighbour(bits: int) -> float:
-    if bits == 0x7F800000:
-        return 2.0**128
     (value,) = _single(_from_bits(bits))
     return float(value)
 
@@ -93,15 +90,15 @@ def _neighbour(bits: int) -> float:
 def _search(value: Fraction, below: Fraction, above: Fraction) -> tuple[str, int]:
     """The rule in exact arithmetic: digits and decimal exponent, from the value and its two neighbours."""
     low, high = (below + value) / 2, (value + above) / 2
-    first = Decimal(float(value)).adjusted()
-    for exponent in itertools.count(first, -1):
+    exponent = Decimal(float(value)).adjusted()
+    while True:
         unit = Fraction(10) ** exponent
         down = value // unit
         inside = [digits for digits in (down, down + 1) if low < digits * unit < high]
         if inside:
             nearest = min(inside, key=lambda digits: (abs(digits * unit - value), digits % 2))
             return str(nearest).rstrip("0"), exponent + len(str(nearest)) - 1
-    raise AssertionError("unreachable: the value itself is inside")
+        exponent -= 1
 
 
 def _is_edge(digits: str, exponent: int) -> bool:

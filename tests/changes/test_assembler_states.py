@@ -183,6 +183,27 @@ def test_a_repeated_transaction_goes_on_after_what_was_sent() -> None:
     ]
 
 
+def test_a_repeated_transaction_that_is_streamed_now_goes_on_after_what_was_sent() -> None:
+    sent = (begin(), insert(b"1"), TRANSACTIONAL)
+    later = Message(7, 1, 9, "p", b"later")
+    rows = [insert(value, xid=7) for value in (b"1", b"2")]
+    streamed = (start(), table(xid=7), rows[0], later, rows[1], later, STOP, stream_commit())
+    assert events_of(table(), *sent, RESTART, *streamed)[3:] == [
+        ("insert", 2, b"2"),
+        ("message", b"later", 7),
+        ("ended", 7, "complete"),
+    ]
+
+
+def test_what_was_left_out_on_purpose_is_not_missing() -> None:
+    collector = Collector(strict=True).feed(table(), begin(), insert(b"1"))
+    collector.assembler.skip(prepared=["g", "done"], outcomes=["done"])
+    assert collector.assembler.outside
+    assert [collector.assembler.is_prepared(gid) for gid in ("g", "done")] == [True, False]
+    collector.feed(begin(8), insert(b"8"), commit(8))
+    assert collector.end()[-3:] == [("started", 8), ("insert", 1, b"8"), ("ended", 8, "complete")]
+
+
 @pytest.mark.parametrize("other", [(begin(8), commit(8)), (start(8), STOP, stream_commit(8)), (insert(), commit())])
 def test_a_transaction_that_is_not_repeated_ends_before_the_next(other: tuple[AnyFrame, ...]) -> None:
     events = [event for event in events_of(table(), begin(), insert(b"1"), RESTART, *other) if event[0] != "note"]

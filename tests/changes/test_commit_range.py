@@ -85,7 +85,11 @@ def test_an_lsn() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "10", "tomorrow", "now", "2026-13-01", "25:00", "10 apples", "m", "infinity", "0/"]
+    "text",
+    [
+        *("", "10", "tomorrow", "now", "10 apples", "m", "infinity", "0/"),
+        *("2026-13-01", "25:00", "2026-11-22 24:00:01", "2026-11-22 10:00+16", "2026-11-22 10:00+02:60"),
+    ],
 )
 def test_what_is_no_point(text: str) -> None:
     with pytest.raises(ValueError, match="is neither an LSN such as 0/1949A30, nor a time such as 10m"):

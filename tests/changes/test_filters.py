@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from pgtail.changes import condition
-from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, TableTruncate, Transaction
+from pgtail.changes.events import (
+    Change,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    TableTruncate,
+    Transaction,
+    not_in_identity,
+)
 from pgtail.changes.filters import Filter, condition_of
 from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.where_parser import parse
@@ -16,6 +24,8 @@ from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import RelationColumn
 from pgtail.values import Types
+from tests.support import encode
+from tests.support.render import WAYS, Way, render
 
 BOOL, INT8, INT4, TEXT, NUMERIC, TIMESTAMP, BYTEA = 16, 20, 23, 25, 1700, 1114, 17
 TRANSACTION = Transaction(7)
@@ -341,10 +351,41 @@ def test_members_of_documents(where: str, passes: bool) -> None:
     assert filter_.not_sent == 0
 
 
-def test_a_document_that_is_none_cannot_be_tested() -> None:
+@pytest.mark.parametrize("document", [b'{"n": 1', b'{"n": NaN}', b"[Infinity]"])
+def test_a_document_that_is_none_cannot_be_tested(document: bytes) -> None:
     filter_ = Filter(where=["a->>'n' is null"])
-    assert not filter_.passes(insert(table(types=(3802,)), b'{"n": 1'))
+    assert not filter_.passes(insert(table(types=(3802,)), document))
     assert filter_.not_sent == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("b = '\udcff'", []),
+        ("b <> '\udcff'", [1, 2, 3]),
+        ("c > '2025-12-31'", [1, 3]),
+        ("c < '0001-01-01'", [2]),
+        ("c < '0050-01-01 BC'", []),
+        ("c > '0050-01-01 BC'", [1, 2, 3]),
+        ("c = 'infinity'", [1]),
+        ("c < infinity", [2, 3]),
+    ],
+)
+def test_values_that_no_text_has_and_times_that_do_not_sort_as_text(way: Way, where: str, found: list[int]) -> None:
+    rows = [("1", "x", "infinity"), ("2", "y", "0044-03-15 12:00:00 BC"), ("3", "z", "2026-01-01 00:00:00")]
+    described = encode.relation(columns=[("a", INT4), ("b", TEXT), ("c", TIMESTAMP)])
+    messages = [described, encode.begin(), *[encode.insert(*row) for row in rows], encode.commit()]
+    shown = render(*messages, way=way, filters={"where": [where]}).objects
+    assert [change["new"]["a"] for change in shown] == found
+
+
+def test_the_columns_of_an_old_key_that_say_nothing() -> None:
+    keyed, full, unknown = table(), table(identity="f"), _relations.get(99_999)
+    assert not_in_identity(delete(keyed, "K", b"1", None)) == [1]
+    assert not_in_identity(delete(full, "O", b"1", None)) == []
+    assert not_in_identity(delete(unknown, "O", None, b"x")) == [0]
+    assert not_in_identity(insert(keyed, b"1", None)) == []
 
 
 def test_the_columns_that_no_table_had() -> None:

@@ -111,11 +111,19 @@ def test_an_old_key_fills_a_key_that_was_not_touched() -> None:
         [commit_prepared(9, "lost", 0x200)],
         [b"?unknown"],
         snapshot(("2", "b"), end=0x201),
+        [begin(0, 0x200), commit(0x200, 0x201)],
         [stream_start(8), relation(xid=8), insert("2", "b", xid=8), STREAM_STOP, stream_commit(8, 0x200)],
     ],
     ids=[
         *("truncate", "equal description", "description inside", "same position", "earlier position", "no end"),
-        *("no beginning", "lost prepare", "unknown message", "snapshot", "streamed description"),
+        *(
+            "no beginning",
+            "lost prepare",
+            "unknown message",
+            "snapshot",
+            "snapshot of an unknown table",
+            "streamed description",
+        ),
     ],
 )
 def test_what_may_have_changed_unseen_is_forgotten(between: list[bytes]) -> None:

@@ -25,6 +25,7 @@ from tests.support.pcaps import (
     SERVER,
     Link,
     Packet,
+    blocks,
     linked,
     network,
     pcap,
@@ -234,6 +235,39 @@ def test_file_that_ends_inside_a_packet_is_damaged_at_its_end() -> None:
         assert "the capture ends inside a packet" in result.stderr
         assert len(result.lines) > 400
         assert result.lines == DML_LINES[: len(result.lines)]
+
+
+@pytest.mark.parametrize(
+    ("block", "words"),
+    [
+        ((1, b"\1"), "a pcapng block of 16 bytes"),
+        ((6, struct.pack("<IIIII", 7, 0, 0, 4, 4) + b"data"), "a packet of an interface that was never described"),
+        ((6, struct.pack("<IIIII", 0, 0, 0, 99, 99) + b"data"), "or longer than its block"),
+        ((0x0A0D0D0A, b"????" + bytes(12)), "a pcapng section without its byte order"),
+    ],
+)
+def test_blocks_that_no_program_writes_are_damage(block: tuple[int, bytes], words: str) -> None:
+    result = decode(input=pcapng(segments(copy_both())) + blocks((1, struct.pack("<HHI", 1, 0, 0)), block))
+    assert result.status == 1
+    assert words in result.stderr
+    assert result.lines == DML_LINES
+
+
+def test_what_is_said_to_be_a_capture_and_is_none() -> None:
+    result = decode("--input-format", "pcap", input=b"no packets here, but enough of them")
+    assert (result.status, result.lines) == (1, [])
+    assert "neither a pcap nor a pcapng file" in result.stderr
+
+
+def test_packets_that_are_not_tcp_are_skipped() -> None:
+    first, *rest = segments(copy_both())
+    arp = b"\2\0\0\0\0\1\2\0\0\0\0\2" + struct.pack(">HHHBBH", 0x0806, 1, 0x0800, 6, 4, 1) + bytes(20)
+    tags = b"\2\0\0\0\0\1\2\0\0\0\0\2" + struct.pack(">HH", 0x8100, 42) * 20 + b"\x08\x00" + network(first)
+    udp = linked(network(first).replace(b"\x06", b"\x11", 1), "ethernet")
+    packets = [arp, linked(network(first), "ethernet"), tags, udp, *[linked(network(one), "ethernet") for one in rest]]
+    simple = [(3, struct.pack("<I", len(data)) + data) for data in packets]
+    found = [(1, struct.pack("<HHI", 1, 0, 0)), (99, b"unknown"), *simple]
+    assert lines_of(blocks(*found)) == DML_LINES
 
 
 def test_offsets_are_those_of_the_stream() -> None:

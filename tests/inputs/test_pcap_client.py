@@ -21,7 +21,7 @@ from pgtail.pgoutput.walsender import StartReplication
 from tests.inputs.test_pcap_recorded import recording, shop, through
 from tests.support.corpus import capture
 from tests.support.forms import copydata, server_message
-from tests.support.pcaps import CLIENT, SERVER, Packet, pcap, pcapng, segments
+from tests.support.pcaps import CLIENT, SERVER, Packet, blocks, linked, network, pcap, pcapng, segments
 from tests.support.run import command, decode, here
 from tests.support.servers import Database
 from tests.support.tail import tailing, wait_for
@@ -120,6 +120,48 @@ def test_client_messages_have_the_times_of_their_packets() -> None:
     for data in (pcap(packets), pcap(packets, nano=True), pcapng(packets)):
         (found,) = [one for one in objects(data) if one["op"] == "standby_status"]
         assert abs(_micros(found["packet_ts"]) - _micros(wanted)) <= 1
+
+
+INTERFACE, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 1, 2, 3, 6
+ETHERNET = struct.pack("<HHI", 1, 0, 0)
+RESOLUTION = "<HHB3x"
+NANOSECONDS = struct.pack(RESOLUTION, 9, 1, 9)
+PARTS_OF_TWO = struct.pack(RESOLUTION, 9, 1, 0x80 | 20)
+HOUR_LATER = struct.pack("<HHq", 14, 8, 3600)
+NAME, END = struct.pack("<HH4s", 2, 3, b"eth"), bytes(4)
+
+
+@pytest.mark.parametrize(
+    ("options", "ticks", "offset"),
+    [
+        (b"", 1_000_000, 0),
+        (NANOSECONDS, 10**9, 0),
+        (NAME + PARTS_OF_TWO + END, 1 << 20, 0),
+        (HOUR_LATER + NANOSECONDS, 10**9, 3600),
+        (END + NANOSECONDS, 1_000_000, 0),
+    ],
+    ids=["none", "nanoseconds", "a power of two", "an offset", "after the end"],
+)
+@pytest.mark.parametrize("kind", [ENHANCED_PACKET, OLD_PACKET])
+def test_an_interface_has_its_own_clock(kind: int, options: bytes, ticks: int, offset: int) -> None:
+    sent = UNIX_2023 * ticks
+    found = [(INTERFACE, ETHERNET + options)]
+    for packet in conversation({4: status(7)}):
+        data = linked(network(packet), "ethernet")
+        head = struct.pack("<IIIII", 0, sent >> 32, sent & 0xFFFFFFFF, len(data), len(data))
+        found.append((kind, head + data))
+    (shown,) = [one for one in objects(blocks(*found)) if one["op"] == "standby_status"]
+    assert shown["packet_ts"] == time_text((UNIX_2023 + offset - 946_684_800) * 1_000_000)
+
+
+def test_packets_without_a_time() -> None:
+    found = [(INTERFACE, ETHERNET)]
+    for packet in conversation({4: status(7)}):
+        data = linked(network(packet), "ethernet")
+        found.append((SIMPLE_PACKET, struct.pack("<I", len(data)) + data))
+    assert decode(input=blocks(*found)).lines == PLAIN
+    (shown,) = [one for one in objects(blocks(*found)) if one["op"] == "standby_status"]
+    assert "packet_ts" not in shown
 
 
 def _micros(text: str) -> int:

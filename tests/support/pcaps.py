@@ -87,6 +87,17 @@ def pcapng(packets: Iterable[Packet], link: Link = "ethernet", links: Sequence[L
     return out.getvalue()
 
 
+def blocks(*found: tuple[int, bytes]) -> bytes:
+    """A pcapng file of these blocks, by their type and what they have between their lengths."""
+    section = (0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+    return b"".join(_block(*one) for one in (section, *found))
+
+
+def _block(kind: int, body: bytes) -> bytes:
+    body += bytes(-len(body) % 4)
+    return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+
 def segments(
     data: bytes,
     size: int = 1448,

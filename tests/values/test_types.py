@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import struct
 from importlib import import_module
 from pkgutil import iter_modules
 
@@ -162,6 +164,33 @@ def test_numbers_as_strings() -> None:
     assert types.codec(20).kind is ValueKind.NUMBER
     with pytest.raises(Undecoded):
         types.codec(20).json_text(b"x")
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b"<e>\xe9</e>", "<e>é</e>"),
+        (b'<?xml version="1.0" encoding="LATIN1"?>\n<e>\xe9</e>', "<e>é</e>"),
+        (b'<?xml version="1.0" encoding="LATIN1"?><e/>', "<e/>"),
+        (b'<?xml version="1.1" encoding="LATIN1"?><e/>', '<?xml version="1.1"?><e/>'),
+        (
+            b'<?xml version="1.0" encoding="LATIN1" standalone="yes"?><e/>',
+            '<?xml version="1.0" standalone="yes"?><e/>',
+        ),
+    ],
+)
+def test_xml_without_the_encoding_that_its_binary_form_names(sent: bytes, text: str) -> None:
+    assert json.loads(Types(encoding="latin1").codec(142).json_binary(sent)) == text
+
+
+def test_a_binary_hstore_has_no_key_that_is_null() -> None:
+    types = Types()
+    types.declare(16400, "public", "hstore")
+    one, null = struct.pack(">i1s", 1, b"k"), struct.pack(">i", -1)
+    assert json.loads(types.codec(16400).json_binary(struct.pack(">i", 1) + one + null)) == '"k"=>NULL'
+    for damaged in (null + one, one + null + b"x", one):
+        with pytest.raises(Undecoded):
+            types.codec(16400).json_binary(struct.pack(">i", 1) + damaged)
 
 
 def test_unknown_columns() -> None:
