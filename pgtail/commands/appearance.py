@@ -46,6 +46,11 @@ def report_json(text: str, options: ReportOptions) -> str:
     return colored(text)
 
 
+def is_pipe(fd: int) -> bool:
+    """Whether a descriptor is a pipe. Raises OSError if it is closed."""
+    return stat.S_ISFIFO(os.fstat(fd).st_mode)
+
+
 def terminal_width() -> int:
     """The width of standard output's terminal in cells, in COLUMNS or measured, also after a resize.
 
@@ -55,7 +60,7 @@ def terminal_width() -> int:
     if columns.isdecimal() and int(columns) > 0:
         return int(columns)
     try:
-        terminal = 2 if stat.S_ISFIFO(os.fstat(1).st_mode) else 1
+        terminal = 2 if is_pipe(1) else 1
         return os.get_terminal_size(terminal).columns or _WIDTH
     except OSError:
         return _WIDTH

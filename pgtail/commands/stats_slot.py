@@ -127,10 +127,12 @@ class StatsWatch(StatsSlot):
 
     def _open_stderr(self) -> StderrThread:
         if self._screen is None:
-            return super()._open_stderr()
-        stderr = _KeptMessages(self._options.verbosity.verbose)
-        self._messages = stderr.kept
-        return stderr
+            stderr = super()._open_stderr()
+            stderr.wants_status = stderr.wants_status and self._report.file not in (None, "-")  # the output says it
+            return stderr
+        kept = _KeptMessages(self._options.verbosity.verbose)
+        self._messages = kept.kept
+        return kept
 
     def _render_thread(self, *args: Any, **kwargs: Any) -> RenderThread:
         if self._screen is not None:  # not before: the connection may have asked for a password

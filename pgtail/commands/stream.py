@@ -18,6 +18,7 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.commands.appearance import is_pipe
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_for_changes, with_table_cure
 from pgtail.commands.directory_sink import DirectorySink
@@ -86,6 +87,7 @@ class StreamSink(FileSink):
         super().__init__(fd, name)
         self.stopped = False
         self._stderr = stderr
+        self._is_pipe = is_pipe(fd)
         self._reopen_asked = False
         self._tell: Callable[[str], None] = say
 
@@ -95,9 +97,13 @@ class StreamSink(FileSink):
             raise Stopped
         if self._stderr is None or not self._parts:
             super().flush()
-            return
-        with self._stderr.quiet():
+        elif self._is_pipe:  # it may be full, which must not block standard error
+            with self._stderr.quiet():
+                pass
             super().flush()
+        else:
+            with self._stderr.quiet():
+                super().flush()
 
     @contextlib.contextmanager
     def following(self, tell: Callable[[str], None]) -> Iterator[None]:
@@ -211,8 +217,9 @@ class Stream:
         if isinstance(target, DirectorySink):
             yield target
             return
-        # Only a terminal shares the screen with the status line: a full pipe must not block standard error.
-        sink = StreamSink(target.fd, target.name, self._stderr if os.isatty(target.fd) else None)
+        # A terminal shares the screen with the status line, and so does what a pipe's reader probably writes.
+        shares = os.isatty(target.fd) or is_pipe(target.fd)
+        sink = StreamSink(target.fd, target.name, self._stderr if shares else None)
         if self._options.format.file in (None, "-"):
             yield sink
             return

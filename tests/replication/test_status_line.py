@@ -43,3 +43,25 @@ def test_rows_selected_and_rows_read_are_named_apart(newest_database: Database) 
     assert status == 0, shown
     assert " · 3 transactions, 7 rows selected · 344 rows read" in shown
     assert "pgtail: 3 transactions shown, 7 rows selected of 344 read; resume at " in shown.splitlines()[-1]
+
+
+def test_a_pipe_that_ends_on_the_terminal_gets_a_line_of_its_own(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    command = [*COMMAND, newest_database.conninfo(), "-S", "s"]
+    _, shown = on_terminal(
+        ["/bin/sh", "-c", '"$@" | cat', "sh", *command],
+        before=[(" lag ", lambda: newest_database.execute("INSERT INTO t VALUES (1)"))],
+        until='"new":{"id":1}}',
+        answer="\x03",
+    )
+    assert '"op":"insert"' in shown
+    assert re.search(r'[^\r\n\x1bK]{"op"', shown) is None
+
+
+def test_the_report_in_a_pipe_is_the_status(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    command = [*COMMAND[:-1], "stats", "--watch", newest_database.conninfo()]
+    _, shown = on_terminal(["/bin/sh", "-c", '"$@" | cat', "sh", *command], until="no changes yet", answer="\x03")
+    assert "no changes yet" in shown
+    assert " · lag" not in shown
