@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -135,6 +136,34 @@ def test_pages_rules_and_dashboard_name_what_there_is() -> None:
         names = set(re.findall(r"pgtail_[a-z_]+", text))
         assert names
         assert names <= there
+
+
+def test_each_alert_comes(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    made_up = (Path(__file__).with_name("alerts.yml")).read_text(encoding="utf-8")
+    (tmp_path / "test.yml").write_text(made_up.replace("RULES", str(MAN / "pgtail-alerts.yml")), encoding="utf-8")
+    for kind, file in (("check", MAN / "pgtail-alerts.yml"), ("test", tmp_path / "test.yml")):
+        done = subprocess.run([promtool, kind, "rules", str(file)], capture_output=True, check=False, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    rules = (MAN / "pgtail-alerts.yml").read_text(encoding="utf-8")
+    assert set(re.findall(r"alert: (\w+)", rules)) == set(re.findall(r"alertname: (\w+)", made_up))
+
+
+def test_systemd_accepts_the_units_of_the_page(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    page = (MAN / "parts" / "pgtail-service.7.md").read_text(encoding="utf-8")
+    units = re.findall(r"^# /etc/systemd/system/(\S+)\n((?:(?!^```|^# /etc).*\n)+)", page, re.MULTILINE)
+    assert [name for name, _ in units] == ["pgtail-record@.service", "pgtail-spark.service", "pgtail-spark.timer"]
+    for name, text in units:
+        there = text.replace("/usr/local/bin/pgtail", sys.executable)
+        (tmp_path / name.replace("@", "@shop")).write_text(there, encoding="utf-8")
+    for one in tmp_path.iterdir():
+        verify = ["systemd-analyze", "verify", "--man=no", f"./{one.name}"]
+        done = subprocess.run(verify, cwd=tmp_path, capture_output=True, check=False, text=True)
+        assert (done.returncode, done.stdout + done.stderr) == (0, ""), one.name
 
 
 @pytest.mark.parametrize("name", ["changes.json", "changes.csv", "changes.json.gz"])
