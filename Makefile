@@ -15,7 +15,7 @@ DEMO := $(if $(wildcard $(INSTALLED)),$(INSTALLED),.venv/with-demo)
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .DEFAULT_GOAL := help
-.PHONY: help install azurite servers demo test test-core check torture bench man oids clean
+.PHONY: help install azurite servers demo test test-core check torture coverage bench man oids clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s%s\n", $$1, $$2}' Makefile
@@ -54,6 +54,9 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 
 torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, disks and stores, loads, fuzzing; interrupted, it goes on
 	@$(RUN) tests.tools.torture
+
+coverage: $(INSTALLED) ## branches of the code that reads bytes, and lines of the compiled scanner, that tests reach: an hour
+	@$(RUN) tests.tools.measure_coverage
 
 bench: $(INSTALLED) ## speed, compared with other programs
 	@$(RUN) tests.bench

@@ -40,6 +40,8 @@ def neighbours(cell: bytes) -> Iterator[bytes]:
 
 
 def check(world: World, type_name: str, cells: list[bytes]) -> None:
+    if world.version < 12:
+        pytest.skip("PostgreSQL before 12 writes floating point numbers with 17 digits, also where fewer suffice")
     oid, text = TEXT[type_name]
     said = texts_of(world.connection, type_name, oid, cells)
     assert len(said) == len(cells)
