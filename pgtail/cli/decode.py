@@ -60,6 +60,7 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
         pgtail decode
     """
     from pgtail.commands.decode import Decode
+    from pgtail.commands.division import divided
     from pgtail.commands.stderr import say
 
     if "-" in files and sys.stdin is not None and sys.stdin.isatty():
@@ -68,4 +69,4 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
         from pgtail.commands.last import decode_last
 
         return decode_last(files, options, options.last)
-    return Decode(options).run(files)
+    return Decode(options, divide=divided).run(files)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from pgtail.capture.format import CLOSED, COMPLETE, OPEN
 from pgtail.changes.assembler import Assembler
@@ -57,14 +57,11 @@ from pgtail.terminal.escape import escape
 if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier
     from pgtail.changes.seen_rows import SeenRows
-    from pgtail.commands.decode_parts import PartsDecoder
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.stats.collect import Statistics
     from pgtail.storage import Location
     from pgtail.values import Types
 
-SMALL: Final = 8 << 20
-"""Bytes of files from which on several processes may make sense."""
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
 _STORE_PAUSE: Final = 5.0
@@ -84,13 +81,38 @@ class Run(NamedTuple):
     sink: FileSink | DirectorySink
 
 
+class Division(Protocol):
+    """Decodes an input in several processes.
+
+    `sink` is where the output goes in each of them. Run() returns whether they have decoded everything: else `left`
+    decodes the rest in this process, or, if it is None, all files. `elsewhere`: others tell what is told at the end.
+    """
+
+    elsewhere: bool
+    left: Callable[[], bool] | None
+
+    @property
+    def sink(self) -> FileSink: ...
+    def run(self, run: Run, /) -> bool: ...
+
+
+Divide: TypeAlias = "Callable[[Decode, tuple[str, ...], FileSink | DirectorySink], Division | None]"
+"""Decides whether several processes decode these files into a sink; None: one does."""
+
+
 class Decode:
     """One run over several files: one stream, one output (`output`, else the one that the options ask for).
 
-    `stats` are in place of an output; other processes may count for them.
+    `stats` are in place of an output. With `divide`, several processes may decode or count.
     """
 
-    def __init__(self, options: DecodeOptions, output: Output | None = None, stats: Statistics | None = None) -> None:
+    def __init__(
+        self,
+        options: DecodeOptions,
+        output: Output | None = None,
+        stats: Statistics | None = None,
+        divide: Divide = lambda *_: None,
+    ) -> None:
         self._asked = takes_seen(options.format)
         """Whether seen old values are asked for, not only taken where they are known to be right."""
         self.options = options
@@ -99,6 +121,7 @@ class Decode:
         self.types: Types
         """Those of the stream."""
         self._given_output = output or stats
+        self._divide = divide
         self.source: str | None = None
         """The file that is read."""
         self.segments = NOTHING_READ
@@ -144,11 +167,11 @@ class Decode:
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
         whole = unmasked = False
-        parts: PartsDecoder | None = None
+        parts: Division | None = None
         try:
             paging = options.pager and format_.file is None and not options.follow
             with paged(paging, files), open_target(format_.file) as target:
-                parts = self._parts(files, target)
+                parts = self._divide(self, files, target)
                 sink = target if parts is None else parts.sink
                 output = self._given_output or build_output(format_, sink, self.redaction)
                 seen_rows = seen_rows_of(options.format, asked=self._asked)
@@ -172,14 +195,6 @@ class Decode:
             tell_filter(filter_)
         tell_dropped(pipeline.seen_rows, options.format)
         return self.damaged or pipeline.damaged or unmasked
-
-    def _parts(self, files: tuple[str, ...], target: FileSink | DirectorySink) -> PartsDecoder | None:
-        """What decodes these files in several processes, if their content allows it; None: this process does."""
-        if self.options.jobs == 1 or (self.options.jobs is None and _are_small(files)):
-            return None
-        from pgtail.commands.division import divided  # not loaded for small files
-
-        return divided(self, files, target)
 
     def tell_nothing_passed(self, seen: Seen, *, whole: bool) -> None:
         """Tell if the filters left nothing of what was read, which was all of the input or not."""
@@ -400,14 +415,6 @@ def _hint_if_not_built() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _are_small(files: tuple[str, ...]) -> bool:
-    """Whether these are files, and several processes would be no faster, whatever is in them."""
-    try:
-        return not any(map(os.path.isdir, files)) and sum(os.stat(name).st_size for name in files) < SMALL
-    except OSError:
-        return False
 
 
 def _pause(sink: FileSink | DirectorySink, capture: Location) -> Callable[[], None]:

@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from pgtail.capture.format import CLOSED
-from pgtail.commands.decode import SMALL
 from pgtail.commands.output import why_in_order
 from pgtail.commands.sinks import FileSink
 from pgtail.native import compiled
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.commands.options import DecodeOptions
 
+_SMALL: Final = 8 << 20
+"""Bytes of a capture's segments from which on it is divided by default: what is in them is several times as large."""
 LARGE: Final = 64 << 20
 """Bytes of a file from which on it is divided by default."""
 _MOST: Final = 4
@@ -96,7 +97,7 @@ def _is_worth_it(files: tuple[str, ...], options: DecodeOptions) -> bool:
             if given.tables or given.exclude or given.ops or given.xids or given.where:
                 return False  # finding the parts takes longer than what is saved where little is shown
             return os.stat(files[0]).st_size >= LARGE
-        return _has(SMALL, files)  # what is in segments is several times as large
+        return _has(_SMALL, files)
     except OSError:
         return False
 

@@ -19,6 +19,7 @@ from typing import Final
 from pgtail.capture.contents import read_contents
 from pgtail.capture.reader import segments
 from pgtail.commands.decode import Decode
+from pgtail.commands.division import divided
 from pgtail.commands.options import DecodeOptions, FilterOptions
 from pgtail.commands.selection import folders, is_local_file
 from pgtail.commands.stderr import muted, say
@@ -77,7 +78,7 @@ def decode_last(files: tuple[str, ...], options: DecodeOptions, count: int) -> b
         found = _find(files, options, count)
         if found.unordered:
             say("note: the input repeats transactions, so more than the last ones are shown")
-        return Decode(replace(options, filter=_since(options, found.first))).run(files)
+        return Decode(replace(options, filter=_since(options, found.first)), divide=divided).run(files)
 
 
 def _find(files: tuple[str, ...], options: DecodeOptions, count: int) -> _LastCommits:
@@ -105,7 +106,6 @@ def _commits(files: tuple[str, ...], options: DecodeOptions, count: int, positio
         filter=_since(options, position),
         dump=replace(options.dump, verify=False),
         pager=False,
-        jobs=1,
         follow=False,
     )
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.decode import Decode
+from pgtail.commands.division import divided
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
@@ -62,7 +63,7 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
-        return lambda: Decode(_decode_options(options), stats=stats).run(sources)
+        return lambda: Decode(_decode_options(options), stats=stats, divide=divided).run(sources)
     from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
 
     return StatsSlot(_stream_options(sources, options), stats).run

@@ -25,12 +25,12 @@ MODULES = {
     "--help": 6,
     "stream --help": 26,
     "record --help": 26,
-    f"decode -o json {SMALL}": 103,
-    f"decode -o json -n 1 {SMALL}": 103,
-    f"decode -o csv {SMALL}": 103,
-    f"decode -o sql {SMALL}": 107,
-    f"decode -o line {SMALL}": 110,
-    f"stats {SMALL}": 120,
+    f"decode -o json {SMALL}": 104,
+    f"decode -o json -n 1 {SMALL}": 104,
+    f"decode -o csv {SMALL}": 104,
+    f"decode -o sql {SMALL}": 108,
+    f"decode -o line {SMALL}": 111,
+    f"stats {SMALL}": 121,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW."""
 

@@ -78,7 +78,6 @@ def test_a_large_file_is_divided_by_default(
     given = tmp_path / "input"
     given.write_bytes(encode.recvlogical(encode.relation(100, "t", [("id", 23)]), *sum(transactions, ())))
     monkeypatch.setattr(parts, "FIRST_SIZE", 1)
-    monkeypatch.setattr("pgtail.commands.decode.SMALL", 0)
     monkeypatch.setattr("pgtail.commands.division.LARGE", given.stat().st_size)
     monkeypatch.setattr("pgtail.commands.division._cores", lambda: 2)
     assert len(here("decode", "-o", "json", given).objects) == 3
@@ -234,7 +233,7 @@ def test_a_request_to_stop(blocked: subprocess.Popen[bytes], number: int, status
     time.sleep(0.2)
     _, errors = blocked.communicate(timeout=within(20))
     assert blocked.returncode == status
-    assert b"interrupted after" in errors
+    assert b"interrupted" in errors  # after how much is not known while no process has a part
     assert _ended(children)
 
 
