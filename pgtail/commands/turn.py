@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from pgtail.commands.sinks import FileSink
 from pgtail.files.spool import SpoolFile
 from pgtail.pipeline.pipeline import Seen
 from pgtail.records import Record
-
-if TYPE_CHECKING:
-    from pgtail.commands.jobs import Link
 
 IN_MEMORY: Final = 32 << 20
 """Bytes of output that wait in the memory of one process; more are in a temporary file."""
@@ -94,7 +91,7 @@ class TurnSink(FileSink):
         self._waiting_size = 0
         self._spool: SpoolFile | None = None
 
-    def follow(self, link: Link[Any]) -> None:
+    def follow(self, link: Turn) -> None:
         """This process is not the parent, and `link` gives it the turn."""
         self.has_turn = link.has_turn
 
