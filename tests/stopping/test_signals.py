@@ -209,10 +209,10 @@ try:
         del gone
         time.sleep(30)
 except KeyboardInterrupt as stopped:
-    print("stopped by", stopped.args)
+    print("stopped by", stopped.args[0])
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=20)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "stopped by (15,)\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "stopped by 15\n", "")
 
 
 def test_handlers_are_restored() -> None:
