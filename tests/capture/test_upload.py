@@ -133,7 +133,7 @@ def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Pa
         fuse = Fuse(rng.randrange(1, 5 + kills), before=rng.random() < 0.5)
         uploading = uploader(spool, target)
         assert uploading.position >= acknowledged
-        recorder = Recorder(spool, {}, rotation=Rotation(size=rng.choice([1500, 10_000]), sync_size=1500))
+        recorder = Recorder(spool, {}, rotation=Rotation(size=rng.choice([4000, 10_000]), sync_size=1500))
         resumed = recorder.safe
         uploading._target = Fused(target, fuse)
         acknowledged = max(acknowledged, uploading.position)
