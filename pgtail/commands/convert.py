@@ -12,7 +12,6 @@ from pgtail.commands.checksums import Coverage
 from pgtail.commands.options import DumpOptions
 from pgtail.commands.reading import Reading
 from pgtail.errors import InputError
-from pgtail.files.stopping import stop_if_asked
 from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
@@ -80,7 +79,6 @@ def _record(
     try:
         reading.input_ = input_ = open_input(source, decoder, format=form, read=read)
         for item in reading.items():
-            stop_if_asked()
             if isinstance(item, Chunk):
                 if item.in_stream is False:
                     item.pos = converter.take_run(item.buf, item.pos, item.end, item.framing)

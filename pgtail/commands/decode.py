@@ -43,7 +43,7 @@ from pgtail.commands.selection import (
 from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
-from pgtail.files.stopping import Stoppable, stop_if_asked
+from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
@@ -372,7 +372,6 @@ class Decode:
         limited = stop.limited
         with no_quotes(self.redaction):
             for item in reading.items():
-                stop_if_asked()
                 if isinstance(item, Chunk):
                     item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
                     coverage.used(pipeline.end_lsn)

@@ -28,7 +28,7 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
-from pgtail.files.stopping import Stoppable, stop_if_asked
+from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.rows import TemplateWriter
@@ -179,7 +179,6 @@ class Inspect:
     def _messages(self, reading: Reading, input_: Input) -> bool:
         """Show the remaining messages; returns False once everything that was asked for has been shown."""
         for item in reading.items():
-            stop_if_asked()
             if isinstance(item, Chunk):
                 self._scan(input_, item)
                 continue

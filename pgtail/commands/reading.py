@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
@@ -35,11 +35,13 @@ class Reading:
         self._outer = postpone(True)
         return self
 
-    def items(self) -> Generator[Decoded | Chunk]:
-        """The items of the input. Call stop_if_asked() before each is used: its position is where the rest begins."""
+    def items(self) -> Iterator[Decoded | Chunk]:
+        """The items of the input, up to a request to stop: the rest then begins with the one that was not yielded."""
         assert self.input_ is not None
         self._items = self.input_.items()
-        return self._items
+        for item in self._items:
+            stop_if_asked()
+            yield item
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         postpone(self._outer)
