@@ -35,7 +35,7 @@ def test_a_recorder_writes_of_which_tables_it_has_every_change(newest_database: 
         wait_for(f"segments with {complete}", says)
 
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text, n serial)", "CREATE PUBLICATION p FOR TABLE t")
-    with recording(database.conninfo(), "-S", "cap", "-D", str(capture), "--segment-age", "0.2") as process:
+    with recording(database, capture, "--segment-age", "0.2") as process:
         wait_for("a session", lambda: database.query("SELECT slot_name FROM pg_replication_slots WHERE active"))
         database.execute("INSERT INTO t VALUES (1, 'a')")
         changed_until("all", "UPDATE t SET v = v || 'b'")

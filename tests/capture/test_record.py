@@ -34,8 +34,9 @@ def record(database: Database, directory: Path, *options: str, slot: str = "cap"
     return result
 
 
-def recording(*arguments: str) -> AbstractContextManager[subprocess.Popen[str]]:
+def recording(database: Database, directory: Path, *options: str) -> AbstractContextManager[subprocess.Popen[str]]:
     """A running `pgtail record`."""
+    arguments = [database.conninfo(), "-S", "cap", "-D", str(directory), *options]
     return started([*PROGRAM, "record", *arguments], stderr=subprocess.PIPE, text=True)
 
 
@@ -75,8 +76,7 @@ def test_acknowledged_changes_and_idle_positions_are_on_disk(newest_database: Da
     database = newest_database
     database.execute(*SCHEMA)
     record(database, tmp_path / "c", "--until", "now")
-    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "0.05"]
-    with recording(*arguments) as running:
+    with recording(database, tmp_path / "c", "--sync-interval", "0.05") as running:
         before = confirmed(database)
         database.execute("INSERT INTO t VALUES (1, 'x')")
         after = parse_lsn(database.value("SELECT pg_current_wal_flush_lsn()::text"))
@@ -100,8 +100,7 @@ def test_a_frozen_recorder_keeps_its_directory(newest_database: Database, tmp_pa
     database = newest_database
     database.execute(*SCHEMA)
     record(database, tmp_path / "c", "--until", "now")
-    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "0.05"]
-    with recording(*arguments) as first:
+    with recording(database, tmp_path / "c", "--sync-interval", "0.05") as first:
         database.execute("INSERT INTO t VALUES (1, 'x')")
         wait_for("row", lambda: len(command("decode", "-o", "json", tmp_path / "c").lines) == 1)
         first.send_signal(signal.SIGSTOP)
@@ -188,8 +187,7 @@ def test_ctrl_c_closes_the_open_segment(newest_database: Database, tmp_path: Pat
     database.execute(*SCHEMA)
     record(database, tmp_path / "c", "--until", "now")
     database.execute("INSERT INTO t VALUES (1, 'x')")
-    arguments = [database.conninfo(), "-S", "cap", "-D", str(tmp_path / "c"), "--sync-interval", "60"]
-    with recording(*arguments) as running:
+    with recording(database, tmp_path / "c", "--sync-interval", "60") as running:
         wait_for("segment", lambda: list((tmp_path / "c").glob("*.part")))
         running.send_signal(sent)
         _, said = running.communicate(timeout=within(PATIENCE))
@@ -207,8 +205,7 @@ def test_missing_directory_stops_acknowledgements(
     database, directory = newest_database, tmp_path / "c"
     database.execute(*SCHEMA)
     record(database, directory, "--until", "now")
-    arguments = [database.conninfo(), "-S", "cap", "-D", str(directory), "--sync-interval", "50ms"]
-    with recording(*arguments) as running:
+    with recording(database, directory, "--sync-interval", "50ms") as running:
         database.execute("INSERT INTO t VALUES (1, 'x')")
         first = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
         wait_for("acknowledged", lambda: confirmed(database) >= first)
