@@ -227,7 +227,7 @@ class Described(Record):
     """A table's description came, perhaps the same as before: its rows may have changed unseen.
 
     One that came inside a streamed transaction comes again, `repeated`, at its place among the changes of the
-    transaction. `commits_at` is the commit LSN of another transaction that it came in.
+    transaction. `commits_at` is the commit LSN of the transaction that it came in, if that was not streamed.
     """
 
     oid: int
