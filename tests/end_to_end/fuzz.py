@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,8 +32,9 @@ from pgtail.changes.where_parser import parse
 from pgtail.errors import InputError, Malformed, OptionError, Truncated
 from pgtail.files.gunzip import Gunzip
 from pgtail.humanize import parse_seconds
+from pgtail.inputs import INPUTS
 from pgtail.native.plan import ROW_OPS
-from pgtail.outputs import OutputOptions
+from pgtail.outputs import OUTPUTS, OutputOptions
 from pgtail.outputs.template import Template
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.postgres.connection import parameters
@@ -41,11 +42,11 @@ from pgtail.storage.options import parse_options
 from pgtail.terminal.escape import escape, escape_sql, hides, quoted, shell_word, sql_identifier
 from pgtail.values import Types, Undecoded
 from pgtail.values.oids import BUILTIN
-from tests.end_to_end.test_hostile_data import DUMP, NAME
-from tests.support.corpus import captures
-from tests.support.encode import TEXT, begin, commit, frame, insert, lengths, relation, update
+from tests.end_to_end.test_hostile_data import DUMP, HOSTILE, NAME
+from tests.support.corpus import capture, captures
+from tests.support.encode import TEXT, begin, commit, frame, insert, relation, update
 from tests.support.every import new_seed
-from tests.support.forms import read_bytes
+from tests.support.forms import FORMS, messages_of, read_bytes
 from tests.support.render import WAYS, Sink, render
 
 SECONDS: Final = 300
@@ -77,6 +78,13 @@ _MESSAGES: Final = (
     update(_ROW, ("1", "NaN", "it's", "", "[]", "f", None), "O"),
     commit(),
 )
+_SMALL: Final = capture("Z_small", "p1")
+_BINARY: Final = [
+    [message for _, message in messages_of(capture(*names))]
+    for names in (("I_gucs", "p1_bin"), ("A_filter", "p1_rows_bin"))
+]
+_BETWEEN: Final = b"\n~\n"
+"""Between messages; no message has it."""
 _NOW: Final = re.compile(rb'"ts_[mun]s":[0-9]+')
 """When an event of Debezium was made."""
 _TABLE: Final = Relation(
@@ -113,7 +121,9 @@ def _values(data: bytes) -> None:
 
 
 def _inputs(data: bytes) -> None:
-    read_bytes(data)  # keeps an InputError
+    """Read as the form that the first byte chooses: to recognise one takes several times as long."""
+    form = (None, *INPUTS)[data[0] % (1 + len(INPUTS))] if data else None
+    read_bytes(data[1:], format=form, resync=True)  # keeps an InputError
 
 
 def _segment(data: bytes) -> None:
@@ -177,18 +187,22 @@ def _words(data: bytes) -> None:
 
 
 def _outputs(data: bytes) -> None:
-    """What is made of a stream, by the scanner and the decoder, in every format that has a syntax of its own."""
-    messages = data.split(b"\n")
-    for output in ("sql", "debezium", "json"):
-        written = set()
-        for way in WAYS:
-            sink, error = Sink(), ""
-            try:
-                render(*messages, output=output, sink=sink, way=way)
-            except InputError as found:
-                error = str(found)
-            written.add((_NOW.sub(b"", b"".join(sink.parts)), error))
-        assert len(written) == 1, output
+    """What is made of a stream by the scanner and by the decoder, in the format that the first byte chooses."""
+    output = (*OUTPUTS,)[data[0] % len(OUTPUTS)] if data else "sql"
+    written = set()
+    for way in WAYS:
+        sink, error = Sink(), ""
+        try:
+            render(*data[1:].split(_BETWEEN), output=output, sink=sink, way=way)
+        except (InputError, OptionError) as found:
+            error = str(found)
+        written.add((_NOW.sub(b"", b"".join(sink.parts)), error))
+    assert len(written) == 1, output
+
+
+def _for_each(chosen: Collection[object], *seeds: bytes) -> list[bytes]:
+    """Seeds with a first byte that chooses each of these."""
+    return [bytes((number,)) + one for number in range(len(chosen)) for one in seeds]
 
 
 Target = tuple[Callable[[bytes], None], Sequence[bytes]]
@@ -196,15 +210,18 @@ _CELLS: Final = (b'{1,NULL,"x"}', bytes(11) + b"\x17", b"[1,2)", b"12.50", b"202
 _ZIPPED: Final = gzip.compress(_SEGMENT[:40]) + gzip.compress(_SEGMENT[40:])
 _OTHER_STATES: Final = ({"messages": float("inf")}, {**_STATE, "uploaded": "../x"}, {**_STATE, "last": "../x"})
 TARGETS: Final[dict[str, Target]] = {
-    "protocol": (_protocol, [*DUMP.split(b"\n"), *[one for found in captures()[:9] for one in [*found.frames()][:9]]]),
+    "protocol": (_protocol, [*HOSTILE, *[one for found in captures()[:9] for one in [*found.frames()][:9]]]),
     "values": (_values, [bytes((number,)) + one for number, one in enumerate(_CELLS)]),
     "inputs": (
         _inputs,
-        [DUMP, gzip.compress(DUMP), lengths(*_MESSAGES), b"lsn|xid|data\n0/1|7|\\x42\n", b"00000000  42\n"],
+        [
+            *_for_each((None,), gzip.compress(DUMP), b"lsn|xid|data\n0/1|7|\\x42\n"),
+            *[bytes((1 + number,)) + FORMS[name](_SMALL) for number, name in enumerate(INPUTS)],
+        ],
     ),
     "segment": (_segment, [_SEGMENT, gzip.compress(_SEGMENT), _ZIPPED]),
     "gunzip": (_gunzip, [gzip.compress(b"S\0" + bytes(3000)), gzip.compress(DUMP) * 3, gzip.compress(b"")]),
-    "outputs": (_outputs, [DUMP.replace(NAME.encode(), b"n"), b"\n".join(_MESSAGES)]),
+    "outputs": (_outputs, _for_each(OUTPUTS, *map(_BETWEEN.join, (HOSTILE, _MESSAGES, *_BINARY)))),
     "capture.json": (_state, [json.dumps(one).encode() for one in (_STATE, *_OTHER_STATES)]),
     "where": (_where, [one.encode() for one in _CONDITIONS]),
     "words": (_words, [b"%o %t %{a} %[b]\\n", b'"T".*,x', b"2026-11-22T10:00+02", b"10m", b"port=1", NAME.encode()]),

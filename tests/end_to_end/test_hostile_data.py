@@ -60,7 +60,7 @@ _WIDTH = 5000
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 PEOPLE = ("table", "line")
 
-DUMP = recvlogical(
+HOSTILE = (
     begin(),
     origin(NAME),
     type_(20000, NAME, NAME),
@@ -81,6 +81,7 @@ DUMP = recvlogical(
     prepare(9, NAME, 0x120, 0x128),
     commit_prepared(9, NAME, 0x130, 0x138),
 )
+DUMP = recvlogical(*HOSTILE)
 COMMANDS = {
     **{name: ["decode", "-o", name, "--schema-changes"] for name in OUTPUTS if name in (*PEOPLE, "json", "sql")},
     **{name: ["decode", "-o", name] for name in OUTPUTS if name not in (*PEOPLE, "json", "sql", "csv")},
