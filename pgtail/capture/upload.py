@@ -238,11 +238,11 @@ class Uploader:
 
         Recorders of older versions announce nothing.
         """
-        found = {name: digest for name, digest in state.announced.items() if name > self._uploaded}
+        found: dict[str, str | None] = {name: one for name, one in state.announced.items() if name > self._uploaded}
         for entry in self._target.list(f"{self._uploaded}{CLOSED}"):
             name = entry.name.removesuffix(CLOSED)
-            if SegmentName.parse(name) is not None and name not in found:
-                found[name] = digest_of(self._target / entry.name)
+            if SegmentName.parse(name) is not None and name not in found and name not in state.discarded:
+                found[name] = _digest(self._target / entry.name)
         own = {path.name.removesuffix(CLOSED): path for path in self._pending()}
         self._announced = {
             name: digest
@@ -377,7 +377,7 @@ class Uploader:
             target.create(data)
         except Conflict:
             pass  # by an earlier attempt, of which no answer came
-        if not _has(target, data):
+        if _digest(target) != hashlib.sha256(data).hexdigest():
             self._check_owner()
             raise OutputError(f"{target} is not what was uploaded: another program may have written it")
         return position
@@ -460,14 +460,14 @@ class Uploader:
             )
 
 
-def _has(place: Location, data: bytes) -> bool:
-    """Whether a file has this content. Raises InputError if the store is not available."""
+def _digest(place: Location) -> str | None:
+    """The SHA-256 of a file; None if another recorder has deleted it. Raises InputError if the store is away."""
     try:
-        return digest_of(place) == hashlib.sha256(data).hexdigest()
+        return digest_of(place)
     except UNAVAILABLE:
         raise
-    except InputError:  # another recorder has deleted it
-        return False
+    except InputError:
+        return None
 
 
 @contextlib.contextmanager
