@@ -26,11 +26,11 @@ DML, STREAMED = capture("A_dml", "p1"), capture("C_stream", "p2_stream_msg")
 
 
 def record(directory: Path, *arguments: str | Path) -> Result:
-    command = ["record", "-D", str(directory), "--segment-size", "3000", *map(str, arguments)]
+    command = ["record", "-D", str(directory), "--segment-size", "12000", *map(str, arguments)]
     return CliRunner().invoke(main, command, catch_exceptions=False)
 
 
-@pytest.mark.parametrize("found", STREAMS[:: every(2)], ids=str)
+@pytest.mark.parametrize("found", STREAMS[:: every(4)], ids=str)
 def test_recorded_dump_has_its_lines(found: Capture, tmp_path: Path) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(FORMS["lengths"](found))
@@ -108,7 +108,7 @@ def in_both_ways(folder: Path, *dumps: Path, encoding: str = "utf8") -> int:
 
 
 @pytest.mark.parametrize("form", ["lengths", "recvlogical", "copydata", "pgcap", "raw"])
-@pytest.mark.parametrize("found", STREAMS[:: every(4)], ids=str)
+@pytest.mark.parametrize("found", STREAMS[:: every(9)], ids=str)
 def test_the_scanner_records_what_the_decoder_does(found: Capture, form: str, tmp_path: Path) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(FORMS[form](found))
@@ -119,7 +119,7 @@ def test_the_scanner_records_what_the_decoder_does(found: Capture, form: str, tm
 def test_the_scanner_stops_at_damage_where_the_decoder_does(form: str, tmp_path: Path) -> None:
     data, choose, statuses = FORMS[form](DML), random.Random(form), []
     dump = tmp_path / "dump"
-    for _ in range(60 // every(2)):
+    for _ in range(60 // every(4)):
         damaged = bytearray(data)
         damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
         dump.write_bytes(damaged[: choose.choice([len(data), choose.randrange(len(data))])])

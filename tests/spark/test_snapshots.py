@@ -269,9 +269,9 @@ def test_snapshots_that_are_found_after_what_follows_them(
     """Another capture of the same stream, without snapshots, was applied first."""
     out, other = tmp_path / "out", Recording(tmp_path / "other", snapshots=False)
     other.record(server.steps)
-    bring_up(spark, out, [other.directory], bucket_size=3000)
+    bring_up(spark, out, [other.directory])
     assert not LakeTable(locate(str(out)) / "snapshots").files()
-    bring_up(spark, out, [capture], bucket_size=3000)
+    bring_up(spark, out, [capture])
     same(out, in_one_go)
 
 
