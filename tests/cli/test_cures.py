@@ -88,14 +88,14 @@ def texts() -> Iterator[Text]:
             continue
         tree = ast.parse(path.read_text())
         parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
-        for node in ast.walk(tree):
-            if isinstance(parents.get(node), (ast.Expr, ast.JoinedStr)) or _declares(node, parents):
-                continue
+        for node, above in parents.items():
             if isinstance(node, ast.JoinedStr):
                 text = "".join(map(_part, node.values))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
             else:
+                continue
+            if isinstance(above, (ast.Expr, ast.JoinedStr)) or _declares(node, parents):
                 continue
             if module == "pgtail.commands.demo":
                 text = text.replace("{} stream", "pgtail stream")
