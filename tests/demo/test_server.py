@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ from pgtail.demo.installation import Installation, embedded_installations
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import ServerError
 from tests.conftest import StartServer
+from tests.support.every import every
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations
@@ -242,8 +244,12 @@ def test_one(newest_server, start_server):
 """
 
 
-@pytest.mark.parametrize("sent", [0, signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("workers", [[], ["-n1", "--maxfail=1", "--max-worker-restart=0"]], ids=["plain", "xdist"])
+ENDS = itertools.product(
+    [[], ["-n1", "--maxfail=1", "--max-worker-restart=0"]], [0, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+)
+
+
+@pytest.mark.parametrize(("workers", "sent"), [*ENDS][:: every(3)])
 def test_a_test_run_leaves_no_server_behind(sent: int, workers: list[str], tmp_path: Path) -> None:
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE)

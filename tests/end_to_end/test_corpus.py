@@ -28,7 +28,7 @@ REPEATS = {"G_restart": "pg_recvlogical wrote whole transactions again to its fi
 
 def forms() -> list[Any]:
     found = [pytest.param(capture, form, id=f"{capture}-{form}") for capture in captures() for form in capture.forms]
-    return found[:: every(3)]
+    return found[:: every(5)]
 
 
 @pytest.mark.parametrize(("capture", "form"), forms())
