@@ -13,7 +13,7 @@ from typing import Final
 
 from pgtail.commands.sinks import put
 from pgtail.demo.installation import embedded_installations
-from pgtail.demo.server import EmbeddedServer
+from pgtail.demo.server import SUPERUSER, EmbeddedServer
 from pgtail.demo.workload import DATABASE, SLOT, create_shop, endless_workload, workload
 from pgtail.files.stopping import Stoppable
 
@@ -58,17 +58,18 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
 
 def _serve(server: EmbeddedServer) -> None:
     """Keep the server running, with a workload."""
-    conninfo = shlex.quote(server.conninfo(DATABASE))
     pgtail = "pgtail" if shutil.which("pgtail") else f"{shlex.quote(sys.executable)} -m pgtail"
     put(
         f"""
 The server runs until Ctrl-C. In another terminal, try:
 
-  {pgtail} stream {conninfo} --slot {SLOT}
-  {pgtail} stream {conninfo} --slot {SLOT} -o line
-  {pgtail} stream {conninfo} --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
-  {pgtail} stream {conninfo} -t orders --op update --where "status=paid"
-  {shlex.quote(str(server.installation.program("psql")))} {conninfo}
+  export PGHOST={shlex.quote(str(server.directory))} PGPORT={server.port}
+  export PGUSER={SUPERUSER} PGDATABASE={DATABASE}
+  {pgtail} stream --slot {SLOT}
+  {pgtail} stream --slot {SLOT} -o line
+  {pgtail} stream --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
+  {pgtail} stream -t orders --op update --where "status=paid"
+  {shlex.quote(str(server.installation.program("psql")))}
 """
     )
     stop = threading.Event()

@@ -32,7 +32,7 @@ _SIGNALS: Mapping[Mode, signal.Signals] = {
     "fast": signal.SIGINT,
     "immediate": signal.SIGQUIT,
 }
-_SUPERUSER = "postgres"
+SUPERUSER = "postgres"
 _SETTINGS: Mapping[str, Setting] = {
     "listen_addresses": "127.0.0.1",
     "wal_level": "logical",
@@ -130,7 +130,7 @@ class EmbeddedServer:
     def conninfo(self, dbname: str = "postgres", *, tcp: bool = False, **more: Any) -> str:
         """The superuser's libpq connection string, to the Unix socket or (`tcp`) to the loopback port."""
         address = {"host": "127.0.0.1", "password": self.password} if tcp else {"host": str(self.directory)}
-        return connection_string("", **{**address, "port": self.port, "user": _SUPERUSER, "dbname": dbname, **more})
+        return connection_string("", **{**address, "port": self.port, "user": SUPERUSER, "dbname": dbname, **more})
 
     def start(self, timeout: float = 60) -> None:
         """Start the server, created first if necessary, and return when it accepts connections; seconds."""
@@ -198,7 +198,7 @@ class EmbeddedServer:
         command = [
             str(self.installation.program("initdb")),
             f"--pgdata={self.data}",
-            f"--username={_SUPERUSER}",
+            f"--username={SUPERUSER}",
             f"--pwfile={password_file}",
             "--auth-local=trust",
             "--auth-host=scram-sha-256",

@@ -43,8 +43,8 @@ def test_demo_shows_tables_then_the_same_as_lines_and_json() -> None:
 def test_serve_ends_cleanly_with_ctrl_c() -> None:
     with started([*DEMO, "--serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
         assert demo.stdout is not None
-        command = next(line for line in demo.stdout if "pgtail stream" in line)
-        directory = Path(command.split("host=")[1].split()[0])
+        command = next(line for line in demo.stdout if "PGHOST=" in line)
+        directory = Path(command.split("PGHOST=")[1].split()[0])
         assert directory.exists()
         demo.send_signal(signal.SIGINT)
         _, said = demo.communicate(timeout=within(PATIENCE))
