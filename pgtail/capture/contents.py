@@ -24,6 +24,8 @@ from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, Rol
 from pgtail.service.progress import MOST_TABLES, TableRows
 from pgtail.storage import Location
 
+READERS: Final = 8
+"""Segments whose ends are read at a time: an object store takes long to answer."""
 _MOST: Final = 48 * 1024
 """Bytes of the parameter. Where the tables need more they are left out; where the rest does, there is none."""
 _TAILS: Final = (4 * 1024, 64 * 1024)

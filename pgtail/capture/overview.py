@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
 
-from pgtail.capture.contents import SegmentContents, read_contents
+from pgtail.capture.contents import READERS, SegmentContents, read_contents
 from pgtail.capture.reader import SegmentFile, listed
 from pgtail.capture.state import CaptureState, TableSnapshot
 from pgtail.storage import Location
-
-_READERS: Final = 8
-"""Segments whose ends are read at a time: an object store takes long to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +36,7 @@ def overview(capture: Location, known: CaptureState | None, encoding: str) -> It
     def contents_of(one: SegmentFile) -> SegmentContents | None:
         return None if one.open or one.snapshot is not None else read_contents(one.location, encoding)
 
-    with ThreadPoolExecutor(_READERS, "contents") as readers:
+    with ThreadPoolExecutor(READERS, "contents") as readers:
         for file, contents in zip(files, readers.map(contents_of, files), strict=True):
             if file.snapshot is None:
                 missing = "" if contents is None or contents.predecessor == before else contents.predecessor

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgtail.capture.contents import PreparedTransaction, SegmentContents, count_contents, read_contents
+from pgtail.capture.contents import READERS, PreparedTransaction, SegmentContents, count_contents, read_contents
 from pgtail.capture.format import CLOSED, SegmentName, snapshot_name
 from pgtail.capture.reader import SegmentFile, listed, refreshed
 from pgtail.capture.segment import read_head
@@ -97,11 +98,12 @@ class Prunable:
         """The same or less, so that what is left begins outside of a transaction, and has the prepared ones whole."""
         waiting: dict[PreparedTransaction, None] = {}
         found = [0]
-        for number, segment in enumerate(self.stream[: max(bound.count, 0)], 1):
-            contents = _contents_of(segment)
-            waiting = {one: None for one in waiting if one not in contents.outcomes} | dict.fromkeys(contents.prepared)
-            if not waiting:
-                found.append(number)
+        with ThreadPoolExecutor(READERS, "contents") as readers:
+            for number, contents in enumerate(readers.map(_contents_of, self.stream[: max(bound.count, 0)]), 1):
+                left = {one: None for one in waiting if one not in contents.outcomes}
+                waiting = left | dict.fromkeys(contents.prepared)
+                if not waiting:
+                    found.append(number)
         while found[-1] and self._starts_inside(self.stream[found[-1]]):
             del found[-1]
         if found[-1] == bound.count:
