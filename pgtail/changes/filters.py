@@ -244,8 +244,7 @@ class Filter:
 
     def _where_passes(self, change: Change) -> bool:
         bound = self.bound(None if isinstance(change, LogicalMessage) else change.relation, change.op)
-        if bound is None:
-            return True
+        assert bound is not None  # as there are tests
         found = bound.holds(change)
         self.not_sent += found is None and bound.untested
         return found is True

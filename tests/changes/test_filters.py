@@ -342,10 +342,11 @@ def test_what_does_not_fit_a_column(where: str, words: str) -> None:
         ("a->'o'->>'x' = '[1, 2]'", True),
         ("a->'o'->'x'->>1 = 2", True),
         ("a->'o'->'x'->>2 is null", True),
+        ("a->'l'->>1 = '{\"z\": 2}'", True),
     ],
 )
 def test_members_of_documents(where: str, passes: bool) -> None:
-    document = '{"n": 10, "t": "text", "e": "é\\"", "\\"": "quote", "o": {"x": [1, 2]}}'
+    document = '{"n": 10, "t": "text", "e": "é\\"", "\\"": "quote", "o": {"x": [1, 2]}, "l": [1, {"z": 2}]}'
     filter_ = Filter(where=[where])
     assert filter_.passes(insert(table(types=(3802,)), document.encode())) is passes
     assert filter_.not_sent == 0

@@ -10,6 +10,7 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, RowChange
 from pgtail.changes.seen_rows import SeenRows
+from pgtail.changes.streaming import Show
 from pgtail.pgoutput.cells import UNCHANGED as UNKNOWN
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.values import Types
@@ -49,9 +50,10 @@ def transaction(lsn: int, *messages: bytes) -> list[bytes]:
     return [begin(7, lsn), *messages, commit(lsn, lsn + 8)]
 
 
-def old_rows(*messages: Messages, rows: SeenRows | None = None) -> list[Old]:
+def old_rows(*messages: Messages, rows: SeenRows | None = None, show: Show | None = None) -> list[Old]:
     """Of each update and delete the old row that was seen, or None."""
-    assembler, decoder, found = Assembler(Types(), tells_descriptions=True), Decoder(), list[Old]()
+    assembler = Assembler(Types(), tells_descriptions=True, show=show)
+    decoder, found = Decoder(), list[Old]()
     rows = rows or SeenRows()
     for data in flat(messages):
         if isinstance(data, CompleteTables):
@@ -110,6 +112,10 @@ def test_an_old_key_fills_a_key_that_was_not_touched() -> None:
         [insert("3", "c"), commit(0x200)],
         [commit_prepared(9, "lost", 0x200)],
         [b"?unknown"],
+        [begin_prepare(8, "g", 0x200), insert("2", "b"), b"?unknown", prepare(8, "g", 0x200)],
+        transaction(0x200, insert("2", "b", "c")),
+        transaction(0x200, insert(None, "b")),
+        transaction(0x200, update((None, "b"), ("2", None))),
         snapshot(("2", "b"), end=0x201),
         [begin(0, 0x200), commit(0x200, 0x201)],
         [stream_start(8), relation(xid=8), insert("2", "b", xid=8), STREAM_STOP, stream_commit(8, 0x200)],
@@ -120,6 +126,10 @@ def test_an_old_key_fills_a_key_that_was_not_touched() -> None:
             "no beginning",
             "lost prepare",
             "unknown message",
+            "unknown message in a prepared transaction",
+            "row of another width",
+            "row without its key",
+            "update to a row without its key",
             "snapshot",
             "snapshot of an unknown table",
             "streamed description",
@@ -163,6 +173,9 @@ def test_what_a_streamed_transaction_rolled_back_was_never_there() -> None:
     partly = [*segment, stream_abort(8, 9), stream_commit(8, 0x200), *transaction(0x300, GONE)]
     assert old_rows(kept) == [ROW, (b"1", b"b")]
     assert old_rows(partly) == [ROW]
+    shown = Show(aborted=True, uncommitted=True)  # as open, and then as it ended
+    assert old_rows(kept, show=shown) == [None, ROW, (b"1", b"b")]
+    assert old_rows(partly, show=shown) == [None, None, ROW]
 
 
 def test_a_description_inside_a_streamed_transaction_forgets_what_came_before_it() -> None:
@@ -226,7 +239,7 @@ def test_without_being_asked_only_tables_are_remembered_of_which_the_stream_has_
     # The same description may stand for an ALTER PUBLICATION.
     assert found(EVERY, relation()) is None
     assert found(EVERY, relation(), asked=True) == found(None, asked=True) == ROW
-    assert found(EVERY, relation(), EVERY) == ROW
+    assert found(EVERY, relation(), EVERY) == found(EVERY, CompleteTables(names=frozenset([("public", "t")]))) == ROW
     assert found(EVERY, NONE) is found(EVERY, relation(), EVERY, relation()) is None
 
 

@@ -95,13 +95,14 @@ class PgCopy(Framed):
     @classmethod
     def _row(cls, buf: bytes, pos: int, end: int, count: int) -> FrameBounds:
         lsn = None
-        for left in range(count - 1, -1, -1):
+        while True:
+            count -= 1
             start = pos + 4
             if start > end:
                 return NOTHING, start, None
             (size,) = _length(buf, pos)
             pos = start + max(size, 0)
-            if not left:
+            if not count:
                 if not 0 < size <= MOST:
                     raise Malformed(f"data of {size} bytes", offset=start - 4, field="length of the last column")
                 return start, pos, lsn
@@ -111,4 +112,3 @@ class PgCopy(Framed):
                 return NOTHING, pos, None
             if size == _LSN_SIZE and lsn is None:
                 lsn = _lsn(buf, start)[0] or None
-        raise AssertionError("a row has a last column")

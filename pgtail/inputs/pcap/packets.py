@@ -48,8 +48,6 @@ _FAMILY: Final = frozenset((0, 108))
 """Link types with an address family before the IP packet (BSD loopback)."""
 _BARE: Final = frozenset((12, 14, 101, 228, 229))
 """Link types without a header before the IP packet."""
-_LAYERS: Final = 8
-"""Maximum number of headers around an IP packet, such as VLAN tags."""
 _FRAGMENT: Final = 44
 """IPv6's fragment header."""
 
@@ -231,23 +229,19 @@ class Packets:
             return None
 
     def _network(self, link: int, packet: bytes) -> Any:
-        """The parsed IP packet, or another object if there is none."""
+        """The parsed IP packet. Raises anything if there is none."""
         dpkt = self._dpkt
         if link in _FAMILY or link in _BARE:
             packet = packet[4:] if link in _FAMILY else packet
             return (dpkt.ip6.IP6 if packet[0] >> 4 == 6 else dpkt.ip.IP)(packet)
         layer = {_ETHERNET: dpkt.ethernet.Ethernet, _COOKED: dpkt.sll.SLL, _COOKED2: dpkt.sll2.SLL2}[link](packet)
-        for _ in range(_LAYERS):
-            if isinstance(layer, dpkt.ip.IP | dpkt.ip6.IP6):
-                break
-            layer = layer.data
+        while not isinstance(layer, dpkt.ip.IP | dpkt.ip6.IP6):
+            layer = layer.data  # the last layer has bytes, which have no data
         return layer
 
     def _tcp_segment(self, ip: Any, time: int | None) -> TcpSegment | None:
         dpkt = self._dpkt
         six = isinstance(ip, dpkt.ip6.IP6)
-        if not six and not isinstance(ip, dpkt.ip.IP):
-            return None
         if (_FRAGMENT in ip.extension_hdrs) if six else (ip.mf or ip.offset):
             self.fragments += 1
             return None

@@ -1,0 +1,177 @@
+"""What few files have: damage of a form's own parts, values and lines longer than usual."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import struct
+
+import pytest
+
+from pgtail.inputs.pcap import pcap as pcap_module
+from pgtail.inputs.text import base, long_value, restored
+from tests.support.encode import INT4, TEXT, begin, commit, insert, lengths, message, recvlogical, relation
+from tests.support.forms import hexdump, read_bytes, read_pipe, server_message
+from tests.support.pcaps import CLIENT, SERVER, Packet, pcap, segments
+
+HELLO = message(b"hello")
+LARGE = 9 << 20
+ROWS = [relation(), *[insert(str(number), "abc") for number in range(9)]]
+SIGNATURE = b"PGCOPY\n\xff\r\n\0"
+COPIED = SIGNATURE + bytes(8) + struct.pack(">hi", 1, len(HELLO)) + HELLO
+DUMP = hexdump(recvlogical(*ROWS)).split(b"\n")
+PLAIN = [recvlogical(*ROWS).hex()[at : at + 32].encode() for at in range(0, 2 * len(recvlogical(*ROWS)), 32)]
+
+
+def hex_lines(*messages: bytes) -> bytes:
+    return b"".join(one.hex().encode() + b"\n" for one in messages)
+
+
+def zipped(lines: bytes) -> bytes:
+    """Five members, of which the third is damaged."""
+    members = [gzip.compress(lines, mtime=0)] * 5
+    members[2] = members[2][:30] + b"\xff\xff\xff" + members[2][33:]
+    return b"".join(members)
+
+
+DAMAGED = [
+    ("pgcopy", COPIED, "byte 46: the end marker of the COPY is missing", 1),
+    ("pgcopy", COPIED + b"\0\0", "byte 46: number of columns: a row of 0 columns", 1),
+    ("pgcopy", SIGNATURE + bytes(3), "byte 0: 5 more bytes needed by the length of the frame", 0),
+    ("pgcopy", COPIED + b"PGCOPX" + bytes(20), "byte 46: signature: the signature is damaged", 1),
+    ("pgcopy", SIGNATURE + struct.pack(">II", 1 << 20, 0), "byte 11: flags: unknown flags 0x00100000", 0),
+    ("pgcopy", SIGNATURE + struct.pack(">Ii", 0, -1), "byte 15: extension length: an extension of -1 bytes", 0),
+    ("recvlogical", HELLO + b"X" + HELLO, "byte 21: Message: byte 0x58 instead of the newline", 2),
+    ("recvlogical", HELLO + b"X" + recvlogical(*[HELLO] * 4), "byte 21: Message: byte 0x58 instead of", 5),
+    ("raw", HELLO + b"\1" + HELLO * 3, "byte 21: no message starts with byte 0x01", 4),
+    ("raw", HELLO + b"\1" + bytes(99), "byte 21: no message starts with byte 0x01", 0),
+    ("hex", hex_lines(HELLO, HELLO) + b"zz", "byte 86: 'z' is not a hex digit", 2),
+    ("hex", zipped(hex_lines(*[HELLO] * 50)), "is damaged", 199),
+    ("psql", zipped(hex_lines(*[HELLO] * 50)), "is damaged", 199),
+    ("hexdump", b"\n".join([*DUMP[:5], b"no line"]), "line 6: this is not a line of a dump", 2),
+    ("hexdump", b"\n".join([*DUMP[:5], b"no line", b"", b"none", *DUMP[5:]]), "line 6: this is not a line", 9),
+    ("hexdump", b"\n".join([*PLAIN[:-1], PLAIN[-1] + b"4"]), "a hex digit without its second half", 10),
+    ("hexdump", b"\n".join([*PLAIN[:6], b"zz", *PLAIN[6:]]), "line 7: 'z' is not a hex digit", 9),
+    ("hexdump", b"\n".join([*PLAIN[:6], PLAIN[6][:-2], *PLAIN[7:]]), "line 7: a line that is not the last", 9),
+    ("hexdump", b"hello\n", "line 1: 'h' is not a hex digit", 0),
+]
+
+
+@pytest.mark.parametrize(("form", "data", "words", "count"), DAMAGED)
+def test_damage(form: str, data: bytes, words: str, count: int) -> None:
+    """What is said of it, and how many messages are read before it and after."""
+    reading = read_bytes(data, format=form, resync=True)
+    assert words in str(reading.error)
+    assert len(reading.messages) == count
+
+
+@pytest.mark.parametrize("dump", [DUMP, PLAIN])
+def test_blank_lines_in_a_hex_dump(dump: list[bytes]) -> None:
+    reading = read_bytes(b"\n\n".join(dump))
+    assert (reading.form, reading.error, len(reading.messages)) == ("hexdump", None, len(ROWS))
+
+
+@pytest.mark.parametrize("form", ["raw", "recvlogical"])
+def test_a_pipe_whose_first_row_may_be_of_a_streamed_transaction(form: str) -> None:
+    data = recvlogical(ROWS[1], ROWS[2]) if form == "recvlogical" else ROWS[1] + ROWS[2]
+    assert len(read_pipe(data, 1, format=form).messages) == 2
+
+
+HUGE = insert("1", "x" * 100).replace(struct.pack(">I", 100), b"\x7f\xff\xff\xff")
+LARGE_ONES = [
+    ("recvlogical", recvlogical(message(b"x" * LARGE)), None, 1),
+    ("recvlogical", recvlogical(insert("1", "x" * LARGE)), None, 1),
+    ("recvlogical", recvlogical(relation()) + message(b"x" * LARGE) + b"X", "byte 0x58 instead of the newline", 1),
+    ("recvlogical", recvlogical(relation()) + b"M\0" + bytes(8) + b"p" * LARGE, "string is not terminated", 1),
+    ("recvlogical", recvlogical(relation()) + HUGE + b"x" * LARGE, "a length of 2147483647 bytes", 1),
+    ("lengths", lengths(relation(), message(b"x" * LARGE)), None, 2),
+    (
+        "lengths",
+        lengths(relation()) + struct.pack(">i", LARGE) + b"Z" * LARGE,
+        f"a message of {LARGE} bytes of an unknown kind",
+        1,
+    ),
+]
+
+
+@pytest.mark.parametrize(("form", "data", "words", "count"), LARGE_ONES, ids=range(len(LARGE_ONES)))
+def test_large_messages(form: str, data: bytes, words: str | None, count: int) -> None:
+    for reading in (read_bytes(data, format=form), read_pipe(data, 1 << 20, format=form)):
+        assert len(reading.messages) == count
+        assert (words or "None") in str(reading.error)
+    assert words is not None or read_bytes(data).form == form
+
+
+# -- with smaller limits -----------------------------------------------------------------------------------------------
+
+WIDE = relation(columns=[("id", INT4), ("v", TEXT)])
+LONG = insert("1", "x" * 200_000)
+HEAD = f"(2 rows)\n\n lsn | data\n-----+{'-' * 100_000}\n".encode()
+
+
+def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
+    return head + b"".join(b" 0/1 | \\x" + one.hex().encode() + end + b"\n" for one in messages)
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "words", "count"),
+    [
+        ("psql", cells(begin(), WIDE) + cells(LONG, commit(), head=HEAD), None, 4),
+        ("psql", cells(LONG, commit(), end=b""), None, 2),
+        ("psql", cells(begin(), WIDE) + b"?" * 300_000 + b"\n" + cells(commit()), "not a row like the others", 3),
+        (
+            "hex",
+            hex_lines(begin(), WIDE, insert("1", "x" * 5000) + b"more" * 50_000, commit()),
+            "left over|longer than its message",
+            3,
+        ),
+        ("hex", hex_lines(begin(), WIDE, LONG)[:-20_001], "missing", 2),
+        ("hex", hex_lines(begin(), WIDE) + b"?" * 300_000 + b"\n" + hex_lines(LONG, commit()), "is not a hex digit", 4),
+    ],
+    ids=range(6),
+)
+def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, words: str | None, count: int) -> None:
+    monkeypatch.setattr(base, "_LONG", 1 << 16)
+    monkeypatch.setattr(base, "LARGE", 1 << 14)
+    monkeypatch.setattr(long_value, "_FIRST_CHECK", 1 << 12)
+    for reading in (read_bytes(data, format=form, resync=True), read_pipe(data, 1 << 14, format=form, resync=True)):
+        assert re.search(words or "None", str(reading.error))
+        assert len(reading.messages) == count
+    assert words is not None or read_pipe(data, 1 << 14).form == form
+
+
+def test_lines_of_a_long_dump_are_known_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restored, "_MAX_KNOWN", 4)
+    reading = read_bytes(b"\n".join([*DUMP[:-3], b"no line"]))
+    assert f"line {len(DUMP) - 2}: " in str(reading.error)
+
+
+def test_connections_that_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not one that was opened again between the same ports."""
+    monkeypatch.setattr(pcap_module, "_MAX_ENDED", 1)
+    login = server_message("W", b"\0\0\0")
+    stream = login + b"".join(server_message("d", b"w" + bytes(24) + one) for one in ROWS)
+    packets = [
+        *segments(b"HTTP/1.1 200 OK\r\n", first=10),
+        *list(segments(stream, first=9000, close=False))[:1],
+        *segments(b"HTTP/1.1 200 OK\r\n", source=("10.0.0.1", 80)),
+        *segments(b"HTTP/1.1 200 OK\r\n", source=("10.0.0.2", 80)),
+        *list(segments(stream, first=9000))[1:],
+    ]
+    reading = read_bytes(pcap(packets))
+    assert (reading.error, len(reading.messages)) == (None, len(ROWS))
+
+
+def test_what_a_client_sends_beside_a_stream() -> None:
+    """A command of a wrong length, and another before anything of its server was captured."""
+    stream = server_message("W", b"\0\0\0") + b"".join(server_message("d", b"w" + bytes(24) + one) for one in ROWS)
+    command = b"Q\0\0\0%c START_REPLICATION SLOT s LOGICAL 0/0\0"
+    wrong, right = command % 5, command % (len(command) - 2)
+    packets = [Packet(CLIENT, SERVER, 5, one) for one in (right, wrong)]
+    reading = read_bytes(pcap([*packets, *segments(stream)]))
+    assert (reading.error, len(reading.messages)) == (None, len(ROWS))
+
+
+def test_a_connection_in_whose_middle_no_message_is_found() -> None:
+    reading = read_bytes(pcap(segments(b"\x55" * (600 << 10), 16 << 10, open_=False)))
+    assert "no replication stream in these" in str(reading.error)
