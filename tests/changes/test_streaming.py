@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ def frames(one: Capture) -> Path:
     return one.forms["walsender.bin"]
 
 
+@cache
 def lines(*arguments: str | Path) -> list[bytes]:
     result = decode(*arguments)
     assert result.status == 0, result.stderr

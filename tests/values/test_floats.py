@@ -18,7 +18,7 @@ from tests.values.conftest import World
 TEXT: dict[str, tuple[int, Callable[[bytes], str]]] = {"float4": (700, float4_text), "float8": (701, float8_text)}
 
 
-COUNT = 50_000 // every(2)
+COUNT = 50_000 // every(5)
 """Random integers of each kind."""
 
 
@@ -72,11 +72,11 @@ def test_integers(world: World) -> None:
 
 @pytest.mark.parametrize("type_name", TEXT)
 def test_random_bits(world: World, type_name: str) -> None:
-    """300,000 patterns, or all of 10^6, on the newest server; the rule is the same since 12: fewer on the others."""
+    """100,000 patterns, or 10^6 on the newest server; the rule is the same since 12."""
     newest = world.database.server.installation == list(installations().values())[-1]
     source = random.Random(f"bits {world.version}")
     size = 4 if type_name == "float4" else 8
-    for _ in range(1 + 9 // every(4) if newest else 1):
+    for _ in range(10 // every(10) if newest else 1):
         check(world, type_name, [source.randbytes(size) for _ in range(100_000)])
 
 
