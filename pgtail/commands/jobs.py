@@ -256,25 +256,27 @@ class Jobs(Generic[P]):
             self._stop(stopped)
 
     def _run(self) -> Counts:
-        ahead: P | None = None
+        ahead = deque[P]()  # a part for each process: several may need one at the same time
         more = True
         while not self._counts.ended:
-            if more and ahead is None:
+            if more and len(ahead) < self._count:
                 try:
-                    ahead = next(self._parts)
+                    part = next(self._parts)
                 except StopIteration:
                     more = False
-            if ahead is not None and self._idle:
-                self._give(self._idle.pop(), ahead)
-                ahead = None
+                else:
+                    ahead.extend(() if part is None else (part,))
+            if ahead and self._idle:
+                self._give(self._idle.pop(), ahead.popleft())
                 continue
             if not self._busy:
                 if not more:
                     break
                 continue
-            self._receive(wait=not more or ahead is not None)
+            self._receive(wait=not more or len(ahead) == self._count)
             if not self._counts.settled and not self._counts.ended:
-                ahead, more = None, False
+                more = False
+                ahead.clear()
         return self._counts
 
     def _give(self, process: _Process[P], part: P) -> None:
