@@ -145,12 +145,18 @@ class Assembler:
         self._enter(State.OUTSIDE)
         return [*snapshot, *events]
 
+    def resume(self, transaction: Transaction | None) -> None:
+        """What comes next is inside this transaction, which is not streamed; None: outside. The tables stay known."""
+        if transaction is not None:
+            self._transaction = transaction
+        self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
+
     def skip(self, prepared: Iterable[str], outcomes: Iterable[str]) -> None:
         """Messages are left out on purpose: forget the open transaction, keep the tables.
 
         The gids are those of the transactions that were prepared or had their outcome there.
         """
-        self._enter(State.OUTSIDE)
+        self.resume(None)
         self._gids.update(prepared)
         self._gids.difference_update(outcomes)
 

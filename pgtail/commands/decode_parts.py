@@ -51,8 +51,8 @@ class Parts(ABC):
     """What was found so far of that on which the tables depend."""
 
     @abstractmethod
-    def walk(self) -> AbstractContextManager[Iterator[Part | None]]:
-        """A context with the parts of the input, or one that is everything."""
+    def walk(self, *, divides: bool) -> AbstractContextManager[Iterator[Part | None]]:
+        """A context with the parts of the input, or one that is everything; `divides`: also within transactions."""
 
     def begin(self) -> None:  # noqa: B027 -- segments are told one by one
         """Tell what is told before the first part."""
@@ -115,7 +115,7 @@ class PartsDecoder:
         Raises PgtailError and ClosedPipe.
         """
         try:
-            with Stoppable(), self._parts.walk() as parts:
+            with Stoppable(), self._parts.walk(divides=run.pipeline.may_resume) as parts:
                 return self._run(parts, run)
         except KeyboardInterrupt as stopped:
             raise interrupted(stopped) from None
@@ -235,10 +235,14 @@ class PartsDecoder:
         try:
             if part.alone:
                 written |= turn.wait_for_turn().written
+            continues, self._read_until = part.start == self._read_until, part.stop
+            if not continues:
+                pipeline.resume(None)
             self._describe(task.known, run)
+            if not continues and part.begins_in is not None:
+                pipeline.resume(replace(part.begins_in))
             once.done.update(task.once)
             once.before = lambda: turn.wait_for_turn().once
-            continues, self._read_until = part.start == self._read_until, part.stop
             goes_on = self._parts.read(task, run, goes_on=continues)
         finally:
             before = turn.wait_for_turn()  # also to report an error
@@ -246,7 +250,7 @@ class PartsDecoder:
             once.done.update(before.once)
             output.left_out += before.left_out
         counts = Counts(
-            settled=pipeline.settled and not (decode.noted or decode.damaged),
+            settled=pipeline.settled(part.ends_in) and not (decode.noted or decode.damaged),
             ended=part.stop is None or not goes_on,
             skipped=before.skipped or decode.skipped,
             fed=before.fed + decode.fed + pipeline.messages,
@@ -296,7 +300,7 @@ class DumpParts(Parts):
         self._last: Input | None = None
 
     @contextlib.contextmanager
-    def walk(self) -> Iterator[Iterator[Part | None]]:
+    def walk(self, *, divides: bool) -> Iterator[Iterator[Part | None]]:
         """The parts of the file. Raises InputError if it cannot be read."""
         dump = self._decode.options.dump
         with Source(self.name) as source:
@@ -307,7 +311,8 @@ class DumpParts(Parts):
             if self._why is not None:
                 yield iter([Part(0, None, 0, 0)])
                 return
-            self._walk = walk = Walk(input_, build_types(encoding=dump.encoding))
+            types, trusts = build_types(encoding=dump.encoding), not self._decode.options.resync
+            self._walk = walk = Walk(input_, types, divides=divides, trusts=trusts)
             self.descriptions = walk.descriptions
             yield walk.parts()
 
@@ -368,7 +373,7 @@ class CaptureParts(Parts):
         self.descriptions = self._walk.descriptions
 
     @contextlib.contextmanager
-    def walk(self) -> Iterator[Iterator[Part | None]]:
+    def walk(self, *, divides: bool) -> Iterator[Iterator[Part | None]]:
         """The parts of the capture."""
         yield self._walk.parts()
 

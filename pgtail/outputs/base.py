@@ -51,8 +51,19 @@ class Output(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether it waits for nothing, such as the outcome of a prepared transaction; asked between transactions."""
+        """Whether it waits for nothing, such as the outcome of a prepared transaction.
+
+        Asked between transactions, and inside of one if may_resume().
+        """
         return True
+
+    def may_resume(self, *, filtered: bool) -> bool:
+        """Whether several of these may write one transaction; `filtered`: they may not know whether it was started."""
+        return False
+
+    def resume(self, transaction: Transaction | None) -> None:
+        """What comes next is inside this transaction, whose start another one has written; None: outside."""
+        return
 
     left_out: int = 0
     """How many changes or messages it could not write, which it tells at the end."""

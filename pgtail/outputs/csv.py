@@ -55,6 +55,7 @@ class Csv(PlannedOutput):
     """
 
     buffers_prepared = True
+    resumes = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)

@@ -73,6 +73,8 @@ class Line(PlannedOutput):
     Lines with --highlight are not for the scanner.
     """
 
+    resumes = True
+
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self.choice = ColumnChoice(options.columns, changed=True, tell=options.tell, once=self.once)

@@ -214,6 +214,8 @@ _BOUNDARY: Final[list[Piece]] = [*transaction_keys(comma_first=True), snapshot_k
 class Json(PlannedOutput):
     """`-o json`."""
 
+    resumes = True
+
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=True)

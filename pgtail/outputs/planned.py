@@ -42,6 +42,8 @@ class PlannedOutput:
     """Whether a prepared transaction is written on its commit only."""
     needs_outcomes = False
     """See Output."""
+    resumes: ClassVar[bool] = False
+    """Whether what is written of a transaction depends on nothing in it that came before, except for the separator."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
     events_only = False
@@ -94,7 +96,13 @@ class PlannedOutput:
 
     @property
     def settled(self) -> bool:
-        return self._prepared is None or not self._prepared.waits
+        return not self.after and (self._prepared is None or not self._prepared.waits)
+
+    def may_resume(self, *, filtered: bool) -> bool:
+        return self.resumes and not (filtered and (self.begin or self.end or self.separator or self.incomplete))
+
+    def resume(self, transaction: Transaction | None) -> None:
+        self._enter(transaction, 0 if transaction is None else 1)
 
     def finish(self) -> None:
         if self._prepared is not None:

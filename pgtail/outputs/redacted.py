@@ -33,6 +33,12 @@ class RedactedOutput:
     def settled(self) -> bool:
         return self._output.settled
 
+    def may_resume(self, *, filtered: bool) -> bool:
+        return self._output.may_resume(filtered=filtered)
+
+    def resume(self, transaction: Transaction | None) -> None:
+        self._output.resume(transaction)
+
     @property
     def left_out(self) -> int:
         return self._output.left_out

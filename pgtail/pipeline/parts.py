@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.events import Event, Note
+from pgtail.changes.events import Event, Note, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
@@ -19,11 +19,12 @@ from pgtail.pgoutput.streaming import StreamStart
 from pgtail.pgoutput.transaction import Begin
 from pgtail.pgoutput.two_phase import StreamPrepare
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.records import replace
 from pgtail.values import Types
 
 FIRST_SIZE = 256 * 1024
 """Bytes of the first part, which is short, so that its output comes soon; each one after it is four times as long."""
-SIZE = 8 << 20
+SIZE = 4 << 20
 """Bytes of the longest parts, unless their last transaction ends later."""
 
 _STEP: Final = 256 * 1024
@@ -33,7 +34,9 @@ DESCRIBES: Final = messages(Role.DESCRIPTION, Role.SEGMENT, Role.STREAM_END) - {
 """Messages on which the tables depend."""
 _SNAPSHOT: Final = "the snapshot of a table"
 _BEGINS: Final = (TAGS[Begin], TAGS[StreamStart])
-"""Tags of the messages with which a part may begin."""
+"""Tags of the messages with which a part may begin outside of transactions."""
+_ROWS: Final = tuple([TAGS[kind] for kind in messages(Role.ROW)])
+"""Those with which it may begin inside of one."""
 
 Described: TypeAlias = tuple[AnyFrame, int | None]
 """A message on which the tables depend, and its LSN."""
@@ -48,30 +51,37 @@ class Part(NamedTuple):
     after: int
     alone: bool = False
     """Whether it depends on what all parts before it have written, because it has the snapshot of a table."""
+    begins_in: Transaction | None = None
+    """The transaction inside of which it begins, as it is there."""
+    ends_in: Transaction | None = None
 
     def rest(self) -> Part:
         """All that follows this one."""
         assert self.stop is not None
-        return Part(self.stop, None, self.after, self.after)
+        return Part(self.stop, None, self.after, self.after, begins_in=self.ends_in)
 
 
 class Walk:
     """One pass over an Input that decodes no row. Needs the compiled scanner.
 
-    A part ends only where no transaction and no stream segment is open, and no prepared transaction is without an
-    outcome. At anything unusual the walk ends: `why` is then what it is, and the rest is one part.
+    A part ends only where no stream segment is open, no prepared transaction is without an outcome, and, unless
+    `divides`, no other transaction is open. At anything unusual the walk ends: `why` is then what it is, and the rest
+    is one part. With `trusts` that excludes what is wrong inside the frame of a row: the part with it ends there.
     """
 
-    def __init__(self, input_: Input, types: Types) -> None:
+    def __init__(self, input_: Input, types: Types, *, divides: bool = False, trusts: bool = False) -> None:
         self.descriptions: list[Described] = []
         """The messages on which the tables depend, in the order of the stream."""
         self.why: str | None = None
         self._input = input_
+        self._divides = divides
         self._assembler = Assembler(types)
-        self._output = _Nothing()
+        self._output = _Nothing(trusts=trusts)
         self._pipeline = Pipeline(self._assembler, self._output, note=self._note)
         self._start, self._before = input_.position, 0
         self._size = FIRST_SIZE
+        self._inside: Transaction | None = None
+        """The transaction inside of which the next part begins."""
 
     def parts(self) -> Iterator[Part | None]:
         """Yield the parts in order, and None after every other step, so that the caller can do something else."""
@@ -88,7 +98,7 @@ class Walk:
             self.why = "damage"
         finally:
             self._assembler.close()
-        yield Part(self._start, None, self._before, len(self.descriptions), self.why == _SNAPSHOT)
+        yield Part(self._start, None, self._before, len(self.descriptions), self.why == _SNAPSHOT, self._inside)
 
     def _chunk(self, chunk: Chunk) -> Iterator[Part]:
         """Skip messages of a chunk, and yield the parts that end in it."""
@@ -99,12 +109,23 @@ class Walk:
             self._skip(chunk, limit, stop=False)
             if limit == chunk.end:
                 return
-            self._skip(chunk, chunk.end, stop=self._assembler.settled)
+            inside = self._to_divide()
+            if inside is None:
+                self._skip(chunk, chunk.end, stop=self._assembler.settled)
             at = base + chunk.pos
-            if at - self._start < max(self._size // 2, 1) or not (self._pipeline.settled and _begins(chunk)):
+            enough = at - self._start >= max(self._size // 2, 1)
+            if not (enough and self._pipeline.settled(inside) and _begins(chunk, _ROWS if inside else _BEGINS)):
                 return
-            yield Part(self._start, at, self._before, len(self.descriptions))
+            yield Part(*(self._start, at, self._before, len(self.descriptions)), begins_in=self._inside, ends_in=inside)
             self._start, self._before, self._size = at, len(self.descriptions), min(4 * self._size, SIZE)
+            self._inside = inside
+
+    def _to_divide(self) -> Transaction | None:
+        """The open transaction as it is here, if it may be divided."""
+        open_ = self._assembler.started_transaction
+        if not self._divides or open_ is None or open_.snapshot or open_.state is not None or not open_.changes:
+            return None
+        return replace(open_)
 
     def _skip(self, chunk: Chunk, limit: int, *, stop: bool) -> None:
         """Skip messages up to the offset `limit`, or one that must be decoded; `stop`: or outside of transactions."""
@@ -132,19 +153,21 @@ class Walk:
         self.why = self.why or note.text
 
 
-def _begins(chunk: Chunk) -> bool:
-    """Whether a part may begin with the next message of a chunk."""
+def _begins(chunk: Chunk, tags: Container[int]) -> bool:
+    """Whether the next message of a chunk, with which a part is to begin, has one of these tags."""
     pos, framing = chunk.pos + chunk.framing, chunk.framing
     if framing and (pos >= chunk.end or chunk.buf[pos] != XLOG_DATA):
         return False
     pos += XLOG_HEADER_SIZE if framing else 0
-    return pos < chunk.end and chunk.buf[pos] in _BEGINS
+    return pos < chunk.end and chunk.buf[pos] in tags
 
 
 class _Nothing(Output):
     """Writes nothing."""
 
-    skipping: Any
+    def __init__(self, *, trusts: bool) -> None:
+        self._trusts = trusts
+        self.skipping: Any
 
     def event(self, event: Event) -> None:
         return
@@ -156,4 +179,5 @@ class _Nothing(Output):
         fast = compiled()
         assert fast is not None
         self.skipping = fast.SkippingScanner(find, filter_)
+        self.skipping.trusts = self._trusts
         return self.skipping

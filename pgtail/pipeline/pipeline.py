@@ -234,11 +234,26 @@ class Pipeline:
         """A message from before the messages that are shown: the filter and the output learn the tables in it."""
         self._take([event for event in self._assembler.feed(message, lsn) if isinstance(event, SchemaChange)])
 
-    @property
-    def settled(self) -> bool:
-        """Whether the stream is outside of transactions, and what follows depends on its tables only."""
+    def settled(self, inside: Transaction | None = None) -> bool:
+        """Whether the stream is `inside` this transaction (None: outside), and the rest depends only on its tables."""
         assembler = self._assembler
-        return assembler.outside and assembler.settled and not self._prepared and self._output.settled
+        here = assembler.outside if inside is None else assembler.started_transaction == inside
+        return here and assembler.settled and not self._prepared and self._output.settled
+
+    @property
+    def may_resume(self) -> bool:
+        """Whether resume() may be called inside a transaction."""
+        return self._output.may_resume(filtered=self._filter is not None)
+
+    def resume(self, transaction: Transaction | None) -> None:
+        """What comes next is inside this transaction, of which others have processed the changes before; None: outside.
+
+        It is neither streamed nor prepared.
+        """
+        self._assembler.resume(transaction)
+        filtered = self._filter is not None
+        self._waiting = Started(transaction) if filtered and transaction is not None else None
+        self._output.resume(None if filtered else transaction)
 
     @property
     def may_skip(self) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.pipeline import capture_parts
+from pgtail.pipeline.parts import Part
 from tests.capture.test_contents import OUTPUTS, Random, options_of
 from tests.capture.test_snapshots import new
 from tests.support.captures import segments, take
@@ -43,7 +44,7 @@ def with_jobs(jobs: int, words: Sequence[str], names: Sequence[Path]) -> Result:
     return replace(done, stderr="".join(lines))
 
 
-def test_random_captures(divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
     while time.monotonic() < end or several < 3:
         number += 1

@@ -42,7 +42,7 @@ def _compiled() -> None:
 
 
 @pytest.fixture
-def divided(divided: list[object], monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def divided(divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch) -> list[parts.Part]:
     """The same at one moment, which outputs show."""
     monkeypatch.setattr(time, "time_ns", lambda: _NOW)
     return divided
@@ -52,27 +52,28 @@ def _with_jobs(jobs: int, command: Sequence[str], file: Path) -> Result:
     return here(*command, "--jobs", str(jobs), file)
 
 
-def test_random_streams(divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
+def test_random_streams(divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seed, end, several, inside, number = new_seed(), time.monotonic() + SECONDS, 0, 0, 0
     given = tmp_path / "input"
-    while time.monotonic() < end or several < 10:
+    while time.monotonic() < end or several < 10 or inside < 10:
         number += 1
         name = f"{seed}-{number}"
         case, choose = case_of(name), random.Random(name)
         if not _DIVIDED.intersection(case.command):
             continue
-        size = choose.choice((1, 100, 1000))
+        size = choose.choice((1, 30, 100, 1000))
         monkeypatch.setattr(parts, "FIRST_SIZE", size)
         monkeypatch.setattr(parts, "SIZE", size)
         given.write_bytes(case.data)
         divided.clear()
         found = [_with_jobs(jobs, case.command, given) for jobs in (1, choose.choice((2, 3)))]
         several += len(divided) > 0
+        inside += sum(part.begins_in is not None for part in divided)
         assert found[0] == found[1], f"{name}, parts of {size} bytes: {' '.join(case.command)}"
 
 
 def test_a_large_file_is_divided_by_default(
-    divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     transactions = [(encode.begin(xid), encode.insert(str(xid)), encode.commit()) for xid in (1, 2, 3)]
     given = tmp_path / "input"
@@ -90,9 +91,49 @@ def test_a_large_file_is_divided_by_default(
     assert not divided
 
 
+@pytest.mark.parametrize("output", ["json", "json --transactions", "json-tx", "csv", "line", "sql"])
+@pytest.mark.parametrize("where", ["", "id >= 7 and id <= 28"])
+def test_one_transaction(
+    output: str, where: str, divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its rows are decoded in several processes, unless what is written of it depends on more than its tables."""
+    rows = [encode.insert(str(number)) for number in range(40)]
+    messages = [encode.relation(100, "t", [("id", 23)]), encode.begin(5, 0x50), encode.origin("far"), *rows[:12]]
+    messages += [encode.relation(100, "t", [("id", 23), ("new", 25)]), encode.truncate(100)]
+    messages += [encode.insert(str(number), "x") for number in range(12, 40)]
+    messages += [encode.commit(0x50, 0x58), encode.begin(6, 0x60), encode.insert("20", "y"), encode.commit(0x60, 0x68)]
+    given = tmp_path / "input"
+    given.write_bytes(encode.recvlogical(*messages))
+    monkeypatch.setattr(parts, "FIRST_SIZE", 50)
+    monkeypatch.setattr(parts, "SIZE", 50)
+    command = ["decode", "-o", *output.split(), *(["--where", where] if where else []), "-v"]
+    one, three = [_with_jobs(jobs, command, given) for jobs in (1, 3)]
+    assert one == three
+    may = output in ("json", "csv", "line") or (not where and output != "sql")
+    assert any(part.begins_in is not None for part in divided) == may
+
+
+@pytest.mark.parametrize("options", [[], ["--resync"]])
+def test_damage_inside_the_frame_of_a_row(
+    options: list[str], divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is near the end of a part: what comes after it there would not tell where to go on."""
+    rows = [encode.insert(str(number)) for number in range(40)]
+    rows[20] = rows[20].replace(b"N", b"?", 1)
+    given = tmp_path / "input"
+    table = encode.relation(100, "t", [("id", 23)])
+    given.write_bytes(encode.lengths(table, encode.begin(), *rows, encode.commit()))
+    monkeypatch.setattr(parts, "FIRST_SIZE", 100)
+    monkeypatch.setattr(parts, "SIZE", 100)
+    one, three = [_with_jobs(jobs, ["decode", "-o", "json", *options], given) for jobs in (1, 3)]
+    assert one == three
+    assert one.status == 1
+    assert len(divided) > 1
+
+
 @pytest.mark.parametrize("output", ["sql", "wal2json", "json"])
 def test_an_outcome_that_the_filter_leaves_out(
-    output: str, divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    output: str, divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """-o sql rolls the transaction back before a snapshot of its table, -o wal2json tells at the end that it waits."""
     second = 1_000_000

@@ -54,7 +54,7 @@ def _options(command: Sequence[str], choose: random.Random) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("bounded")
-def test_random_streams(divided: list[object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_random_streams(divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
     given = tmp_path / "input"
     monkeypatch.setenv("COLUMNS", "100")
