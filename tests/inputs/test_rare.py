@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import re
 import struct
@@ -34,6 +35,9 @@ def zipped(lines: bytes) -> bytes:
     return b"".join(members)
 
 
+ESCAPED = b"0/1|7|%bM" + rb"\001\000\000\000\000\000\000\000\220p\000\000\000\000\005hello" + b"\n"
+BASE64 = b"0/1|7|" + base64.b64encode(message(b"x" * 70))[:76] + b"+\n"
+"""The first line of a value of two."""
 DAMAGED = [
     ("pgcopy", COPIED, "byte 46: the end marker of the COPY is missing", 1),
     ("pgcopy", COPIED + b"\0\0", "byte 46: number of columns: a row of 0 columns", 1),
@@ -46,6 +50,9 @@ DAMAGED = [
     ("raw", HELLO + b"\1" + HELLO * 3, "byte 21: no message starts with byte 0x01", 4),
     ("raw", HELLO + b"\1" + bytes(99), "byte 21: no message starts with byte 0x01", 0),
     ("hex", hex_lines(HELLO, HELLO) + b"zz", "byte 86: 'z' is not a hex digit", 2),
+    ("hex", hex_lines(HELLO) + b"zz\n" + hex_lines(HELLO)[:-1], "byte 43: 'z' is not a hex digit", 2),
+    ("psql", ESCAPED % b"" + ESCAPED % b'"', "this value is in quotes: --input-format csv reads it", 1),
+    ("psql", BASE64 + BASE64[:-2] + b"\n", "29 more bytes needed", 0),
     ("hex", zipped(hex_lines(*[HELLO] * 50)), "is damaged", 199),
     ("psql", zipped(hex_lines(*[HELLO] * 50)), "is damaged", 199),
     ("hexdump", b"\n".join([*DUMP[:5], b"no line"]), "line 6: this is not a line of a dump", 2),
@@ -57,7 +64,7 @@ DAMAGED = [
 ]
 
 
-@pytest.mark.parametrize(("form", "data", "words", "count"), DAMAGED)
+@pytest.mark.parametrize(("form", "data", "words", "count"), DAMAGED, ids=range(len(DAMAGED)))
 def test_damage(form: str, data: bytes, words: str, count: int) -> None:
     """What is said of it, and how many messages are read before it and after."""
     reading = read_bytes(data, format=form, resync=True)
@@ -106,7 +113,7 @@ def test_large_messages(form: str, data: bytes, words: str | None, count: int) -
 
 WIDE = relation(columns=[("id", INT4), ("v", TEXT)])
 LONG = insert("1", "x" * 200_000)
-HEAD = f"(2 rows)\n\n lsn | data\n-----+{'-' * 100_000}\n".encode()
+HEAD = f"(2 rows)\n\n lsn | data\n-----+{'-' * 300_000}\n".encode()
 
 
 def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
@@ -125,10 +132,16 @@ def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
             "left over|longer than its message",
             3,
         ),
+        (
+            "hex",
+            hex_lines(begin(), b"R" + bytes(4) + b"n" * 300_000, commit()),
+            "not terminated within its limit|no end of the string within",
+            2,
+        ),
         ("hex", hex_lines(begin(), WIDE, LONG)[:-20_001], "missing", 2),
         ("hex", hex_lines(begin(), WIDE) + b"?" * 300_000 + b"\n" + hex_lines(LONG, commit()), "is not a hex digit", 4),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, words: str | None, count: int) -> None:
     monkeypatch.setattr(base, "_LONG", 1 << 16)
@@ -167,7 +180,7 @@ def test_what_a_client_sends_beside_a_stream() -> None:
     stream = server_message("W", b"\0\0\0") + b"".join(server_message("d", b"w" + bytes(24) + one) for one in ROWS)
     command = b"Q\0\0\0%c START_REPLICATION SLOT s LOGICAL 0/0\0"
     wrong, right = command % 5, command % (len(command) - 2)
-    packets = [Packet(CLIENT, SERVER, 5, one) for one in (right, wrong)]
+    packets = [Packet(CLIENT, SERVER, number, one) for number, one in ((5, right), (99, wrong))]
     reading = read_bytes(pcap([*packets, *segments(stream)]))
     assert (reading.error, len(reading.messages)) == (None, len(ROWS))
 
