@@ -16,6 +16,7 @@ from pgtail.changes.events import (
     Transaction,
     not_in_identity,
 )
+from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter, condition_of
 from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.where_parser import parse
@@ -155,6 +156,11 @@ def test_a_filter_knows_whether_it_filters() -> None:
         ("b !~ ^it", False),
         ("b ~ t.s", True),
         ("b > i", True),
+        ("b like 'it_s'", True),
+        ("b like 'it'", False),
+        ("b like 'i%t%s'", True),
+        ("b like 'it%u%s'", False),
+        ("b like 'it''%''s'", False),
         ("c = 12.50", True),
         ("c = 12.5", True),
         ("c > 12.49999999999999999999", True),
@@ -371,14 +377,39 @@ def test_a_document_that_is_none_cannot_be_tested(document: bytes) -> None:
         ("c > '0050-01-01 BC'", [1, 2, 3]),
         ("c = 'infinity'", [1]),
         ("c < infinity", [2, 3]),
+        ("a < 2e0", [1]),
+        ("xid = 7 and a = 1", [1]),
+        ("xid = 8", []),
     ],
 )
-def test_values_that_no_text_has_and_times_that_do_not_sort_as_text(way: Way, where: str, found: list[int]) -> None:
+def test_conditions_that_the_scanner_tests_or_leaves_to_python(way: Way, where: str, found: list[int]) -> None:
     rows = [("1", "x", "infinity"), ("2", "y", "0044-03-15 12:00:00 BC"), ("3", "z", "2026-01-01 00:00:00")]
     described = encode.relation(columns=[("a", INT4), ("b", TEXT), ("c", TIMESTAMP)])
     messages = [described, encode.begin(), *[encode.insert(*row) for row in rows], encode.commit()]
     shown = render(*messages, way=way, filters={"where": [where]}).objects
     assert [change["new"]["a"] for change in shown] == found
+
+
+def test_what_an_expectation_counts() -> None:
+    """Changes that pass, and which others came; not what is open yet or was rolled back."""
+    expectation = Expectation(2, tables=["t"], where=["a = 1"])
+    described = [encode.relation(columns=[("a", INT4)]), encode.relation(oid=101, name="u", columns=[("a", INT4)])]
+    rows = [encode.insert("1"), encode.insert("2"), encode.insert("1", oid=101), encode.message(b"x")]
+    render(*described, encode.begin(), *rows, encode.commit(), filter_=expectation)
+    assert (expectation.came, expectation.met) == (1, False)
+    assert expectation.instead == {("insert", "public.t"): 1, ("insert", "public.u"): 1, ("message", ""): 1}
+    assert len(expectation.last_instead) == 1
+    change = insert(table(name="t"), b"1", None)
+    change.aborted = True
+    assert expectation.passes(change)
+    assert expectation.came == 1
+
+
+@pytest.mark.parametrize(("ops", "came"), [(["commit_prepared"], 1), (["insert"], 0)])
+def test_an_expectation_counts_the_end_of_a_prepared_transaction(ops: list[str], came: int) -> None:
+    expectation = Expectation(1, ops=ops)
+    render(encode.begin_prepare(8, "g"), encode.prepare(8, "g"), encode.commit_prepared(8, "g"), filter_=expectation)
+    assert (expectation.came, sum(expectation.instead.values())) == (came, 1 - came)
 
 
 def test_the_columns_of_an_old_key_that_say_nothing() -> None:
