@@ -6,13 +6,19 @@ import base64
 import gzip
 import re
 import struct
+from pathlib import Path
 
 import pytest
 
+from pgtail.capture.format import SegmentName
+from pgtail.errors import InputError
 from pgtail.inputs.pcap import pcap as pcap_module
+from pgtail.inputs.source import base as source_base
+from pgtail.inputs.source.file import Source
 from pgtail.inputs.text import base, long_value, restored
+from tests.support.corpus import capture
 from tests.support.encode import INT4, TEXT, begin, commit, insert, lengths, message, recvlogical, relation
-from tests.support.forms import hexdump, read_bytes, read_pipe, server_message
+from tests.support.forms import FORMS, hexdump, piped, read_bytes, read_path, read_pipe, server_message
 from tests.support.pcaps import CLIENT, SERVER, Packet, pcap, segments
 
 HELLO = message(b"hello")
@@ -112,7 +118,7 @@ def test_large_messages(form: str, data: bytes, words: str | None, count: int) -
 # -- with smaller limits -----------------------------------------------------------------------------------------------
 
 WIDE = relation(columns=[("id", INT4), ("v", TEXT)])
-LONG = insert("1", "x" * 200_000)
+LONG = insert("1", "x" * 100_000)
 HEAD = f"(2 rows)\n\n lsn | data\n-----+{'-' * 300_000}\n".encode()
 
 
@@ -188,3 +194,70 @@ def test_what_a_client_sends_beside_a_stream() -> None:
 def test_a_connection_in_whose_middle_no_message_is_found() -> None:
     reading = read_bytes(pcap(segments(b"\x55" * (600 << 10), 16 << 10, open_=False)))
     assert "no replication stream in these" in str(reading.error)
+
+
+def test_two_short_streams_that_are_the_same() -> None:
+    stream = server_message("W", b"\0\0\0") + b"".join(server_message("d", b"w" + bytes(24) + one) for one in ROWS)
+    reading = read_bytes(pcap([*segments(stream), *segments(stream, target=("127.0.0.1", 45999))]))
+    assert (reading.error, len(reading.messages)) == (None, len(ROWS))
+
+
+def test_a_value_that_is_whole_where_its_beginning_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "_LONG", 1 << 16)
+    monkeypatch.setattr(long_value, "_FIRST_CHECK", len(LONG))
+    reading = read_bytes(hex_lines(LONG)[:-1], format="hex")
+    assert (reading.error, len(reading.messages)) == (None, 1)
+
+
+# -- segments, and sources ---------------------------------------------------------------------------------------------
+
+SEGMENT = FORMS["pgcap"](capture("Z_small", "p1"))
+_END = len(server_message("S", b"pgtail.end\0" + SEGMENT.rpartition(b"pgtail.end\0")[2]))
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (SEGMENT[:-_END], "the segment has no end: it was cut off"),
+        (SEGMENT[:-_END] + server_message("d", b"k" + bytes(17)) + SEGMENT[-_END:], "a part of the segment is missing"),
+        (SEGMENT[:-_END] + server_message("c", b"") + SEGMENT[-_END:], "a part of the segment is missing"),
+    ],
+    ids=range(3),
+)
+def test_a_damaged_segment(data: bytes, words: str) -> None:
+    reading = read_bytes(data)
+    assert words in str(reading.error)
+    assert len(reading.messages) >= len(read_bytes(SEGMENT).messages)
+
+
+def test_a_closed_segment_whose_checksum_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / f"{SegmentName(16, 0)}.pgcap"
+    path.write_bytes(SEGMENT.replace(b"w", b"x", 1))
+    assert "nothing of it was read" in str(read_path(str(path)).error)
+    with pytest.raises(InputError, match="is a directory"):
+        read_path(str(tmp_path))
+
+
+def test_gzip_in_a_pipe_that_gives_single_bytes() -> None:
+    zipped_rows = gzip.compress(recvlogical(*ROWS))
+    assert len(read_pipe(zipped_rows, 1).messages) == len(ROWS)
+    assert read_pipe(zipped_rows[:1], 1).error is not None
+
+
+def test_what_is_given_back_to_a_pipe_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(source_base, "_SPOOL_PAST", 20)
+    data = bytes(range(100))
+    with piped(data, 100) as path, Source(path) as source:
+        assert source.peek(3, 2) == data[3:5]
+        for _ in range(4):
+            start = source.position
+            assert source.read(10) == data[start : start + 10]
+            source.give_back(data[start + 8 : start + 10])
+        assert source.read_all(10) == data[32:42]
+    file = tmp_path / "file"
+    file.write_bytes(data)
+    with Source(str(file)) as source:
+        assert source.reaches(100)
+        file.write_bytes(data[:50])
+        with pytest.raises(InputError, match="became shorter"):
+            source.read_all(100)
