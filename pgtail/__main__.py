@@ -16,7 +16,6 @@ def main() -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     except KeyboardInterrupt:
         raise SystemExit(130) from None  # 128 + SIGINT, as in shells
-    gc.set_threshold(10_000)  # imports make that many objects, and no garbage: to look for it costs 1/5 of a start
     from pgtail.cli import main as commands
 
     try:
