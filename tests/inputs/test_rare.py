@@ -6,6 +6,7 @@ import base64
 import gzip
 import re
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,11 @@ from pgtail.capture.format import SegmentName
 from pgtail.errors import InputError
 from pgtail.inputs.pcap import pcap as pcap_module
 from pgtail.inputs.source import base as source_base
+from pgtail.inputs.source import file as source_file
 from pgtail.inputs.source.file import Source
 from pgtail.inputs.text import base, long_value, restored
+from pgtail.pgoutput.cursor import TracedCursor
+from pgtail.pgoutput.decoder import Decoder
 from tests.support.corpus import capture
 from tests.support.encode import INT4, TEXT, begin, commit, insert, lengths, message, recvlogical, relation
 from tests.support.forms import FORMS, hexdump, piped, read_bytes, read_path, read_pipe, server_message
@@ -109,7 +113,8 @@ LARGE_ONES = [
 
 @pytest.mark.parametrize(("form", "data", "words", "count"), LARGE_ONES, ids=range(len(LARGE_ONES)))
 def test_large_messages(form: str, data: bytes, words: str | None, count: int) -> None:
-    for reading in (read_bytes(data, format=form), read_pipe(data, 1 << 20, format=form)):
+    traced = read_bytes(data, format=form, decoder=Decoder(cursor=TracedCursor()))
+    for reading in (traced, read_bytes(data, format=form), read_pipe(data, 1 << 20, format=form)):
         assert len(reading.messages) == count
         assert (words or "None") in str(reading.error)
     assert words is not None or read_bytes(data).form == form
@@ -242,6 +247,19 @@ def test_gzip_in_a_pipe_that_gives_single_bytes() -> None:
     zipped_rows = gzip.compress(recvlogical(*ROWS))
     assert len(read_pipe(zipped_rows, 1).messages) == len(ROWS)
     assert read_pipe(zipped_rows[:1], 1).error is not None
+
+
+def test_a_file_that_is_followed_until_it_loses_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(source_file, "PAUSE", 0)
+    file = tmp_path / "file"
+    file.write_bytes(b"one")
+    steps: Iterator[Callable[[], object]] = iter([lambda: file.write_bytes(b"onetwo"), file.unlink])
+
+    def step() -> None:
+        next(steps)()
+
+    with Source(str(file), follow=True, on_wait=step) as source:
+        assert [source.read() for _ in range(3)] == [b"one", b"two", b""]
 
 
 def test_what_is_given_back_to_a_pipe_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -131,11 +131,11 @@ class TextInput(Input):
         return lines
 
     def items(self) -> Generator[Decoded]:
+        rows = self._prepare()
         try:
-            yield from self._lines(self._prepare())
+            yield from self._lines(rows)
         finally:
-            if self._rows is not None:
-                self._rows.forget()
+            rows.forget()
 
     def _lines(self, rows: RowReader) -> Iterator[Decoded]:
         window = self._window
