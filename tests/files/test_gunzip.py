@@ -35,7 +35,7 @@ def read(data: bytes, *, fast: bool, limit: int = LIMIT, piece: int = LIMIT, ski
 
 def text(rng: random.Random, size: int) -> bytes:
     words = [rng.randbytes(rng.randint(1, 9)) for _ in range(40)]
-    return b"".join(rng.choice(words) for _ in range(size // 5))
+    return b"".join(rng.choices(words, k=size // 5))
 
 
 def with_everything(data: bytes) -> bytes:
