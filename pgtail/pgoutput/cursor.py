@@ -138,10 +138,7 @@ class Cursor:
         """Skip the `size` bytes of one field; returns where they start."""
         start = self.pos
         if size > self.end - start:
-            missing = size - (self.end - start)
-            error = Truncated(f"{missing} more {plural(missing, 'byte')} needed", offset=start, field=field)
-            error.missing = missing
-            raise error
+            raise _truncated(size - (self.end - start), start, field)
         self.pos = start + size
         return start
 
@@ -355,3 +352,10 @@ def _shown(value: int) -> str:
 def _one_of(expected: bytes) -> str:
     *others, last = (repr(chr(value)) for value in expected)
     return f"{', '.join(others)} or {last}" if others else last
+
+
+def _truncated(missing: int, start: int, field: str) -> Truncated:
+    """The error of a field that starts there; no variable of what raises it, whose frames would then live as long."""
+    error = Truncated(f"{missing} more {plural(missing, 'byte')} needed", offset=start, field=field)
+    error.missing = missing
+    return error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -211,3 +213,16 @@ def test_known_option_decides_the_length_of_a_stream_abort() -> None:
     data = LONG + BEGIN
     assert made.next_message(data, 0, len(data), final=False) == StreamAbort(0x4E7, 0x4E9, None, None)
     assert Decoder(assume="on").message(BEGIN, 0, len(BEGIN)) == Begin(0x1996908, 848527574130021, 829)
+
+
+def test_an_incomplete_message_keeps_nothing_in_memory() -> None:
+    """Its error, whose traceback has the buffer, goes at once: each chunk of a dump without frames ends in such one."""
+    gc.disable()  # it would remove a cycle sooner or later
+    try:
+        with pytest.raises(Truncated) as raised:
+            Decoder().next_message(INSERT[:-1], 0, len(INSERT) - 1, final=False)
+        error = weakref.ref(raised.value)
+        del raised
+        assert error() is None
+    finally:
+        gc.enable()
