@@ -55,7 +55,7 @@ class Same(Protocol):
     def __call__(self, oid: int, commits_at: int | None, /, *, asked: bool) -> bool:
         """Whether it is sure that the table and its publications did not change since it was described before.
 
-        False if that is not `asked`, and for all but the first description in a session. It may take a moment.
+        False if that is not `asked`. The answer may take a moment.
         """
 
 
@@ -92,7 +92,7 @@ class SeenRows:
 
     Only tables of which the stream has every change are remembered, see trust(). If that is not known, or in doubt
     after another description, they are if `asked`; `unknown` is called once then. `refuse` is called once with each
-    other table, if `asked`. `same` is asked with descriptions of tables that are remembered.
+    other table, if `asked`. `same` is asked with the first description in a session of a table that is remembered.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
@@ -115,6 +115,8 @@ class SeenRows:
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
         """The tables that were described, by OID."""
+        self._in_session: set[int] = set()
+        """Those that were described since restart()."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self._settled_until = -1
@@ -196,6 +198,7 @@ class SeenRows:
     def restart(self) -> None:
         """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
         self._settled_until = -1
+        self._in_session.clear()
 
     def forget(self, oid: int) -> None:
         """The rows of a table may have changed unseen."""
@@ -246,8 +249,9 @@ class SeenRows:
 
     def _is_same(self, event: Described) -> bool:
         """Whether a description forgets nothing."""
-        table = self._tables.get(event.oid)
-        asked = table is not None and bool(table.keys)
+        table, first = self._tables.get(event.oid), event.oid not in self._in_session
+        self._in_session.add(event.oid)
+        asked = first and table is not None and bool(table.keys)
         return self._same is not None and self._same(event.oid, event.commits_at, asked=asked)
 
     def _is_complete(self, relation: Relation) -> bool:

@@ -43,7 +43,6 @@ from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_rec
 from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
 from pgtail.replication.record_thread import RecordThread
 from pgtail.replication.request import Request
-from pgtail.replication.same_tables import SameTables
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
@@ -213,7 +212,6 @@ class Record:
                     until=plan.until,
                     until_time=request.until_time,
                     completeness=CompletenessProbe(plan, connector),
-                    same_tables=SameTables(connector, plan.options.publications, plan.server.major),
                     uploader=uploader,
                     reporter=stderr,
                 )

@@ -18,14 +18,12 @@ from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import LENGTH, LENGTHS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.postgres.table_versions import Query
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Reporter
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server
-from pgtail.replication.same_tables import SameTables
 from pgtail.service.progress import Counts
 
 _LSN: Final = struct.Struct(">Q").unpack_from
@@ -52,7 +50,6 @@ class RecordThread(ConsumerThread):
         until: int | None,
         until_time: int | None = None,
         completeness: CompletenessProbe | None = None,
-        same_tables: SameTables | None = None,
         uploader: Uploader | None = None,
         reporter: Reporter,
     ) -> None:
@@ -61,7 +58,6 @@ class RecordThread(ConsumerThread):
         self._recorder = recorder
         self._until_time = until_time
         self._completeness = completeness
-        self._same_tables = same_tables
         self._uploader = uploader
         self._reporter = reporter
         self._lock = threading.Lock()
@@ -108,8 +104,6 @@ class RecordThread(ConsumerThread):
 
     def deliver_complete(self) -> None:
         with self._lock:
-            if self._recorder.inside and self._same_tables is not None:
-                self._same_tables.forget()  # the capture loses what was described in that transaction
             self._recorder.restart()
             self._deliver()
 
@@ -118,10 +112,6 @@ class RecordThread(ConsumerThread):
 
     def restart(self, *, gap: bool, position: int) -> None:
         self.position = self.delivered = position
-
-    def begin(self, query: Query) -> None:
-        if self._same_tables is not None:
-            self._same_tables.begin(query)
 
     def server_changed(self, identity: Identity) -> None:
         with self._lock:
@@ -167,21 +157,12 @@ class RecordThread(ConsumerThread):
         if not recorder.inside and self._is_past(frame):
             self.reached = True
             return
-        if self._is_redundant(frame):
-            return
         try:
             recorder.take(frame)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
         if not recorder.inside:
             self._check_until()
-
-    def _is_redundant(self, frame: bytes) -> bool:
-        """Whether a frame only describes a table again because of a reconnection: readers need not forget its rows."""
-        found = None if self._same_tables is None else self._recorder.description(frame)
-        if found is None or self._same_tables is None:
-            return False
-        return self._same_tables.is_same(found.oid, found.commits_at, asked=found.equal)
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether what a frame outside of transactions begins is not to be recorded."""

@@ -41,8 +41,6 @@ class SameTables:
         """The last one of this session, with a position before its snapshot."""
         self._described: dict[int, str | None] = {}
         """The versions of the tables when they were described, unless they are not known."""
-        self._in_session: set[int] = set()
-        """The tables that were described in this session."""
         self._silent = False
         """Whether an answer did not come in this session."""
 
@@ -50,21 +48,15 @@ class SameTables:
         """The stream starts next, on the session of this query; what it sent before was processed."""
         self._before = self._after = None
         self._silent = False
-        self._in_session.clear()
         with contextlib.suppress(ServerError):
             found = versions(query, self._publications, self._major)
             self._before = _Answer(moment(query), found)
 
-    def forget(self) -> None:
-        """Descriptions were lost."""
-        self._described.clear()
-
     def is_same(self, oid: int, commits_at: int | None, *, asked: bool) -> bool:
         """A table was described in a transaction with this commit LSN, if it is known. Whether it is sure that it had
-        no change since it was described before; False if that is not `asked`, or it is not the first time in a session.
+        no change since it was described before; False if that is not `asked`.
         """
-        known, before, asked = self._described.get(oid), self._before, asked and oid not in self._in_session
-        self._in_session.add(oid)
+        known, before = self._described.get(oid), self._before
         if asked and commits_at is not None and known is not None and self._now(commits_at).get(oid) == known:
             return True
         usable = before is not None and commits_at is not None and commits_at > before.moment.position

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from pathlib import Path
 
-from tests.support.run import here
 from tests.support.servers import Database
 from tests.support.tail import Tailing, tailing, terminate, wait_for
 
@@ -122,35 +119,3 @@ def test_what_a_commit_hid_that_is_not_visible_yet_is_forgotten(newest_database:
         committing.join()
         assert known(running, database, "3", {"t"}) == set()
         running.stop()
-
-
-def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: Database, tmp_path: Path) -> None:
-    """But not one whose first copy was lost, in a transaction that a session did not send to its end."""
-    database = newest_database
-    database.execute(
-        *[f"CREATE TABLE {table} (id int PRIMARY KEY, v text)" for table in ("kept", "hidden", "lost", "filler")],
-        "CREATE PUBLICATION p FOR TABLE kept, hidden, lost, filler",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
-    )
-    tables = ("kept", "hidden", "lost")
-    long = "INSERT INTO filler SELECT i, repeat('x', 1000) FROM generate_series(1, 3000) i"
-    with tailing(database, "-S", "s", "-D", str(tmp_path), "--sync-interval", "0.05", command="record") as running:
-        running.wait_for_slot(database, "s")
-        database.execute(*[f"INSERT INTO {table} VALUES (1, '0')" for table in tables])
-        wait_for("rows", lambda: len(here("decode", "-o", "json", tmp_path).lines) == len(tables))
-        reconnected(running, database, *hidden_update("hidden"), *hidden_update("lost"))
-        database.execute("UPDATE kept SET v = '1'", "UPDATE hidden SET v = '1'")
-        wait_for("changes", lambda: len(here("decode", "-o", "json", tmp_path).lines) == len(tables) + 2)
-        running.process.send_signal(signal.SIGSTOP)
-        database.execute(f"UPDATE lost SET v = '1'; {long}")
-        blocked = "SELECT 1 FROM pg_stat_activity WHERE wait_event ~ '^WalSender(WriteData|WriteResponse)$'"
-        wait_for("a part of it", lambda: database.query(blocked))
-        terminate(database)
-        running.process.send_signal(signal.SIGCONT)
-        database.execute("UPDATE kept SET v = '2'")
-        wait_for("the last change", lambda: len(here("decode", "-o", "json", "-t", "kept", tmp_path).lines) == 3)
-        running.stop()
-    found = here("decode", *SEEN[2:], tmp_path).objects
-    assert [(one["table"], one.get("old", {}).get("v")) for one in found] == [
-        *(("kept", "0"), ("hidden", None), ("lost", None), ("kept", None))
-    ]
