@@ -5,8 +5,7 @@ unseen is forgotten. That is right for tables of which the stream has every inse
 
 - A transaction's rows count once it is known to be committed. Those of a prepared one wait for its outcome.
 - A description of a table forgets its rows, also one that changes nothing: an ALTER TABLE that rewrites all rows, and
-  an ALTER PUBLICATION, show as nothing else. Only the first one of a session does not, if it is sure that neither was
-  the reason. So does a TRUNCATE. A snapshot replaces the rows of its table.
+  an ALTER PUBLICATION, show as nothing else. So does a TRUNCATE. A snapshot replaces the rows of its table.
 - A gap, damage, a transaction whose start or end is missing, and a commit LSN that does not ascend forget everything.
 - A description that comes again may stand for an ALTER PUBLICATION, after which the stream need not have every change.
 """
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
@@ -47,16 +46,6 @@ _RENAMED: Final = _oids("reg*", "aclitem")
 """Types whose text has names of objects, which may be renamed: what was seen may not be what the text is now."""
 _ROUNDED: Final = _oids("float4", "float8")
 """Types of which two values may have the same text, as extra_float_digits may be less than 1: no keys."""
-
-
-class Same(Protocol):
-    """Called with each description of a table, by its OID and the commit LSN of the transaction that it came in."""
-
-    def __call__(self, oid: int, commits_at: int | None, /, *, asked: bool) -> bool:
-        """Whether it is sure that the table and its publications did not change since it was described before.
-
-        False if that is not `asked`. The answer may take a moment.
-        """
 
 
 class SeenTable:
@@ -92,7 +81,7 @@ class SeenRows:
 
     Only tables of which the stream has every change are remembered, see trust(). If that is not known, or in doubt
     after another description, they are if `asked`; `unknown` is called once then. `refuse` is called once with each
-    other table, if `asked`. `same` is asked with the first description in a session of a table that is remembered.
+    other table, if `asked`.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
@@ -105,18 +94,14 @@ class SeenRows:
         asked: bool = True,
         refuse: Callable[[Relation], None] = lambda _: None,
         unknown: Callable[[], None] = lambda: None,
-        same: Same | None = None,
     ) -> None:
         self.limit = limit
         self._complete: CompleteTables | None = None if asked else NONE
         self._asked = asked
         self._refuse, self._unknown = refuse, unknown
-        self._same = same
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
         """The tables that were described, by OID."""
-        self._in_session: set[int] = set()
-        """Those that were described since restart()."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self._settled_until = -1
@@ -198,7 +183,6 @@ class SeenRows:
     def restart(self) -> None:
         """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
         self._settled_until = -1
-        self._in_session.clear()
 
     def forget(self, oid: int) -> None:
         """The rows of a table may have changed unseen."""
@@ -238,21 +222,12 @@ class SeenRows:
                     self._drop_waiting(rows)
 
     def _describe(self, event: Described) -> None:
-        if self._is_same(event):
-            return
         self.forget(event.oid)
         settled = event.commits_at is not None and event.commits_at <= self._settled_until
         if event.oid in self._described and not (event.repeated or settled):
             self._unsure.add(event.oid)
             self.doubts += 1
         self._described.add(event.oid)
-
-    def _is_same(self, event: Described) -> bool:
-        """Whether a description forgets nothing."""
-        table, first = self._tables.get(event.oid), event.oid not in self._in_session
-        self._in_session.add(event.oid)
-        asked = first and table is not None and bool(table.keys)
-        return self._same is not None and self._same(event.oid, event.commits_at, asked=asked)
 
     def _is_complete(self, relation: Relation) -> bool:
         """Whether the stream has every change of a table."""

@@ -67,7 +67,6 @@ from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
-from pgtail.replication.same_tables import SameTables
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
@@ -252,8 +251,7 @@ class Stream:
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),
         )
-        same_tables = SameTables(self._connector, plan.options.publications, plan.server.major)
-        seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked, same=same_tables.is_same)
+        seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked)
         if seen_rows is not None:
             seen_rows.trust(self._complete, until=plan.server.position)
         self._pipeline = Pipeline(
@@ -278,7 +276,6 @@ class Stream:
                 position=position,
                 durable=options.format.file not in (None, "-") and plan.ack != "none",
                 completeness=completeness,
-                same_tables=None if seen_rows is None else same_tables,
             )
 
         self._tail = Tail(

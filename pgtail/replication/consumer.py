@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from pgtail.errors import InputError, OptionError
-from pgtail.postgres.table_versions import Query
 from pgtail.replication.identity import Identity
 from pgtail.replication.queue import FrameQueue
 from pgtail.service.progress import CommitTimes, Counts
@@ -116,9 +115,6 @@ class ConsumerThread(threading.Thread, ABC):
     @abstractmethod
     def restart(self, *, gap: bool, position: int) -> None:
         """Prepare for a session from a position on, after a `gap` or not. Call only while the queue is idle."""
-
-    def begin(self, query: Query) -> None:
-        """The stream starts next on the session of `query`. Call only while the queue is idle."""
 
     def server_changed(self, identity: Identity) -> None:
         """The server or its timeline changed. What was delivered is part of its history."""

@@ -15,11 +15,9 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.postgres.table_versions import Query
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.queue import FrameQueue
-from pgtail.replication.same_tables import SameTables
 from pgtail.service.progress import Counts
 
 _LARGE: Final = 10_000
@@ -60,7 +58,6 @@ class RenderThread(ConsumerThread):
         position: int,
         durable: bool,
         completeness: CompletenessProbe | None = None,
-        same_tables: SameTables | None = None,
     ) -> None:
         super().__init__(queue, wake, position=position)
         self._pipeline = pipeline
@@ -69,7 +66,6 @@ class RenderThread(ConsumerThread):
         self._decoder = decoder()
         self._durable = durable
         self._completeness = completeness
-        self._same_tables = same_tables
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -121,10 +117,6 @@ class RenderThread(ConsumerThread):
         self._decoder = self._new_decoder()
         self._pipeline.restart(gap=gap)
         self.position = self.delivered = position
-
-    def begin(self, query: Query) -> None:
-        if self._same_tables is not None:
-            self._same_tables.begin(query)
 
     def _tick(self) -> None:
         self._deliver(now=True)

@@ -379,8 +379,6 @@ class Tail:
     def _start(self, session: Session, lsn: int, *, flushed: int) -> None:
         command = self._plan.options.start_replication(self._slot, lsn)
         self._reporter.trace(command)
-        if not self._plan.temporary:  # whose slot would end with any error
-            self._consumer.begin(session.query)
         try:
             session.start(command)
         except Unreachable as error:
