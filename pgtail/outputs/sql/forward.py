@@ -118,6 +118,8 @@ class Sql(PlannedOutput):
     def ended(self, event: Ended) -> None:
         kept, self._kept = self._kept, None
         if not event.complete:
+            if kept is not None:
+                kept.close()
             self._roll_back()
         elif event.transaction.state == "prepared":
             gid = event.transaction.gid or ""
