@@ -53,12 +53,13 @@ class Output(Protocol):
     def settled(self) -> bool:
         """Whether it waits for nothing, such as the outcome of a prepared transaction.
 
-        Asked between transactions, and inside of one if may_resume().
+        Asked between transactions, and inside of one if may_resume.
         """
         return True
 
-    def may_resume(self, *, filtered: bool) -> bool:
-        """Whether several of these may write one transaction; `filtered`: they may not know whether it was started."""
+    @property
+    def may_resume(self) -> bool:
+        """Whether several of these may write one transaction: wherever one is stopped, what it wrote is complete."""
         return False
 
     def resume(self, transaction: Transaction | None) -> None:

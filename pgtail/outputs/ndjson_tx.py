@@ -32,7 +32,6 @@ class JsonTx(PlannedOutput):
     end = (b"]", Value(Field.END_LSN, b',"end_lsn":"', b'"'), b"}\n")
     separator = b","
     incomplete = b'],"incomplete":true}\n'
-    resumes = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)

@@ -43,7 +43,7 @@ class PlannedOutput:
     needs_outcomes = False
     """See Output."""
     resumes: ClassVar[bool] = False
-    """Whether what is written of a transaction depends on nothing in it that came before, except for the separator."""
+    """Whether what is written of a transaction depends on nothing in it that came before."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
     events_only = False
@@ -98,8 +98,9 @@ class PlannedOutput:
     def settled(self) -> bool:
         return not self.after and (self._prepared is None or not self._prepared.waits)
 
-    def may_resume(self, *, filtered: bool) -> bool:
-        return self.resumes and not (filtered and (self.begin or self.end or self.separator or self.incomplete))
+    @property
+    def may_resume(self) -> bool:
+        return self.resumes and not (self.begin or self.end or self.separator or self.incomplete)
 
     def resume(self, transaction: Transaction | None) -> None:
         self._enter(transaction, 0 if transaction is None else 1)

@@ -33,8 +33,9 @@ class RedactedOutput:
     def settled(self) -> bool:
         return self._output.settled
 
-    def may_resume(self, *, filtered: bool) -> bool:
-        return self._output.may_resume(filtered=filtered)
+    @property
+    def may_resume(self) -> bool:
+        return self._output.may_resume
 
     def resume(self, transaction: Transaction | None) -> None:
         self._output.resume(transaction)

@@ -243,7 +243,7 @@ class Pipeline:
     @property
     def may_resume(self) -> bool:
         """Whether resume() may be called inside a transaction."""
-        return self._output.may_resume(filtered=self._filter is not None)
+        return self._output.may_resume
 
     def resume(self, transaction: Transaction | None) -> None:
         """What comes next is inside this transaction, of which others have processed the changes before; None: outside.
