@@ -374,11 +374,8 @@ class Stream:
         table = "" if broken_off.table is None else broken_off.table.qualified
         where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
         changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
-        self._stderr.tell(
-            f"note: stopped inside {where}: of its first {changes} those selected were shown"
-            if pipeline.left_out
-            else f"note: stopped inside {where}: its first {changes} were shown"
-        )
+        selected = ", of which those selected were shown" if pipeline.left_out else ""
+        self._stderr.tell(f"note: stopped inside {where}, after {changes}{selected}")
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

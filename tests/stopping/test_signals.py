@@ -158,15 +158,15 @@ def test_stream_stopped_inside_a_large_transaction(newest_database: Database) ->
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     newest_database.execute("INSERT INTO t SELECT generate_series(1, 200000)")
     for more, shown in (
-        ((), r"its first ([\d ]+) changes were shown"),
-        (("--where", "id > 10"), r"of its first ([\d ]+) changes those selected were shown"),
+        ((), r", after ([\d ]+) changes"),
+        (("--where", "id > 10"), r", after ([\d ]+) changes, of which those selected were shown"),
     ):
         whole = ("-S", "s", "--ack", "none", "--streaming", "off", *more)
         with tailing(newest_database, *whole, env={"PGTAIL_PURE": "1"}) as running:
             running.wait_for_lines(1)
             words = running.stop()
         lines = running.changes
-        found = re.search(rf"note: stopped inside transaction {lines[0]['xid']}: {shown}\n", words)
+        found = re.search(rf"note: stopped inside transaction {lines[0]['xid']}{shown}\n", words)
         assert found is not None, words
         assert int(found[1].replace(" ", "")) == int(lines[-1]["new"]["id"]) < 200_000
     assert "stopped inside" not in stream(newest_database, "-S", "s", "-n", "1")[1]
