@@ -2,8 +2,8 @@
 
 Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
 environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
-`make servers` fetched. Each test runs on the newest that it can run on, and on one of the others, chosen by its name;
-with PGTAIL_TEST_ALL=1 on all.
+`make servers` fetched. Each test runs on one that it can run on, chosen by its name, half of them on the newest; with
+PGTAIL_TEST_ALL=1 on all.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ def installations() -> dict[str, Installation]:
 
 def chosen(test: str, servers: list[str]) -> list[str]:
     """Of the servers that this test (its name without the server) can run on, oldest first, those that it runs on: the
-    newest and one of the others, or all.
+    newest for half of the tests, one of the others for the rest, or all.
     """
-    if ALL or len(servers) < 3:
+    if ALL or len(servers) < 2:
         return servers
     *others, newest = servers
-    return [others[zlib.crc32(test.encode()) % len(others)], newest]
+    number, is_other = divmod(zlib.crc32(test.encode()), 2)
+    return [others[number % len(others)] if is_other else newest]
 
 
 def since(major: int, before: int = 100) -> pytest.MarkDecorator:
