@@ -103,7 +103,7 @@ class PlannedOutput:
         return self.resumes and not (self.begin or self.end or self.separator or self.incomplete)
 
     def resume(self, transaction: Transaction | None) -> None:
-        self._enter(transaction, 0 if transaction is None else 1)
+        self._enter(transaction)
 
     def finish(self) -> None:
         if self._prepared is not None:
