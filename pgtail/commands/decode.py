@@ -378,6 +378,7 @@ class Decode:
                     continue
                 message, lsn, offset, _ = item
                 if limited and stop.is_before(message):
+                    self.changed = True  # what is not read has changes
                     return False
                 self.fed += 1
                 self.changed = self.changed or type(message) in changes

@@ -185,12 +185,15 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
 
 def tell_nothing_passed(seen: Seen, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
     """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
-    if not seen.nothing_passed or not seen.transactions:
+    if not seen.nothing_passed:
         return
-    text = f"note: 0 of {counted(seen.transactions, 'transaction')} matched"
-    if seen.times is not None:
-        text += f"; {'the input' if whole else 'what was read'} covers {_span(*seen.times)}"
-    tell(text)
+    if seen.transactions:
+        text = f"note: 0 of {counted(seen.transactions, 'transaction')} matched"
+        if seen.times is not None:
+            text += f"; {'the input' if whole else 'what was read'} covers {_span(*seen.times)}"
+        tell(text)
+    elif seen.past is not None:
+        tell(f"note: 0 transactions matched; the first was committed at {_span(seen.past, seen.past)}, after --until")
 
 
 def _span(first: int, last: int) -> str:

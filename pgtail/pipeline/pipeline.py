@@ -43,12 +43,14 @@ _MOST_PREPARED: Final = 1 << 18
 class Seen(NamedTuple):
     """How many transactions ended, the least and the greatest time of their commits, and whether no filter passed any.
 
-    Times are in microseconds since 2000-01-01 UTC; None if none is known.
+    `past` is the commit time of the transaction before which --until ended. Times are in microseconds since 2000-01-01
+    UTC; None if none is known.
     """
 
     transactions: int = 0
     times: tuple[int, int] | None = None
     nothing_passed: bool = True
+    past: int | None = None
 
     def joined(self, other: Seen) -> Seen:
         """What both have seen."""
@@ -57,6 +59,7 @@ class Seen(NamedTuple):
             self.transactions + other.transactions,
             (min(times), max(times)) if times else None,
             self.nothing_passed and other.nothing_passed,
+            other.past if self.past is None else self.past,
         )
 
 
@@ -124,7 +127,7 @@ class Pipeline:
     def seen(self) -> Seen:
         """What was read so far."""
         nothing = self._filter is not None and not self._passed and self.rows == self.left_out
-        return Seen(self.transactions, self.times, nothing)
+        return Seen(self.transactions, self.times, nothing, self.stop.past)
 
     def rows_by_table(self) -> list[TableRows] | None:
         """How many rows of each table were processed; None if they are not counted. Any thread may ask."""

@@ -18,6 +18,8 @@ class Stop:
         self._limit = limit
         self.until = until
         """Another thread may set it."""
+        self.past: int | None = None
+        """The commit time of the first transaction after those that the filter selects by time, once it was met."""
 
     @property
     def limited(self) -> bool:
@@ -30,7 +32,10 @@ class Stop:
         if place is None:
             return False
         lsn, time = place(message)
-        return self._filter.commits.is_past(lsn, time) or (self.until is not None and lsn > self.until)
+        if self._filter.commits.is_past(lsn, time):
+            self.past = time
+            return True
+        return self.until is not None and lsn > self.until
 
     def is_after(self, shown: int, position: int = 0) -> bool:
         """Whether to stop after so many shown transactions, at this LSN; ask outside transactions."""
