@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from http.client import HTTPException
 from pathlib import Path
 
 import psycopg
@@ -88,7 +89,7 @@ class Supervised:
         try:
             status, content = service.health()
             up = service.value("pgtail_up")
-        except (OSError, ValueError):
+        except (OSError, ValueError, HTTPException):  # also if it ends in the middle of its answer
             return "it does not answer"
         return str(content.get("reason")) if status == 503 and not up else None
 
