@@ -7,6 +7,7 @@ import getpass
 import os
 import re
 import termios
+from pathlib import Path
 
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError, ServerError
@@ -41,11 +42,15 @@ def connector_for_changes(options: ConnectionOptions) -> Connector:
     return connector_of(options)
 
 
-def with_table_cure(error: ServerError, options: ConnectionOptions) -> ServerError:
-    """The error of a connection; if the name given for the database is that of a table of the default one, its cure."""
+def with_name_cure(error: ServerError, options: ConnectionOptions) -> ServerError:
+    """The error of a connection; if the name given is that of a dump or a table of the default database, its cure."""
     name = options.dsn
     if name is None or f'database "{name}" does not exist' not in error.reason:
         return error
+    path = Path(name)
+    if path.is_file() or any(path.glob("*.pgcap")):
+        kind = "file" if path.is_file() else "capture"
+        return ServerError(error.reason, cure=f"{name} is a {kind}:{COMMAND}pgtail decode {shell_word(name)}")
     default = replace(options, dsn=None)
     with contextlib.suppress(PgtailError), connector_of(default).without_asking().ordinary() as connection:
         tables = [table for table in catalog.names(connection, "tables") if name in (table, table.partition(".")[2])]

@@ -54,8 +54,12 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     if options.watch and options.until is not None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
+    from pgtail.spark.segments.listing import places_of
+
     with _stoppable():
         locate_target(options.out, options.storage)
+        for capture in options.captures:
+            places_of(capture, options.storage)  # what is not there is told before Spark starts
         verbose = options.verbosity.verbose
         progress = SparkProgress(verbose)
         started = session(options.master, conf_of(options.conf), quiet=not verbose)

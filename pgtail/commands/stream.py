@@ -20,7 +20,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.appearance import is_pipe
 from pgtail.commands.column_check import check_columns
-from pgtail.commands.connect import connector_for_changes, with_table_cure
+from pgtail.commands.connect import connector_for_changes, with_name_cure
 from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import (
     build_output,
@@ -184,7 +184,7 @@ class Stream:
             ):
                 return self._follow(request, sink, interrupt)
         except ServerError as error:
-            raise with_table_cure(error, options.connection) from None
+            raise with_name_cure(error, options.connection) from None
         except KeyboardInterrupt:
             if not self._copied:
                 self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")

@@ -103,3 +103,9 @@ def test_contradictions_are_refused_before_spark_starts(arguments: list[str], me
     ran = CliRunner().invoke(main, ["spark", *arguments])
     assert ran.exit_code == 2
     assert message in ran.stderr
+
+
+def test_a_capture_that_is_not_there_is_told_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "session", None)
+    ran = CliRunner().invoke(main, ["spark", "all", "captures/none", "out"])
+    assert (ran.exit_code, "there is no " in ran.stderr) == (1, True)

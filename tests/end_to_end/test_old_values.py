@@ -90,6 +90,8 @@ class History:
             elif kind == "end":
                 self._end(index, choose.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
             elif kind == "prepare":
+                if len(self._prepared) == 10:  # the server has 25 at a time, for both databases
+                    self._outcomes()
                 gid = f"g{index}-{choose.randrange(1 << 30)}"
                 xids = xids_of(sessions)
                 self._end(index, f"PREPARE TRANSACTION '{{database}}-{gid}'")

@@ -281,6 +281,10 @@ def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
         "delete on public.t: the server sent no old values (under REPLICA IDENTITY FULL it does)",
         "truncate on public.t: what the table held was not sent",
     ]
+    reported.clear()
+    asked = (relation(), begin(), delete("2", None), commit())
+    render(*asked, output="sql", undo=True, old_values="seen", tell=reported.append)
+    assert reported[0].startswith("1 change cannot be undone; each is replaced by a comment; --old-values seen knows ")
 
 
 def test_row_of_key_columns_only_can_be_undone() -> None:

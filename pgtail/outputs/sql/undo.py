@@ -27,6 +27,9 @@ from pgtail.terminal.escape import escape
 
 _NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
 _SEEN: Final = b"-- the server sent no old values: these are what the input had shown before (--old-values seen)\n"
+_NOT_SEEN: Final = (
+    "; --old-values seen knows a row that came after the server last described its table, as it does in each connection"
+)
 _MAX_REASONS = 1000
 _BEGIN: Final = b"BEGIN;\n"
 _COMMIT: Final = b"COMMIT;\n\n"
@@ -156,8 +159,10 @@ class SqlUndo(PlannedOutput):
         changes = f"{total} {plural(total, 'change')}"
         self._sink.write(comment(f"{changes} cannot be undone: a comment stands in the place of each"))
         self._sink.write(b"\n")
-        seen = self.options.old_values == "seen" or not any(_NO_OLD_VALUES in reason for reason in self._omitted)
-        hint = "" if seen else "; --old-values seen undoes those whose rows the input showed before"
+        asked = self.options.old_values == "seen"
+        hint = _NOT_SEEN if asked else "; --old-values seen undoes those whose rows the input showed before"
+        if not any(_NO_OLD_VALUES in reason for reason in self._omitted):
+            hint = ""
         self.options.tell(f"{changes} cannot be undone; each is replaced by a comment{hint}")
         for reason, count in self._omitted.most_common():
             self.options.tell(f"{count} times {reason}" if count > 1 else reason)

@@ -68,7 +68,7 @@ def listing(
 
 def _known(captures: Sequence[str], storage: StorageOptions) -> tuple[list[ListedSnapshot], dict[str, Pruned]]:
     """The snapshots that count in these directories, and where those that were pruned begin. Raises InputError."""
-    folders = [one for capture in captures for one in _places(capture, storage) if one.is_folder()]
+    folders = [one for capture in captures for one in places_of(capture, storage) if one.is_folder()]
     states = {str(folder): read_state(folder) for folder in folders}
     snapshots = [one for folder, state in states.items() for one in listed_in(folder, state)]
     pruned = {
@@ -90,7 +90,7 @@ def segments(
     return {path: sizes[path] for path in sorted(named, key=lambda path: (name_of(path), path))}
 
 
-def _places(capture: str, storage: StorageOptions) -> list[Location]:
+def places_of(capture: str, storage: StorageOptions) -> list[Location]:
     """A path or URI, or the local ones that match a pattern. Raises InputError if there is none."""
     place = locate(capture, storage).absolute()
     if place.path is None or place.path.exists():
@@ -103,7 +103,7 @@ def _places(capture: str, storage: StorageOptions) -> list[Location]:
 
 def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
-    for one in _places(capture, storage):
+    for one in places_of(capture, storage):
         if one.is_folder():
             state = read_state(one)
             pruned = "" if state is None or state.pruned is None else state.pruned.segment
