@@ -53,9 +53,10 @@ cdef class StatsScanner(Scanner):
     cdef Py_ssize_t now_rows, now_bytes
     cdef uint64_t first_lsn
     cdef bint anything
+    cdef list commits, hot_keys     # of this run: those of Transactions.add_all() and HotKeys.add_all()
 
     def __cinit__(self, find, filter_, stats):
-        self.stats = stats
+        self.stats, self.commits, self.hot_keys = stats, [], []
 
     cdef int entered(self) except -2:
         stats = self.stats
@@ -80,8 +81,14 @@ cdef class StatsScanner(Scanner):
     cdef int commit(self) except -2:
         if not self.shows():
             return 0
-        self.store()
-        self.stats.committed(self.xid if self.began else None, self.commit_lsn, self.commit_ts)
+        if not self.began:
+            self.store()
+            self.stats.committed()
+        elif self.anything:
+            first_lsn = self.first_lsn or None
+            self.commits.append((self.xid, self.commit_lsn, self.commit_ts, self.now_rows, self.now_bytes, first_lsn))
+        else:
+            self.stats.transactions.empty += 1
         return 0
 
     cdef int flush(self) except -2:
@@ -91,6 +98,12 @@ cdef class StatsScanner(Scanner):
         for table in self.tables.values():
             if table.touched:
                 table.publish()
+        commits, keys = self.commits, self.hot_keys
+        self.commits, self.hot_keys = [], []
+        if commits:
+            self.stats.add_all(commits)
+        if keys:
+            self.stats.hot_keys.add_all(keys)
         return 0
 
     cdef Table describe(self, relation):
@@ -117,7 +130,7 @@ cdef class StatsScanner(Scanner):
         if table.keys_count and (op == OP_UPDATE or kind == c"K"):
             key = self.key(table, self.old if kind == c"K" else self.new)
             if key is not None:
-                self.stats.hot_keys.add(key)
+                self.hot_keys.append(key)
         if op == OP_SNAPSHOT:
             table.copied += size
         else:

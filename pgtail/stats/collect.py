@@ -6,7 +6,7 @@ The scanner counts runs of ordinary rows from their bytes, as _row() does.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pgtail.changes.events import (
@@ -32,7 +32,7 @@ from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.key_tables import KeyTables, RowKey
 from pgtail.stats.rate import Rate
-from pgtail.stats.transactions import Transactions
+from pgtail.stats.transactions import Commit, Transactions
 
 _MAX_SCHEMA_CHANGES: Final = 100
 _ROW_HEAD: Final = 5
@@ -194,9 +194,14 @@ class Statistics(Output):
         """Make this the open transaction."""
         self._transaction = transaction
 
-    def committed(self, xid: int | None, lsn: int, time: int) -> None:
-        """Count the commit at `lsn` and `time` of transaction `xid`, or of the open one (None)."""
-        self._end(self._transaction if xid is None else Transaction(xid, commit_lsn=lsn, commit_ts=time))
+    def committed(self) -> None:
+        """Count the commit of the open transaction."""
+        self._end(self._transaction)
+
+    def add_all(self, commits: Sequence[Commit]) -> None:
+        """Count transactions with changes, in the order of their commits."""
+        self.transactions.add_all(commits)
+        self.rate.add_all([(time, rows, size) for _, _, time, rows, size, _ in commits if time is not None and rows])
 
     def known(self, relation: Relation) -> tuple[TableCount, RowKey]:
         """The counts of a table, and the key of its rows."""
@@ -227,9 +232,8 @@ class Statistics(Output):
         if not self.anything:
             self.transactions.empty += 1
             return
-        self.transactions.add(transaction, self.now_rows, self.now_bytes, self.first_lsn)
-        if transaction.time is not None and self.now_rows:
-            self.rate.add(transaction.time, self.now_rows, self.now_bytes)
+        lsn, time = transaction.lsn, transaction.time
+        self.add_all([(transaction, lsn, time, self.now_rows, self.now_bytes, self.first_lsn)])
 
     def _row(self, change: RowChange) -> None:
         table, row_key = self.known(change.relation)

@@ -7,12 +7,17 @@ Agarwal et al., Mergeable summaries, 2012: every count is too low by at most `er
 from __future__ import annotations
 
 import heapq
+from collections import Counter
+from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 MAX_KEYS: Final = 32_768
 """Keys counted at a time."""
 MAX_BYTES: Final = 16 << 20
 """Their total size in bytes."""
+_AT_ONCE: Final = 1024
+"""Keys to count at once, if no count can be lowered between them."""
 
 
 class HotKeys:
@@ -21,7 +26,7 @@ class HotKeys:
     def __init__(self, max_keys: int = MAX_KEYS, max_bytes: int = MAX_BYTES) -> None:
         self.max_keys = max_keys
         self.max_bytes = max_bytes
-        self.counts: dict[bytes, int] = {}
+        self.counts = Counter[bytes]()
         self.size = 0
         self.total = 0
         self.error = 0
@@ -39,10 +44,22 @@ class HotKeys:
         if len(counts) > self.max_keys or self.size > self.max_bytes:
             self.reduce_counts()
 
+    def add_all(self, keys: Sequence[bytes]) -> None:
+        """Count keys, in this order."""
+        for start in range(0, len(keys), _AT_ONCE):
+            some, before = keys[start : start + _AT_ONCE], len(self.counts)
+            if before + len(some) > self.max_keys or self.size + sum(map(len, some)) > self.max_bytes:
+                for key in some:
+                    self.add(key)
+            else:
+                self.total += len(some)
+                self.counts.update(some)
+                self.size += size_of_last(self.counts, len(self.counts) - before)
+
     def reduce_counts(self) -> None:
         """Lower all counts by their median, which leaves at most half of the keys."""
         cut = sorted(self.counts.values())[len(self.counts) // 2]
-        self.counts = {key: count - cut for key, count in self.counts.items() if count > cut}
+        self.counts = Counter({key: count - cut for key, count in self.counts.items() if count > cut})
         self.size = sum(map(len, self.counts))
         self.error += cut
 
@@ -53,3 +70,8 @@ class HotKeys:
         """
         found = heapq.nlargest(limit, self.counts.items(), key=lambda item: item[1])
         return [(key, count) for key, count in found if count >= least]
+
+
+def size_of_last(keys: dict[bytes, int], count: int) -> int:
+    """The size of the keys that were added last, in bytes."""
+    return sum(map(len, islice(reversed(keys), count)))

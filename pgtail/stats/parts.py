@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, Final
 
 from pgtail.changes.relations import Named
 from pgtail.records import NamedTuple
 from pgtail.stats.collect import Statistics
-from pgtail.stats.hot_keys import HotKeys
+from pgtail.stats.hot_keys import HotKeys, size_of_last
 from pgtail.stats.key_tables import KeyContent, with_prefix
 from pgtail.stats.rate import Rate
 from pgtail.stats.transactions import PartTransactions
@@ -26,17 +28,18 @@ class _KeySequence(HotKeys):
 
     def __init__(self, full: Callable[[], None]) -> None:
         super().__init__()
-        self.numbers: dict[bytes, int] = {}
+        self.numbers: dict[bytes, int] = defaultdict(count().__next__)
         self.sequence = array("I")
         """The numbers of all keys."""
         self._full = full
 
     def add(self, key: bytes) -> None:
-        count = len(self.numbers)
-        number = self.numbers.setdefault(key, count)
-        self.sequence.append(number)
-        if number == count:
-            self.size += len(key)
+        self.add_all((key,))
+
+    def add_all(self, keys: Sequence[bytes]) -> None:
+        before = len(self.numbers)
+        self.sequence.extend(map(self.numbers.__getitem__, keys))
+        self.size += size_of_last(self.numbers, len(self.numbers) - before)
         if self.size >= _MOST_BYTES or len(self.sequence) >= MOST:
             self._full()
 
@@ -123,8 +126,7 @@ def _join_keys(stats: Statistics, counted: Counted, types: Types) -> None:
     for oid, (namespace, name) in counted.types.items():
         types.declare(oid, namespace, name)
     prefixes = {prefix: stats.key_tables.adopt(one, types) for prefix, one in counted.key_tables.items()}
-    keys, add = counted.keys, stats.hot_keys.add
+    keys = counted.keys
     if any(theirs != ours for theirs, ours in prefixes.items()):
         keys = [with_prefix(key, prefixes) for key in keys]
-    for number in counted.sequence:
-        add(keys[number])
+    stats.hot_keys.add_all([keys[number] for number in counted.sequence])

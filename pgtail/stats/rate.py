@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from pgtail.records import NamedTuple
@@ -34,13 +35,19 @@ class Rate:
         self._level = 0
         self._bins: dict[int, tuple[int, int]] = {}
 
-    def add(self, time: int, rows: int, size: int) -> None:
-        """Count a commit of `rows` rows with `size` bytes."""
-        bins, place = self._bins, time // WIDTHS[self._level]
-        before = bins.get(place)
-        bins[place] = (rows, size) if before is None else (before[0] + rows, before[1] + size)
-        if len(bins) > _MAX_BINS:
-            self._merge_bins()
+    def add_all(self, commits: Iterable[tuple[int, int, int]]) -> None:
+        """Count commits, each with its time, rows and bytes."""
+        bins, width = self._bins, WIDTHS[self._level]
+        for time, rows, size in commits:
+            place = time // width
+            before = bins.get(place)
+            if before is not None:
+                bins[place] = before[0] + rows, before[1] + size
+                continue
+            bins[place] = rows, size
+            if len(bins) > _MAX_BINS:
+                self._merge_bins()
+                bins, width = self._bins, WIDTHS[self._level]
 
     def join(self, other: Rate) -> None:
         """Count what another one has counted."""

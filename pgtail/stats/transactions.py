@@ -6,8 +6,8 @@ import bisect
 import heapq
 from array import array
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
 from pgtail.records import NamedTuple, Record
@@ -20,6 +20,12 @@ _MAX_COMMITS: Final = 4096
 _DIGITS: Final = 5
 """Leading binary digits kept of a number: percentiles are too high by at most a sixteenth."""
 
+Commit: TypeAlias = "tuple[Transaction | int, int | None, int | None, int, int, int | None]"
+"""A transaction (its xid, if nothing else is known), its LSN and time, rows and bytes, the LSN of its first change."""
+Took: TypeAlias = tuple[int | None, int | None]
+"""Bounds of a time in microseconds: at least, at most (None if unknown)."""
+_UNKNOWN: Final[Took] = None, None
+
 
 class Histogram:
     """Non-negative numbers, counted by their leading digits: `count`, `total` and `maximum` are exact."""
@@ -28,13 +34,12 @@ class Histogram:
         self._buckets: Counter[int] = Counter()
         self.count = self.total = self.maximum = 0
 
-    def add(self, number: int) -> None:
-        """Count a number."""
-        self.count += 1
-        self.total += number
-        self.maximum = max(self.maximum, number)
-        drop = max(0, number.bit_length() - _DIGITS)
-        self._buckets[number >> drop << drop | (1 << drop) - 1] += 1
+    def add_all(self, numbers: Sequence[int]) -> None:
+        """Count numbers."""
+        self.count += len(numbers)
+        self.total += sum(numbers)
+        self.maximum = max(self.maximum, *numbers)
+        self._buckets.update([number | (1 << number.bit_length() >> _DIGITS or 1) - 1 for number in numbers])
 
     def join(self, other: Histogram) -> None:
         """Count the numbers that another one has counted."""
@@ -75,6 +80,8 @@ class CommitTimes:
 
     def __init__(self) -> None:
         self.points: list[tuple[int, int]] = []
+        self.last = -1
+        """The LSN of the last commit."""
         self._old = 0
         """How many of the points are old ones."""
         self._stride = 1
@@ -82,9 +89,10 @@ class CommitTimes:
     def add(self, lsn: int, time: int) -> None:
         """Add a commit. Commits are in WAL order; an earlier LSN starts another stream."""
         points = self.points
-        if points and lsn < points[-1][0]:
+        if lsn < self.last:
             points.clear()
             self._old, self._stride = 0, 1
+        self.last = lsn
         points.append((lsn, time))
         if len(points) > self._old + 2 * _MAX_COMMITS:
             self._thin()
@@ -99,8 +107,8 @@ class CommitTimes:
             self._old = -(-self._old // 2)
             self._stride *= 2
 
-    def since(self, lsn: int, time: int) -> tuple[int | None, int | None]:
-        """Bounds of the time from the write of `lsn` to `time`: at least, at most (None if unknown).
+    def since(self, lsn: int, time: int) -> Took | None:
+        """Bounds of the time from the write of `lsn` to `time`. Those of a part may depend on what came before (None).
 
         pgoutput sends commit times only. `lsn` was written before the first commit after it, and after the last
         commit before it.
@@ -116,6 +124,8 @@ class Largest:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, TransactionSize]] = []
+        self.least = -1
+        """Of the transactions after those that were considered, only higher values are kept."""
 
     def add(self, value: int, number: int, size: TransactionSize) -> None:
         """Consider a transaction; `number` counts them."""
@@ -124,11 +134,8 @@ class Largest:
             heapq.heappush(self._heap, entry)
         else:
             heapq.heappushpop(self._heap, entry)
-
-    @property
-    def least(self) -> int:
-        """Of the transactions after those that were considered, only higher values are kept."""
-        return self._heap[0][0] if len(self._heap) == LARGEST_KEPT else -1
+        if len(self._heap) == LARGEST_KEPT:
+            self.least = self._heap[0][0]
 
     def join(self, other: Largest, before: int) -> None:
         """Consider those that another one has kept; there were `before` transactions before its first one."""
@@ -157,31 +164,39 @@ class Transactions:
         self.last: Transaction | None = None
         self.commits = CommitTimes()
 
-    def add(self, transaction: Transaction, rows: int, size: int, first_lsn: int | None) -> None:
-        """Count a transaction; `first_lsn` is the LSN of its first change."""
-        lsn, time = transaction.lsn, transaction.time
-        took: tuple[int | None, int | None] = None, None
-        if lsn is not None and time is not None:
-            if first_lsn is not None:
-                took = self.commits.since(first_lsn, time)
-            self.commits.add(lsn, time)
-        self._count(transaction, rows, size, took)
+    def add_all(self, commits: Sequence[Commit]) -> None:
+        """Count transactions, in the order of their commits."""
+        times = self.commits
+        most_bytes, most_rows = self.by_bytes.least, self.by_rows.least
+        for number, commit in enumerate(commits, self.count + 1):
+            _, lsn, time, rows, size, first_lsn = commit
+            if size > most_bytes or rows > most_rows or (first_lsn is not None and first_lsn < times.last):
+                self._consider(number, commit)
+                most_bytes, most_rows = self.by_bytes.least, self.by_rows.least
+            if lsn is not None and time is not None:
+                times.add(lsn, time)
+        self.count += len(commits)
+        self.first, self.last = self.first or _transaction(commits[0]), _transaction(commits[-1])
+        self.rows.add_all([commit[3] for commit in commits])
+        self.bytes.add_all([commit[4] for commit in commits])
 
-    def _count(
-        self, transaction: Transaction, rows: int, size: int, took: tuple[int | None, int | None]
-    ) -> TransactionSize | None:
-        """Count a transaction; returns its size if it is one of the largest."""
-        self.count += 1
-        self.first, self.last = self.first or transaction, transaction
-        self.rows.add(rows)
-        self.bytes.add(size)
-        least = took[0] or -1
-        if not (size > self.by_bytes.least or rows > self.by_rows.least or least > self.by_time.least):
-            return None
-        one = TransactionSize(transaction, rows, size, *took)
+    def _consider(self, number: int, commit: Commit) -> None:
+        """Keep a transaction if it is one of the largest."""
+        self._keep(number, commit, self._since(commit) or _UNKNOWN)
+
+    def _since(self, commit: Commit) -> Took | None:
+        """How long a transaction took; None if that depends on what came before."""
+        _, lsn, time, _, _, first_lsn = commit
+        return _UNKNOWN if lsn is None or time is None or first_lsn is None else self.commits.since(first_lsn, time)
+
+    def _keep(self, number: int, commit: Commit, took: Took) -> TransactionSize | None:
+        """Keep a transaction if it is one of the largest; returns its size then."""
+        _, _, _, rows, size, _ = commit
+        one, least = None, took[0] or -1
         for largest, value in zip(self.largest, (size, rows, least), strict=True):
             if value > largest.least:
-                largest.add(value, self.count, one)
+                one = one or TransactionSize(_transaction(commit), rows, size, *took)
+                largest.add(value, number, one)
         return one
 
     @property
@@ -197,10 +212,10 @@ class Transactions:
             passed = late.place
             size = late.size
             assert size.transaction.time is not None
-            size.at_least, size.at_most = self.commits.since(late.first_lsn, size.transaction.time)
+            size.at_least, size.at_most = self.commits.since(late.first_lsn, size.transaction.time) or _UNKNOWN
             if size.at_least:
                 part.by_time.add(size.at_least, late.number, size)
-        self._pass(part, passed, len(part.lsns))
+        self._pass(part, passed, len(part.commits.lsns))
         for largest, of_part in zip(self.largest, part.largest, strict=True):
             largest.join(of_part, self.count)
         self.rows.join(part.rows)
@@ -212,8 +227,8 @@ class Transactions:
 
     def _pass(self, part: PartTransactions, start: int, stop: int) -> None:
         """Add commits of a part."""
-        add = self.commits.add
-        for lsn, time in zip(part.lsns[start:stop], part.times[start:stop], strict=True):
+        add, commits = self.commits.add, part.commits
+        for lsn, time in zip(commits.lsns[start:stop], commits.times[start:stop], strict=True):
             add(lsn, time)
 
 
@@ -229,39 +244,25 @@ class Late(NamedTuple):
     size: TransactionSize
 
 
-class PartTransactions(Transactions):
-    """The transactions of a part of the stream, for Transactions.join(). `full` is called when there are many."""
+class PartCommitTimes(CommitTimes):
+    """The positions and times of all commits of a part of the stream."""
 
-    def __init__(self, full: Callable[[], None]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.full: Callable[[], None] | None = full
         self.lsns, self.times = array("Q"), array("q")
-        """Those of all commits."""
-        self.late: list[Late] = []
+        self.last = 1 << 64  # each first change may have come before it
         self._stream: int | None = None
         """Where the last stream begins among the commits, if that is in this part."""
 
-    def add(self, transaction: Transaction, rows: int, size: int, first_lsn: int | None) -> None:
-        lsn, time, place = transaction.lsn, transaction.time, len(self.lsns)
-        took: tuple[int | None, int | None] = None, None
-        late = None
-        if lsn is not None and time is not None:
-            if first_lsn is not None:
-                found = self._since(first_lsn, time)
-                took, late = (took, first_lsn) if found is None else (found, None)
-            if place and lsn < self.lsns[-1]:
-                self._stream = place
-            self.lsns.append(lsn)
-            self.times.append(time)
-        one = self._count(transaction, rows, size, took)
-        if late is not None:
-            one = one or TransactionSize(transaction, rows, size, None, None)
-            self.late.append(Late(self.count, place, late, one))
-        if self.full is not None and len(self.lsns) >= MOST_IN_PART:
-            self.full()
+    def add(self, lsn: int, time: int) -> None:
+        if self.lsns and lsn < self.last:
+            self._stream = len(self.lsns)
+        self.last = lsn
+        self.lsns.append(lsn)
+        self.times.append(time)
 
-    def _since(self, lsn: int, time: int) -> tuple[int | None, int | None] | None:
-        """CommitTimes.since(); None if it depends on commits that are not here, or may be thinned out."""
+    def since(self, lsn: int, time: int) -> Took | None:
+        """None if it depends on commits that are not here, or may be thinned out."""
         lsns, times = self.lsns, self.times
         start = max(self._stream or 0, len(lsns) - _MAX_COMMITS)
         place = bisect.bisect_left(lsns, lsn + 1, start)
@@ -272,3 +273,34 @@ class PartTransactions(Transactions):
         else:
             return None
         return None if place == len(lsns) else max(0, time - times[place]), most
+
+
+class PartTransactions(Transactions):
+    """The transactions of a part of the stream, for Transactions.join(). `full` is called when there are many."""
+
+    commits: PartCommitTimes
+
+    def __init__(self, full: Callable[[], None]) -> None:
+        super().__init__()
+        self.full: Callable[[], None] | None = full
+        self.commits = PartCommitTimes()
+        self.late: list[Late] = []
+
+    def add_all(self, commits: Sequence[Commit]) -> None:
+        super().add_all(commits)
+        if self.full is not None and len(self.commits.lsns) >= MOST_IN_PART:
+            self.full()
+
+    def _consider(self, number: int, commit: Commit) -> None:
+        took = self._since(commit)
+        one = self._keep(number, commit, took or _UNKNOWN)
+        if took is None:
+            _, _, _, rows, size, first_lsn = commit
+            assert first_lsn is not None
+            one = one or TransactionSize(_transaction(commit), rows, size, *_UNKNOWN)
+            self.late.append(Late(number, len(self.commits.lsns), first_lsn, one))
+
+
+def _transaction(commit: Commit) -> Transaction:
+    one, lsn, time, *_ = commit
+    return one if isinstance(one, Transaction) else Transaction(one, commit_lsn=lsn, commit_ts=time)
