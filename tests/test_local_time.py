@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from pgtail.local_time import is_utc, to_local, to_utc, use_zone, zone_text
+from pgtail.outputs import fields
 from pgtail.outputs.fields import local_clock, local_time
 from tests.support.corpus import capture
 from tests.support.run import command
@@ -37,11 +38,14 @@ def test_offsets_are_those_of_the_zone(name: str) -> None:
                 assert there.replace(fold=1).utcoffset() != there.replace(fold=0).utcoffset()
 
 
-def test_times_for_people() -> None:
+def test_times_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     with zone("America/St_Johns"):
         assert zone_text(0) == "-03:30"
         assert local_time(0) == "1999-12-31 20:30:00.000000-03:30"
+        assert local_clock(1_234_567) == "1999-12-31 20:30:01-03:30"
+        monkeypatch.setattr(fields, "time_ns", lambda: 946_684_800_000_000_000)
         assert local_clock(1_234_567) == "20:30:01.234-03:30"
+        assert local_clock(-86_400_000_000) == "12-30 20:30:00-03:30"
         far = 1 << 62
         assert to_utc(to_local(far)) == far, "where the C library knows no zone"
     with zone("UTC"):

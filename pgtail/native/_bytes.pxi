@@ -394,14 +394,6 @@ cdef void put_clock(Out *out, int64_t micros) noexcept:
     put_digits(out, seconds % 60, 2)
 
 
-cdef inline void put_milliseconds(Out *out, int64_t micros) noexcept:
-    """HH:MM:SS.mmmZ of microseconds since midnight."""
-    put_clock(out, micros)
-    put_char(out, c".")
-    put_digits(out, <uint32_t>(micros % 1000000 // 1000), 3)
-    put_char(out, c"Z")
-
-
 cdef void put_time(Out *out, int64_t time, char between) noexcept:
     """The same as time_text() in pgoutput/scalars.py, with `between` as its T."""
     cdef int64_t days = floor_divided(time, DAY)

@@ -177,7 +177,7 @@ cdef class TextScanner(Scanner):
 
     cdef Out out
     cdef object clock               # nanoseconds since 1970
-    cdef object local               # the texts of FIELD_TIME and FIELD_CLOCK in local time; None where that is UTC
+    cdef dict local                 # the texts of FIELD_CLOCK, and where local time is not UTC of FIELD_TIME
     cdef uint64_t last_end
     cdef bint has_last_end
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
@@ -491,12 +491,10 @@ cdef class TextScanner(Scanner):
             put_time(out, self.commit_ts, c" ")
         elif field == FIELD_TIME or field == FIELD_CLOCK:
             known = self.has_unix_time
-            if self.local is not None:
+            if field in self.local:
                 put_object(out, self.local[field](self.unix_time - EPOCH).encode())
-            elif field == FIELD_TIME:
-                put_time(out, self.unix_time - EPOCH, c" ")
             else:
-                put_milliseconds(out, floor_remainder(self.unix_time - EPOCH, DAY))
+                put_time(out, self.unix_time - EPOCH, c" ")
         elif field == FIELD_STATE:
             known = self.state is not None
             if known:

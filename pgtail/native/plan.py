@@ -61,7 +61,7 @@ class Field(enum.IntEnum):
     TIME = 20
     """As COMMIT_TIME, of the commit or the prepare."""
     CLOCK = 21
-    """The same without the date, with three fractional digits: 12:00:00.000Z."""
+    """The same in fewer characters, see local_clock()."""
     END_NUMBER = 22
     """The number of END_LSN."""
 

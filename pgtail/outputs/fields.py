@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import time_ns
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
 from pgtail.local_time import to_local, zone_text
 from pgtail.native.plan import TRANSACTION_FIELDS, Field, Text, Value
 from pgtail.pgoutput.cells import TupleData
-from pgtail.pgoutput.scalars import time_text, unix_micros
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text, unix_micros
 
 Clock: TypeAlias = Callable[[], int]
 """The current time in nanoseconds since 1970-01-01 UTC."""
@@ -101,9 +102,13 @@ def local_minute(time: int) -> str:
 
 
 def local_clock(time: int) -> str:
-    """The time of day in local time: 10:00:00.123+01."""
-    clock = time_text(to_local(time)).partition("T")[2]
-    return clock[: clock.index(".") + 4] + zone_text(time)
+    """A time in local time, short: 10:00:00.123+01 today, 11-22 10:00:00+01 in this year, else with the year, too."""
+    date, _, clock = time_text(to_local(time)).partition("T")
+    today = time_text(to_local(time_ns() // 1000 - UNIX_EPOCH_OFFSET)).partition("T")[0]
+    if date == today:
+        return clock[: clock.index(".") + 4] + zone_text(time)
+    year, before_christ = today[: today.index("-") + 1], " BC" if clock.endswith(" BC") else ""
+    return f"{date.removeprefix(year)} {clock.partition('.')[0]}{zone_text(time)}{before_christ}"
 
 
 LOCAL: Final = {Field.TIME: local_time, Field.CLOCK: local_clock}

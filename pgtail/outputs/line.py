@@ -55,8 +55,8 @@ _KEY: Final = 10
 _STEP: Final = 4
 _WIDEST_NAME: Final = 0.3
 """The share of the terminal's width that a table's name may have."""
-_WITH_DATE: Final = 120
-"""The smallest width of a terminal where times have their date."""
+_WHOLE_TIMES: Final = 120
+"""The smallest width of a terminal where times are whole."""
 _NARROWEST: Final = 40
 _INDENT: Final = 4
 """Cells before the lines of a change that follow the first one (--wrap)."""
@@ -99,7 +99,7 @@ class Line(PlannedOutput):
         self._values = ValueStyle(limit if on_terminal else None)
         self._contents = ValueStyle(options.max_width if on_terminal else None)
         self._gap = (COLUMN if self._most else b"") + b" "
-        self._time = Field.CLOCK if on_terminal and width < _WITH_DATE else Field.TIME
+        self._time = Field.CLOCK if on_terminal and width < _WHOLE_TIMES else Field.TIME
         self._fit = fit = wrapped(self._most) if options.wrap else cut(self._most, self._more)
         if self.events_only:
             self._fit = lambda text: self._painter.marked_line(fit(text).decode()).encode()

@@ -13,7 +13,7 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.local_time import is_utc
 from pgtail.native import Scanner, Written, compiled
-from pgtail.native.plan import NoPlan, Plan
+from pgtail.native.plan import Field, NoPlan, Plan
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import ColumnChoice
@@ -55,8 +55,9 @@ class PlannedOutput:
         self.once = Once()
         self.choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell, once=self.once)
         self.clock: Clock = time.time_ns
-        self.local = None if is_utc() else {field: lru_cache(maxsize=8)(text) for field, text in LOCAL.items()}
-        """Field -> its text for a time, which the rows of a transaction share; None in UTC: the scanner knows it."""
+        own = {Field.TIME} if is_utc() else ()
+        self.local = {field: lru_cache(maxsize=8)(text) for field, text in LOCAL.items() if field not in own}
+        """Field -> its text for a time, which the rows of a transaction share; the scanner itself knows UTC."""
         self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""

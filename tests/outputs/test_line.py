@@ -148,8 +148,8 @@ def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) ->
     whole = decode("-o", "line", path).stdout.decode().splitlines()
     assert len(found) == len(whole)
     assert not any(line.endswith("…") for line in whole)
-    dated = found[0].startswith("2026-11-20 22:06:14.070078Z ")
-    assert dated if width == "160" else found[0].startswith("22:06:14.070Z ")
+    time = "2026-11-20 22:06:14.070078Z " if width == "160" else r"(2026-)?11-20 22:06:14Z "
+    assert re.match(time, found[0])
 
 
 @pytest.mark.parametrize(
@@ -195,17 +195,17 @@ def test_a_terminal_shows_the_key_then_what_changed_then_the_rest(way: Way) -> N
     stream = [relation(columns=WIDE, identity="f", key=range(30)), begin(xid=9)]
     stream += [update([*before[:-1], "new"], before, "O"), insert(*before), commit()]
     terminal: dict[str, Any] = {"way": way, "measure": lambda: 80}
-    start = "00:00:00.000Z 9 UPDATE  public.t           id=7 c29='old'→'new'"
+    start = "2000-01-01 00:00:00Z 9 UPDATE  public.t           id=7 c29='old'→'new'"
     assert lines(*stream, **terminal) == [
-        f"{start} c1='x' c2='… +26",
-        "00:00:00.000Z 9 INSERT  public.t           id=7 c1='x' c2='x' c3='x' c4='x'… +25",
+        f"{start} c1='… +27",
+        "2000-01-01 00:00:00Z 9 INSERT  public.t           id=7 c1='x' c2='x' c3='x'… +26",
     ]
     assert lines(*stream, **terminal, changed=True)[0] == start
     whole = lines(*stream, **terminal, max_width=None)
     rest = " ".join([f"c{number}='x'" for number in range(1, 29)])
     assert whole[0] == f"{start} {rest}"
     broken = lines(*stream, **terminal, wrap=True)
-    assert {line[:4] for line in broken} == {"00:0", "    "}
+    assert {line[:4] for line in broken} == {"2000", "    "}
     assert max(map(len, broken)) in range(74, 81)
     assert re.sub("\n    ", " ", "\n".join(broken)).split("\n") == whole
     assert lines(*stream, way=way)[0] == "9 UPDATE  public.t           id=7 c29='old'→'new'"  # in a pipe
@@ -253,4 +253,4 @@ def test_matches_are_marked_and_nothing_else_changes() -> None:
 def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
     table = relation(name="a_table_with_a_very_long_name_2026_01")
     (line,) = lines(table, begin(xid=9), insert("1", "x"), commit(), measure=lambda: 80)
-    assert line == "00:00:00.000Z 9 INSERT  public.a_tab…ame_2026_01 [id=1]      v='x'"
+    assert line == "2000-01-01 00:00:00Z 9 INSERT  public.a_tab…ame_2026_01 [id=1]      v='x'"
