@@ -29,7 +29,7 @@ _MOST: Final = 4
 def divided(decode: Decode, files: tuple[str, ...], target: FileSink | DirectorySink) -> PartsDecoder | None:
     """What decodes these files in several processes, if their content allows it; None: one process does."""
     options = decode.options
-    if options.jobs is None and not _is_worth_it(files, options):
+    if options.jobs is None and not _is_worth_it(files, options, counts=decode.stats is not None):
         return None
     count = options.jobs or min(_cores(), _MOST)
     if count == 1:
@@ -87,15 +87,18 @@ def _store_in_use() -> bool:
     return objects is not None and objects.in_use()
 
 
-def _is_worth_it(files: tuple[str, ...], options: DecodeOptions) -> bool:
-    """Whether to divide these files if nobody says so. What is in an object store is not known before it is read."""
+def _is_worth_it(files: tuple[str, ...], options: DecodeOptions, *, counts: bool) -> bool:
+    """Whether to divide these files if nobody says so; `counts`: they are only counted.
+
+    What is in an object store is not known before it is read.
+    """
     if any(map(is_uri, files)):
         return len(files) > 1 or not files[0].endswith(CLOSED)
     try:
         if os.path.isfile(files[0]) and len(files) == 1:
             given = options.filter
-            if given.tables or given.exclude or given.ops or given.xids or given.where:
-                return False  # finding the parts takes longer than what is saved where little is shown
+            if counts or given.tables or given.exclude or given.ops or given.xids or given.where:
+                return False  # finding the parts, or joining the counts, takes about as long as what is saved
             return os.stat(files[0]).st_size >= LARGE
         return _has(_SMALL, files)
     except OSError:

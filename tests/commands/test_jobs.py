@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -85,10 +87,61 @@ def test_a_large_file_is_divided_by_default(
     assert len(divided) > 1
     divided.clear()
     assert len(here("decode", "-o", "json", "--xid", "2", given).objects) == 1
+    assert len(here("stats", "-o", "json", given).objects) == 1
     assert not divided
     monkeypatch.setattr("pgtail.commands.division.LARGE", given.stat().st_size + 1)
     assert len(here("decode", "-o", "json", given).objects) == 3
     assert not divided
+
+
+_SMALL: Final = encode.relation(100, "t", [("id", 23)]), encode.begin(5), encode.insert("1"), encode.commit()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("decode -o json -n 1", "-n counts what is shown"),
+        ("stats -n 1", "-n counts what is shown"),
+        ("decode -o table", "-o table: "),
+        ("decode -o sql --undo", "--undo writes at the end"),
+        ("decode -o csv --columns id", "--columns needs all tables"),
+        ("decode -o json --old-values seen", "--old-values seen needs all that came before"),
+        ("decode -o csv -f shown.csv.gz", "it is compressed"),
+        ("decode -o csv -f tables/", "the output is a file for each table"),
+        ("stats dump", "several files are one stream"),
+    ],
+)
+def test_why_one_process_decodes(
+    words: str, why: str, divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("dump").write_bytes(encode.recvlogical(*_SMALL))
+    Path("tables").mkdir()
+    done = here(*words.split(), "-v", "--jobs", "2", "dump")
+    assert f"decoded in one process (--jobs): {why}" in done.stderr
+    assert not divided
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (gzip.compress(encode.recvlogical(*_SMALL)), "it is compressed"),
+        (b"".join([b"%s\n" % one.hex().encode() for one in _SMALL]), "the form hex is not divided"),
+        (encode.recvlogical(*_SMALL, encode.begin(0), encode.commit()), "which has the snapshot of a table"),
+        (encode.recvlogical(*_SMALL, b"?", *_SMALL[1:]), "which has damage"),
+    ],
+    ids=["gzip", "hex", "snapshot", "damage"],
+)
+def test_why_one_process_decodes_the_rest(
+    content: bytes, why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = tmp_path / "input"
+    given.write_bytes(content)
+    monkeypatch.setattr(parts, "FIRST_SIZE", 1)
+    for words in ("decode -o json", "stats"):
+        done = here(*words.split(), "-v", "--resync", "--jobs", "2", given)
+        [told] = [line for line in done.stderr.splitlines() if "(--jobs)" in line]
+        assert why in told
 
 
 @pytest.mark.parametrize("output", ["json", "json --transactions", "json-tx", "csv", "line", "sql"])
