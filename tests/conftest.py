@@ -17,7 +17,8 @@ from pgtail.cli.settings import unset
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.files import deflate
-from tests.support.every import SEED
+from tests.support.corpus import Capture
+from tests.support.every import NAMED, SEED, is_due
 from tests.support.limits import limit_test
 from tests.support.object_store import ObjectStore, azure_store, google_store, s3_store
 from tests.support.servers import Database, Servers, chosen, embedded_server, fresh_database, installations
@@ -38,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["TZ"] = "UTC"  # the tests about local time set others
     time.tzset()
     os.environ.setdefault(SEED, str(random.randrange(1 << 30)))  # one for all processes
+    if not worker and config.args_source is not config.ArgsSource.TESTPATHS:
+        os.environ[NAMED] = "1"
 
 
 class Seeded(random.Random):
@@ -56,7 +59,7 @@ random.Random = Seeded  # type: ignore[assignment, misc]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the servers that a test could run on leave out all but those of tests.support.servers.chosen."""
+    """Leave out the servers that are not for this test (tests.support.servers.chosen), and what is for other runs."""
     servers: dict[str, list[str]] = {}
     for item in items:
         for name in _servers_of(item):
@@ -65,15 +68,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out: list[pytest.Item] = []
     for item in items:
         tests = {name: item.nodeid.replace(name, "*") for name in _servers_of(item)}
-        (kept if all(name in chosen(test, servers[test]) for name, test in tests.items()) else left_out).append(item)
+        due = is_due(item.nodeid, _runs(item))
+        due = due and all(name in chosen(test, servers[test]) for name, test in tests.items())
+        (kept if due else left_out).append(item)
     config.hook.pytest_deselected(items=left_out)
     items[:] = kept
 
 
+def _runs(item: pytest.Item) -> int:
+    """A test is in one of so many runs: as its mark says, and a test of many captures with a quarter of them."""
+    mark = item.get_closest_marker("in_one_run_of")
+    if mark is not None:
+        return int(mark.args[0])
+    return 4 if any(isinstance(value, Capture) for value in _params(item).values()) else 1
+
+
 def _servers_of(item: pytest.Item) -> list[str]:
     """The names of servers among the parameters of this test."""
-    params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return [value for value in params.values() if isinstance(value, str) and value in installations()]
+    return [value for value in _params(item).values() if isinstance(value, str) and value in installations()]
+
+
+def _params(item: pytest.Item) -> dict[str, Any]:
+    return item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -105,6 +105,7 @@ def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> 
         assert gone.name.removesuffix(".pgcap") in result.stderr
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.usefixtures("gzip_library")
 def test_a_removed_member_is_reported(tmp_path: Path) -> None:
     record(tmp_path, data_frames(capture("A_dml", "p1")), Rotation(size=1 << 20, sync_size=2000))

@@ -82,6 +82,7 @@ def recording_anywhere(newest_database: Database, store: ObjectStore, tmp_path: 
     return Recording(newest_database, store, tmp_path / "spool")
 
 
+@pytest.mark.in_one_run_of(4)
 def test_killed_again_and_again(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
     torture(newest_server, 3, 0, time.time_ns() % 1_000_000, print, s3)
 
@@ -252,6 +253,7 @@ def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
     assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
 
 
+@pytest.mark.in_one_run_of(4)
 def test_one_takes_over_from_another(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
     """tests.capture.takeover_torture for a moment."""
     takeovers(newest_server, 3, time.time_ns() % 1_000_000, print, s3)

@@ -468,6 +468,7 @@ def test_random_histories(server: EmbeddedServer, tmp_path: Path) -> None:
             assert try_history(database, tmp_path / f"c{number}", seed + number, steps=8) > 0
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("into", ["directory", "store"])
 def test_kills_lose_and_repeat_nothing(start_server: StartServer, request: pytest.FixtureRequest, into: str) -> None:

@@ -93,6 +93,7 @@ def test_tables_of_a_dump(tmp_path: Path) -> None:
     assert completed("fish", "decode", str(tmp_path / "capture"), "-t", "") == bare
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("shell", SHELLS[:: every(3)])
 def test_columns_of_a_dump(shell: str) -> None:
     dump = str(TABLES)

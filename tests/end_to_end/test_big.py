@@ -76,6 +76,7 @@ def test_decode(tmp_path: Path, output: str, streamed: bool) -> None:
         assert large.peak - small.peak < GROWTH
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("streaming", ["off", "on"])
 def test_stream(newest_database: Database, tmp_path: Path, streaming: str) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")

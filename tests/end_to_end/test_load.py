@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.end_to_end.load import BOUND, many_writers, open_streams, wide_rows
 from tests.support.servers import Database
 
@@ -14,6 +16,7 @@ def test_many_open_streams(tmp_path: Path) -> None:
     assert peak < BOUND
 
 
+@pytest.mark.in_one_run_of(4)
 def test_rows_of_1600_columns(newest_database: Database, tmp_path: Path) -> None:
     peak, wrong = wide_rows(newest_database, tmp_path, 20)
     assert wrong == ""

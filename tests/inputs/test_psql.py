@@ -137,6 +137,7 @@ def check(text: bytes, *, lsns: bool, note: str, format: str | None = None) -> N
     assert [lsn for _, lsn, *_ in reading.decoded] == [(lsn or None) if lsns else None for lsn, _ in ROWS], note
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("encoding", DATA)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
@@ -235,6 +236,7 @@ def test_wrapped_positions(printed: Printed) -> None:
     assert (reading.error, [lsn for _, lsn, *_ in reading.decoded]) == (None, [ROWS[0][0], ROWS[2][0]])
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_wrapped_row_of_which_a_line_is_missing(printed: Printed) -> None:
     query = "SELECT lsn, xid, data FROM peeked ORDER BY n"
     for encoding in ("hex", "escape"):

@@ -22,6 +22,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("sanitized"))
 
 
+@pytest.mark.in_one_run_of(4)
 def test_no_read_outside_of_the_buffer(built: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.native.damaged_runs", str(built)],
@@ -35,6 +36,7 @@ def test_no_read_outside_of_the_buffer(built: Path) -> None:
     assert int(run.stdout) > 100_000
 
 
+@pytest.mark.in_one_run_of(4)
 def test_no_read_of_freed_memory(built: Path) -> None:
     """A sample of what `make torture` does for an hour."""
     run = sanitized(new_seed(), SECONDS, built)
@@ -53,6 +55,7 @@ def test_texts_that_python_returned(built: Path, file: str, options: list[str]) 
     assert (run.returncode, run.stderr) == (0, "")
 
 
+@pytest.mark.in_one_run_of(4)
 def test_blocks_of_text_on_other_processors(built: Path, tmp_path: Path) -> None:
     """They are compared by SSE2, by words of little-endian processors, or byte by byte."""
     builds = [built, *[build(_folder(tmp_path / level), f"-DPGTAIL_PORTABLE={level}") for level in "21"[:: every(2)]]]

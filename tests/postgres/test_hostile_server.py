@@ -119,6 +119,7 @@ def check(ran: Ran, what: str, *statuses: int) -> None:
         assert not _HIDDEN.search(shown), f"{what}: {shown!r}"
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> None:

@@ -195,6 +195,7 @@ def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
         assert [change["new"]["id"] for change in running.changes] == ["5000"]
 
 
+@pytest.mark.in_one_run_of(4)
 def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
     shown = ("--show-aborted", "--show-uncommitted")

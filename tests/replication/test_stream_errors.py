@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 
+import pytest
+
 from pgtail.demo.server import EmbeddedServer
 from tests.conftest import StartServer
 from tests.support.refused import create_slot, fails, physical_slot, publish
@@ -210,6 +212,7 @@ def test_a_table_that_is_not_published_may_be_a_typing_mistake(newest_database: 
 # -- acknowledging ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_session_that_acknowledges_is_no_synchronous_standby(start_server: StartServer) -> None:
     server = start_server(synchronous_standby_names="FIRST 1 (other, PgTail)", synchronous_commit="local")
     with fresh_database(server) as database:

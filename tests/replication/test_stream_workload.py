@@ -6,6 +6,8 @@ import random
 import threading
 from typing import Any
 
+import pytest
+
 from tests.support.every import new_seed
 from tests.support.servers import Database, since
 from tests.support.tail import Replay, parse, stream, tailing, wait_for
@@ -155,6 +157,7 @@ def ways(version: int) -> dict[str, tuple[bool, list[str]]]:
     return found
 
 
+@pytest.mark.in_one_run_of(4)
 def test_every_way_to_read_gives_the_tables(database: Database) -> None:
     database.execute(*[statement for statement in SCHEMA.split(";") if statement.strip()])
     if database.version >= 13:

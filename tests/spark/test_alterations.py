@@ -112,6 +112,7 @@ def of_model(fold: Fold) -> Iterator[Found]:
         yield Found(row.values, columns, row.until and row.until.position)
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("run", range(5 if ALL else 1))
 def test_spark_has_the_values_of_the_server(spark: Any, newest_database: Database, tmp_path: Path, run: int) -> None:
     """A table is altered within a batch and between two batches."""

@@ -73,6 +73,7 @@ def test_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> No
             assert set(row["new"] or ()) <= {column.name for column in table.columns}
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
     spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:

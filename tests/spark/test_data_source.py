@@ -29,6 +29,7 @@ def read(source: Any, **options: str) -> Any:
     return source.read.format("pgtail").options(**options)
 
 
+@pytest.mark.in_one_run_of(4)
 def test_rows_are_those_of_changes(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     found = read(source).load(str(recorded / "one"))
     assert found.schema == changes(source, str(recorded / "one")).schema
@@ -82,6 +83,7 @@ FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
 ]
 
 
+@pytest.mark.in_one_run_of(4)
 def test_filters_give_the_same_with_pushdown_and_skip_rows(
     source: Any, recorded: Path, rows: list[dict[str, Any]]
 ) -> None:
@@ -114,6 +116,7 @@ def test_which_filters_are_used() -> None:
     assert given.narrowed([EqualTo(("op",), "delete"), EqualTo(("table",), "x")]) == given
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_stream_reads_each_segment_once(
     source: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -80,6 +80,7 @@ def test_what_was_sent_late_gets_into_the_state(spark: Any, newest_server: Embed
     assert sorted(world.stored(tmp_path / "out", "state")["t"]["v"].to_pylist()) == [2, 3, 5, 6, 7]
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize(("name", "moment"), [("rollback", "received"), ("sent late, of several segments", "synced")])
 def test_a_recorder_that_was_killed_before_an_outcome_makes_no_difference(
     spark: Any, newest_server: EmbeddedServer, tmp_path: Path, name: str, moment: killed_recorder.Moment

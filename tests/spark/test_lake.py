@@ -81,6 +81,7 @@ def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     assert typed == sum(row["relation"] is not None for row in rows)
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_state_that_was_broken_off_is_finished_first(
     spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +174,7 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
         vacuum(locate(str(tmp_path / "nothing")), delete=False)
 
 
+@pytest.mark.in_one_run_of(4)
 def test_replaced_files_are_kept_for_a_time_and_removed_by_the_next_batch(
     spark: Any, world: World, tmp_path: Path
 ) -> None:

@@ -51,6 +51,7 @@ def is_state_of(folder: Path, out: Path) -> None:
     same_as_model(folds, stored(out, "state"))
 
 
+@pytest.mark.in_one_run_of(4)
 def test_what_is_applied_is_removed_while_the_capture_grows(spark: Any, recorded: Path, tmp_path: Path) -> None:
     growing, out, paths = tmp_path / "growing", tmp_path / "out", segments(recorded)
     growing.mkdir()
@@ -109,6 +110,7 @@ def test_what_was_pruned_before_it_was_applied_is_missing(spark: Any, recorded: 
     assert apply(spark, out, [], allow_gap=True).gaps
 
 
+@pytest.mark.in_one_run_of(4)
 def test_segments_that_are_pruned_between_their_listing_and_their_reading(
     spark: Any, recorded: Path, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def _insert_and_see(database: Database, running: Tailing) -> None:
     running.wait_for_lines(1)
 
 
+@pytest.mark.in_one_run_of(4)
 def test_stream_stopped_inside_a_large_transaction(newest_database: Database) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

@@ -1,14 +1,22 @@
-"""How much the long tests try: with PGTAIL_TEST_ALL=1 everything, else a sample that takes seconds; random seeds."""
+"""How much a run tries: with PGTAIL_TEST_ALL=1 everything, else a sample that takes minutes; random seeds."""
 
 from __future__ import annotations
 
 import os
 import random
+import zlib
 from typing import Final
 
 SEED: Final = "PGTAIL_TEST_SEED"
 """The environment variable that has the seed of random inputs."""
 ALL: Final = os.environ.get("PGTAIL_TEST_ALL", "") not in ("", "0")
+NAMED: Final = "PGTAIL_TEST_NAMED"
+"""The environment variable that is set if the command line names tests: each of them runs then."""
+
+
+def is_due(test: str, runs: int) -> bool:
+    """Whether a test that belongs to one of so many runs of the whole suite belongs to this one, by its seed."""
+    return ALL or NAMED in os.environ or (zlib.crc32(test.encode()) + int(os.environ[SEED])) % runs == 0
 
 
 def every(step: int) -> int:

@@ -153,6 +153,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_cells(name: str) -> None:
     type_name, cell = HOSTILE[name]
