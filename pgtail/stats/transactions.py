@@ -79,7 +79,7 @@ class CommitTimes:
     """
 
     def __init__(self) -> None:
-        self.points: list[tuple[int, int]] = []
+        self.lsns, self.times = array("Q"), array("q")
         self.last = -1
         """The LSN of the last commit."""
         self._old = 0
@@ -88,22 +88,23 @@ class CommitTimes:
 
     def add(self, lsn: int, time: int) -> None:
         """Add a commit. Commits are in WAL order; an earlier LSN starts another stream."""
-        points = self.points
         if lsn < self.last:
-            points.clear()
+            del self.lsns[:], self.times[:]
             self._old, self._stride = 0, 1
         self.last = lsn
-        points.append((lsn, time))
-        if len(points) > self._old + 2 * _MAX_COMMITS:
+        self.lsns.append(lsn)
+        self.times.append(time)
+        if len(self.lsns) > self._old + 2 * _MAX_COMMITS:
             self._thin()
 
     def _thin(self) -> None:
-        points, old = self.points, self._old
-        aging = points[old : old + _MAX_COMMITS : self._stride]
-        points[old : old + _MAX_COMMITS] = aging
-        self._old += len(aging)
+        aging = slice(self._old, self._old + _MAX_COMMITS)
+        for points in (self.lsns, self.times):
+            points[aging] = points[aging][:: self._stride]
+        self._old += -(-_MAX_COMMITS // self._stride)
         if self._old > _MAX_COMMITS:
-            points[: self._old] = points[: self._old : 2]
+            for points in (self.lsns, self.times):
+                points[: self._old] = points[: self._old : 2]
             self._old = -(-self._old // 2)
             self._stride *= 2
 
@@ -113,10 +114,13 @@ class CommitTimes:
         pgoutput sends commit times only. `lsn` was written before the first commit after it, and after the last
         commit before it.
         """
-        points = self.points
-        place = bisect.bisect_left(points, (lsn + 1,))
-        after = None if place == len(points) else max(0, time - points[place][1])
-        return after, max(0, time - points[place - 1][1]) if place else None
+        times, place = self.times, bisect.bisect_right(self.lsns, lsn)
+        after = None if place == len(times) else max(0, time - times[place])
+        return after, max(0, time - times[place - 1]) if place else None
+
+    def may_exceed(self, least: int, lsn: int, time: int) -> bool:
+        """Whether the time since the write of `lsn`, which is before the last commit, may be more than `least`."""
+        return time - self.times[bisect.bisect_right(self.lsns, lsn)] > least
 
 
 class Largest:
@@ -167,12 +171,15 @@ class Transactions:
     def add_all(self, commits: Sequence[Commit]) -> None:
         """Count transactions, in the order of their commits."""
         times = self.commits
-        most_bytes, most_rows = self.by_bytes.least, self.by_rows.least
+        by_bytes, by_rows, by_time = [largest.least for largest in self.largest]
         for number, commit in enumerate(commits, self.count + 1):
-            _, lsn, time, rows, size, first_lsn = commit
-            if size > most_bytes or rows > most_rows or (first_lsn is not None and first_lsn < times.last):
+            _, lsn, time, rows, size, first = commit
+            large = size > by_bytes or rows > by_rows
+            if not large and first is not None and time is not None and first < times.last:
+                large = times.may_exceed(by_time, first, time)
+            if large:
                 self._consider(number, commit)
-                most_bytes, most_rows = self.by_bytes.least, self.by_rows.least
+                by_bytes, by_rows, by_time = [largest.least for largest in self.largest]
             if lsn is not None and time is not None:
                 times.add(lsn, time)
         self.count += len(commits)
@@ -249,7 +256,6 @@ class PartCommitTimes(CommitTimes):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lsns, self.times = array("Q"), array("q")
         self.last = 1 << 64  # each first change may have come before it
         self._stream: int | None = None
         """Where the last stream begins among the commits, if that is in this part."""
@@ -263,16 +269,21 @@ class PartCommitTimes(CommitTimes):
 
     def since(self, lsn: int, time: int) -> Took | None:
         """None if it depends on commits that are not here, or may be thinned out."""
-        lsns, times = self.lsns, self.times
-        start = max(self._stream or 0, len(lsns) - _MAX_COMMITS)
-        place = bisect.bisect_left(lsns, lsn + 1, start)
-        if place > start:
-            most = max(0, time - times[place - 1])
-        elif start == self._stream:
-            most = None
-        else:
+        times, place = self.times, self._place(lsn)
+        if place is None:
             return None
-        return None if place == len(lsns) else max(0, time - times[place]), most
+        most = None if place == self._stream else max(0, time - times[place - 1])
+        return None if place == len(times) else max(0, time - times[place]), most
+
+    def may_exceed(self, least: int, lsn: int, time: int) -> bool:
+        place = self._place(lsn)
+        return place is None or time - self.times[place] > least
+
+    def _place(self, lsn: int) -> int | None:
+        """Of the first commit after `lsn`; None if that is not here, or may be thinned out."""
+        start = max(self._stream or 0, len(self.lsns) - _MAX_COMMITS)
+        place = bisect.bisect_right(self.lsns, lsn, start)
+        return None if place == start != self._stream else place
 
 
 class PartTransactions(Transactions):

@@ -143,7 +143,7 @@ def test_thousands_of_commits_still_bound_the_time() -> None:
         assert least is not None
         assert most is not None
         assert ago - off < least <= ago < most <= ago + off
-    assert len(commits.points) < 15_000
+    assert len(commits.lsns) < 15_000
     commits.add(10, 200_000)  # another stream
     assert commits.since(5, 200_001) == (1, None)
 
@@ -154,3 +154,21 @@ def test_the_largest_are_kept_in_order() -> None:
     transactions.add_all([(number, None, None, 1, size, None) for number, size in enumerate(sizes)])
     assert [one.bytes for one in transactions.by_bytes.sizes()] == sorted(sizes, reverse=True)[:LARGEST_KEPT]
     assert [one.transaction.xid for one in transactions.by_rows.sizes()] == list(range(LARGEST_KEPT))
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(-3, 9), st.integers(0, 60)), min_size=1, max_size=60))
+def test_the_longest_are_kept(steps: list[tuple[int, int, int]]) -> None:
+    """Also where the clock goes back."""
+    commits: list[tuple[int, int, int, int, int, int]] = []
+    took, position, time = [], 0, 0
+    for number, (further, later, ago) in enumerate(steps):
+        position, time = position + further, time + later
+        first = max(0, position - ago)
+        after = next((when for _, where, when, *_ in commits if where > first), time)
+        took.append((after - time, number))
+        commits.append((number, position, time, 1, 1, first))
+    transactions = Transactions()
+    for start in range(0, len(commits), 7):
+        transactions.add_all(commits[start : start + 7])
+    longest = [number for negative, number in sorted(took) if negative < 0][:LARGEST_KEPT]
+    assert [one.transaction.xid for one in transactions.by_time.sizes()] == longest

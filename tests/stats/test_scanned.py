@@ -48,7 +48,8 @@ def states(parts: Sequence[list[bytes]], way: Way) -> Iterator[tuple[Any, ...]]:
         pipeline = Pipeline(assembler, found, note=print)
     for part in parts:
         feed(part, decoder, pipeline)
-        points, keys = found.transactions.commits.points, found.hot_keys
+        commits, keys = found.transactions.commits, found.hot_keys
+        points = [*zip(commits.lsns, commits.times, strict=True)]
         yield stats_json(found), points[:5], points[-5:], len(points), keys.size, keys.error, len(keys.counts)
 
 
