@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.changes.comparison import COMPARE, NUMBER, Comparison
+from pgtail.changes.comparison import COMPARE, NUMBER, TIMESTAMPTZ, Comparison, has_zone
 from pgtail.changes.condition import Test
 from pgtail.changes.events import Change, RowChange
 from pgtail.changes.like import Like, like_bytes
 from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
+from pgtail.local_time import is_utc
 from pgtail.native.conditions import NativeTest, NotTested
 from pgtail.pgoutput.cells import UNCHANGED, Cell
 from pgtail.values.codec import DAMAGED
@@ -32,6 +33,16 @@ class BoundTest:
     @property
     def _compares(self) -> bool:
         return self.test.op in COMPARE or self.test.op in ("in", "distinct")
+
+    @property
+    def note(self) -> str | None:
+        """How it differs from what people may mean."""
+        column = self.left.column
+        if column is not None and not self.left.how.ordered and self.test.op in ("<", "<=", ">", ">="):
+            return f"{self.left.name} is {column.type_name}, which --where orders by its text, unlike PostgreSQL"
+        if self._compares and self._how is TIMESTAMPTZ and not all(map(has_zone, self.test.values)) and not is_utc():
+            return f"--where {self.test.shown}: a time without a zone is UTC there"
+        return None
 
     def holds(self, change: Change) -> bool | None:
         """Whether it is true for a change; None for unknown. Raises NotTested."""

@@ -34,13 +34,14 @@ class Comparison(NamedTuple):
 
     `key` makes an object of a value's text that compares as the value does, `literal` that text of what the user wrote;
     both raise ValueError. `native` says what the scanner compares: text, plain decimal numbers, text without the blanks
-    at its end, or PostgreSQL's text of dates and times.
+    at its end, or PostgreSQL's text of dates and times. `ordered`: the order is PostgreSQL's, apart from collations.
     """
 
     what: str
     native: Literal["text", "number", "padded", "time"]
     key: Callable[[str], Any]
     literal: Callable[[str], str]
+    ordered: bool = True
 
 
 def comparison_of(column: Column) -> Comparison:
@@ -50,7 +51,7 @@ def comparison_of(column: Column) -> Comparison:
     if column.codec.kind is ValueKind.BOOL:
         return _BOOL
     name = re.sub(r"\(\d+\)", "", column.type_name)
-    return _BY_NAME.get(name, TEXT)
+    return _BY_NAME.get(name, TEXT if name in _TEXTS else _UNORDERED)
 
 
 def _number(text: str) -> tuple[bool, Decimal]:
@@ -101,6 +102,11 @@ def timestamptz(text: str) -> str:
     return text if text.endswith("infinity") else timestamptz_text(struct.pack(">q", found.micros))
 
 
+def has_zone(text: str) -> bool:
+    """Whether a time says its zone, or needs none. Raises ValueError."""
+    return text.endswith("infinity") or moment(text).zone
+
+
 def _padded(text: str) -> str:
     """What counts of a character(n)."""
     return text.rstrip(" ")
@@ -120,6 +126,11 @@ NUMBER: Final = Comparison("a number", "number", _number, _number_literal)
 TIMESTAMPTZ: Final = Comparison("a timestamp with time zone", "time", _micros, timestamptz)
 _BOOL: Final = Comparison("a boolean", "text", str, _bool)
 _PADDED: Final = Comparison("text", "padded", _padded, _padded)
+_UNORDERED: Final = Comparison("text", "text", str, str, ordered=False)
+_TEXTS: Final = {
+    *("text", "character varying", "name", '"char"', "bytea", "bit", "bit varying", "time without time zone"),
+    *("json", "xml"),  # which PostgreSQL does not compare
+}
 _BY_NAME: Final = {
     "character": _PADDED,
     "bpchar": _PADDED,

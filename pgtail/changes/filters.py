@@ -69,6 +69,8 @@ class Filter:
         """The tables whose names did not match, in the order of their first appearance."""
         self.shadowed: dict[str, str] = {}
         """The properties in conditions that have the name of a column, each with a table that has it."""
+        self.notes: dict[str, None] = {}
+        """How conditions differ from what people may mean, each once."""
         self.columns: set[str] = set()
         """The columns of the tables whose names matched."""
         self.seen: set[str] = set()
@@ -240,6 +242,8 @@ class Filter:
             for name in shadowed:
                 self.shadowed.setdefault(name, "" if relation is None else relation.qualified)
             bound = self._bound[version, op] = Bound(self.condition, relation, op)
+            notes = [test.note for _, _, test in bound.nodes() if test is not None]
+            self.notes.update(dict.fromkeys([note for note in notes if note is not None]))
         return bound
 
     def _where_passes(self, change: Change) -> bool:

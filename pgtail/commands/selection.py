@@ -179,6 +179,8 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared")
     for column, test, meant in unknown_columns(filter_):
         tell(escape(f"note: no table had a column {column} (--where {test.shown}){meant}"))
+    for text in filter_.notes:
+        tell(escape(f"note: {text}"))
     for name, table in filter_.shadowed.items():
         tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
 

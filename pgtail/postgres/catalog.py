@@ -67,7 +67,9 @@ SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 Named: TypeAlias = Literal["slots", "publications", "tables", "columns", "databases"]
 
 _NAMES: Final[dict[Named, str]] = {
-    "slots": "SELECT slot_name AS name FROM pg_replication_slots WHERE slot_type = 'logical' ORDER BY 1",
+    "slots": """
+        SELECT slot_name AS name FROM pg_replication_slots WHERE slot_type = 'logical' AND NOT temporary ORDER BY 1
+    """,
     "publications": "SELECT pubname AS name FROM pg_publication ORDER BY 1",
     "databases": "SELECT datname AS name FROM pg_database WHERE datallowconn AND NOT datistemplate ORDER BY 1",
     "tables": """

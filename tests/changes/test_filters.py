@@ -27,6 +27,7 @@ from pgtail.pgoutput.schema import RelationColumn
 from pgtail.values import Types
 from tests.support import encode
 from tests.support.render import WAYS, Way, render
+from tests.support.zones import zone
 
 BOOL, INT8, INT4, TEXT, NUMERIC, TIMESTAMP, BYTEA = 16, 20, 23, 25, 1700, 1114, 17
 TRANSACTION = Transaction(7)
@@ -440,6 +441,27 @@ def test_invalid_number_in_the_data_does_not_match() -> None:
     filter_ = Filter(where=["a = 5"])
     assert not filter_.passes(insert(table(), b"five", b"x"))
     assert not filter_.passes(insert(table(), Binary(b"12345"), b"x"))
+
+
+def test_an_order_or_a_zone_that_is_not_what_people_expect_is_noted() -> None:
+    columns = (RelationColumn(0, "span", 1186, -1), RelationColumn(0, "at", 1184, -1), RelationColumn(0, "v", TEXT, -1))
+    relation = _relations.see(RelationMessage(None, 78, "public", "t", "d", columns))[1]
+
+    def notes(where: str) -> list[str]:
+        filter_ = Filter(where=[where])
+        filter_.bound(relation, "insert")
+        return list(filter_.notes)
+
+    with zone("Europe/Berlin"):
+        assert notes("span between '1 day' and '2 days'") == [
+            "public.t.span is interval, which --where orders by its text, unlike PostgreSQL"
+        ]
+        assert notes("at = '2026-11-26' or commit_ts < '2026-11-26 10:00+01'") == [
+            "--where at = '2026-11-26': a time without a zone is UTC there"
+        ]
+        assert notes("span = '1 day' and v > 'a' and at ~ '2026' and at < infinity and at is not null") == []
+    with zone("UTC"):
+        assert notes("at = '2026-11-26'") == []
 
 
 @pytest.mark.parametrize("where", ["", "a", "= 5", "a is nul", "a b = 5", '"" = 5', "a ~ ("])
