@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from pgtail.commands import stderr
+from pgtail.commands.appearance import is_pipe
 from pgtail.humanize import grouped
 from pgtail.terminal.escape import escape
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
@@ -35,13 +36,22 @@ def has_bar() -> bool:
     return terminal and not stderr.quiet_mode
 
 
+def _may_reach_terminal() -> bool:
+    """Whether what is written to standard output may appear on a terminal."""
+    try:
+        return sys.stdout is None or sys.stdout.isatty() or is_pipe(sys.stdout.fileno())
+    except OSError:
+        return True
+
+
 @contextlib.contextmanager
 def progress(source: Consumed, file: str | None, done: Callable[[], int], unit: str) -> Iterator[None]:
     """Show progress while the body runs, and how many `unit` per second are `done`.
 
-    Nothing for a small file or one of unknown size, and if the output (`file`; None: standard output) is a terminal.
+    Nothing for a small file or one of unknown size, and if the output (`file`; None: standard output) is a terminal, or
+    a pipe, whose reader probably writes to it.
     """
-    elsewhere = file not in (None, "-") or (sys.stdout is not None and not sys.stdout.isatty())
+    elsewhere = file not in (None, "-") or not _may_reach_terminal()
     if source.size is None or source.size < SMALL or not (elsewhere and has_bar()):
         yield
         return

@@ -316,7 +316,7 @@ def test_no_colours_in_a_pipe(dump: Path) -> None:
 
 
 def test_progress_of_a_long_file(tmp_path: Path) -> None:
-    """Shown on standard error if that is a terminal and the output is not; erased at the end.
+    """Shown on standard error if that is a terminal and the output is neither one nor a pipe; erased at the end.
 
     There is room for ^C to its right: in the next line, it would leave the bar on the screen.
     """
@@ -326,14 +326,19 @@ def test_progress_of_a_long_file(tmp_path: Path) -> None:
     ours, theirs = open_terminal()
     termios.tcsetwinsize(theirs, (24, 80))
     try:
-        for options, drawn in ((("-f", os.devnull), True), (("-f", os.devnull, "-n", "1", RECV), False)):
+        for options, stdout, drawn in (
+            (("-f", os.devnull, long), subprocess.DEVNULL, True),
+            (("-f", os.devnull, "-n", "1", RECV), subprocess.DEVNULL, False),
+            (("--op", "delete", long), subprocess.PIPE, False),
+        ):
             process = subprocess.Popen(
-                [*PROGRAM, "decode", *options, *([long] if drawn else [])],
-                stdout=subprocess.DEVNULL,
+                [*PROGRAM, "decode", *options],
+                stdout=stdout,
                 stderr=theirs,
                 env={**os.environ, "TERM": "xterm", "PGTAIL_PURE": "1"},
             )
-            assert process.wait(within(60)) == 0
+            process.communicate(timeout=within(60))
+            assert process.returncode == 0
             os.write(theirs, b"|")
             seen = b""
             while not seen.endswith(b"|"):
