@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MAYBE: Final = "?"
 """The mark before the name of a column that may have changed, for people."""
+_REMEMBERS: Final = "--old-values seen remembers the rows that the input showed before"
+_NOT_SEEN: Final = "that row was not seen before, or may have changed since"
 
 
 class Shown(NamedTuple):
@@ -44,7 +46,8 @@ class ColumnChoice:
 
     A table that no rule is about is shown whole. With `changed`, an update shows the key and what changed or may have:
     without the old value, everything but unchanged TOAST. Where the key is not known (replica identity full or nothing)
-    the first column stands in for it. `tell` gets notes. Raises OptionError if a rule is invalid.
+    the first column stands in for it. `tell` gets notes, `old_values` as in OutputOptions. Raises OptionError if a rule
+    is invalid.
     """
 
     def __init__(
@@ -54,12 +57,14 @@ class ColumnChoice:
         changed: bool = False,
         tell: Callable[[str], None] = lambda _: None,
         once: Once | None = None,
+        old_values: str | None = None,
     ) -> None:
         self._rules = _rules(tuple(rules))
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
         self._once = once or Once()
         self._tell = tell
+        self._old_values = old_values
         self.changed = changed
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
@@ -92,10 +97,10 @@ class ColumnChoice:
         if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
+            seen = _NOT_SEEN if self._old_values == "seen" else _REMEMBERS
             self._tell(
-                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged."
-                " --old-values seen remembers the rows that the input showed before (see pgtail(1)). To have the old"
-                f" row sent:{COMMAND}ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
+                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; {seen} (see"
+                f" pgtail(1)). To have the old row sent:{COMMAND}ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
             )
 
     def tell_unused(self) -> None:

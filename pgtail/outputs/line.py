@@ -77,7 +77,9 @@ class Line(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self.choice = ColumnChoice(options.columns, changed=True, tell=options.tell, once=self.once)
+        self.choice = ColumnChoice(
+            options.columns, changed=True, tell=options.tell, once=self.once, old_values=options.old_values
+        )
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._codes = self._painter.codes
         self._more = f"{RESET}…".encode() if options.colored else "…".encode()

@@ -53,7 +53,13 @@ class PlannedOutput:
         self.write: Write = sink.write
         self.options = options
         self.once = Once()
-        self.choice = ColumnChoice(options.columns, changed=options.changed, tell=options.tell, once=self.once)
+        self.choice = ColumnChoice(
+            options.columns,
+            changed=options.changed,
+            tell=options.tell,
+            once=self.once,
+            old_values=options.old_values,
+        )
         self.clock: Clock = time.time_ns
         own = {Field.TIME} if is_utc() else ()
         self.local = {field: lru_cache(maxsize=8)(text) for field, text in LOCAL.items() if field not in own}

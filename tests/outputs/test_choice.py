@@ -144,7 +144,7 @@ def test_csv_names_what_may_have_changed(way: Way) -> None:
 @pytest.mark.parametrize("output", ["json", "json-tx", "csv", "table", "line"])
 def test_a_note_tells_once_how_to_know(output: str) -> None:
     note = (
-        "pgtail: note: without the old row, columns marked ? or in maybe_changed may be unchanged."
+        "pgtail: note: without the old row, columns marked ? or in maybe_changed may be unchanged;"
         " --old-values seen remembers the rows that the input showed before (see pgtail(1)). To have the old row sent:"
         ' ALTER TABLE "public"."t" REPLICA IDENTITY FULL;\n'
     )
@@ -152,6 +152,10 @@ def test_a_note_tells_once_how_to_know(output: str) -> None:
     given = ("-o", output, "--changed", *(("-t", "t") if output == "csv" else ()))
     assert decode(*given, input=lengths(*two)).stderr == note
     assert decode("-q", *given, input=lengths(*two)).stderr == ""
+    assert (
+        "; that row was not seen before, or may have changed since (see"
+        in decode(*given, "--old-values", "seen", input=lengths(*two)).stderr
+    )
     assert decode(*given[:3], "-t", "full", input=lengths(*two)).stderr == ""
     if output not in ("line", "table"):
         assert decode(*given[:2], *given[3:], input=lengths(*two)).stderr == ""

@@ -73,7 +73,10 @@ class TableOutput(Output):
         self._now = now
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._choice = ColumnChoice(
-            options.columns, changed=options.changed or not options.all_columns, tell=options.tell
+            options.columns,
+            changed=options.changed or not options.all_columns,
+            tell=options.tell,
+            old_values=options.old_values,
         )
         self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
         self._page, self._scanned = self._pages(options)
