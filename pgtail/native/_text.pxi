@@ -18,12 +18,13 @@ cdef inline bint skipped(Skip skip, const Cell *cell, const Cell *other, bint ol
 
 cdef enum:
     COLUMN_MARK = 0x1F      # plan.COLUMN
+    OLD_MARK = 0x1E         # plan.OLD
 
 
 cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
     """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here, or it would
-    have to be broken."""
-    cdef Py_ssize_t i = start, width = 0, columns = 0
+    have to be broken, or lose an old value."""
+    cdef Py_ssize_t i = start, width = 0, columns = 0, old = 0
     cdef uint8_t value
     while i < out.size:
         value = <uint8_t>out.data[i]
@@ -32,6 +33,10 @@ cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
             continue
         if value == COLUMN_MARK:
             columns += 1
+            i += 1
+            continue
+        if value == OLD_MARK:
+            old += 1
             i += 1
             continue
         if 0x20 <= value < 0x7F:
@@ -43,22 +48,26 @@ cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
         width += 1
     if step.most and width > step.most:
         return DECLINED if step.wraps else cut(out, start, step, columns)
-    if columns:
-        out.size = without_columns(out, start, out.size)
+    if columns or old:
+        out.size = without_marks(out, start, out.size)
     put_blanks(out, step.least - width)
     return 0
 
 
 cdef int cut(Out *out, Py_ssize_t start, const Step *step, Py_ssize_t columns) except -2:
     """Cut a text that is too wide, and has so many columns."""
-    cdef Py_ssize_t digits = 1, rest = columns, left_out = 0, end
+    cdef Py_ssize_t digits = 1, rest = columns, left_out = 0, end, i, old = 0
     while rest >= 10:
         rest //= 10
         digits += 1
     end = end_of_cells(out, start, step.most - 3 - digits, &left_out)
     if left_out == 0:
         end = end_of_cells(out, start, step.most - 1, &left_out)
-    out.size = without_columns(out, start, end)
+    for i in range(start, end):
+        old += out.data[i] == OLD_MARK
+    if old % 3:
+        return DECLINED
+    out.size = without_marks(out, start, end)
     put_padded(out, step.text)
     if left_out:
         put(out, <const char *>b" +", 2)
@@ -78,6 +87,8 @@ cdef Py_ssize_t end_of_cells(Out *out, Py_ssize_t start, Py_ssize_t room, Py_ssi
         elif value == COLUMN_MARK:
             left_out[0] += width >= room - 1
             i += 1
+        elif value == OLD_MARK:
+            i += 1
         else:
             if width == room:
                 end = i
@@ -86,11 +97,11 @@ cdef Py_ssize_t end_of_cells(Out *out, Py_ssize_t start, Py_ssize_t room, Py_ssi
     return end
 
 
-cdef Py_ssize_t without_columns(Out *out, Py_ssize_t start, Py_ssize_t end) noexcept:
-    """Remove the marks of columns from a text; returns its end."""
+cdef Py_ssize_t without_marks(Out *out, Py_ssize_t start, Py_ssize_t end) noexcept:
+    """Remove the marks of columns and old values from a text; returns its end."""
     cdef Py_ssize_t i, to = start
     for i in range(start, end):
-        if out.data[i] != COLUMN_MARK:
+        if out.data[i] != COLUMN_MARK and out.data[i] != OLD_MARK:
             out.data[to] = out.data[i]
             to += 1
     return to

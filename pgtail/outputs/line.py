@@ -18,6 +18,7 @@ from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
 from pgtail.native.plan import (
     COLUMN,
+    OLD,
     Cell,
     Cells,
     Field,
@@ -62,7 +63,9 @@ _INDENT: Final = 4
 """Cells before the lines of a change that follow the first one (--wrap)."""
 _BREAK: Final = "\n" + " " * _INDENT
 _COLUMN: Final = COLUMN.decode()
-_PARTS: Final = re.compile(f"{SGR.pattern[:-1]}|{_COLUMN})")
+_OLD: Final = OLD.decode()
+_MARK: Final = re.compile(f"[{_COLUMN}{_OLD}]")
+_PARTS: Final = re.compile(f"{SGR.pattern[:-1]}|{_MARK.pattern})")
 _OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepared": "ROLLBACK"}
 
 
@@ -181,7 +184,7 @@ class Line(PlannedOutput):
                 break
             column = shape.columns[index]
             compared = side == "new" and (shown.comparable or (key and shape.old_kind != ""))
-            arrow = self._paint(SEEN_ARROW if index in shape.seen else "→", "dim") + self._codes["new"][0].encode()
+            arrow = self._paint(SEEN_ARROW if index in shape.seen else "→", "dim")
             bold = self._codes["key"] if key else ("", "")
             named = column_name(column.name)
             maybe = self._paint(f"{MAYBE}{named}=", "dim")
@@ -195,15 +198,17 @@ class Line(PlannedOutput):
                     self._paint(*UNCHANGED_MARK) if side == "new" or not shape.seen else None,
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),
-                    previous=self._previous(bold[1], arrow) if compared else None,
+                    previous=self._previous(bold[1], arrow, marked=not key) if compared else None,
                     uncompared=maybe if side == "new" and index in shape.seen else None,
                 )
             )
         return tuple(cells)
 
-    def _previous(self, end: str, arrow: bytes) -> Previous:
+    def _previous(self, end: str, arrow: bytes, *, marked: bool) -> Previous:
         before, after = self._codes["old"]
-        return Previous((end + before).encode(), after.encode() + arrow)
+        mark = OLD if marked and self._most else b""
+        new = self._codes["new"][0].encode()
+        return Previous(end.encode() + mark + before.encode(), after.encode() + mark + arrow + mark + new)
 
     # -- other events ------------------------------------------------------------------------------------------
 
@@ -312,12 +317,12 @@ def padded(least: int) -> Callable[[bytes], bytes]:
 
 
 def cut(most: int, more: bytes) -> Callable[[bytes], bytes]:
-    """A function that cuts a text to `most` terminal cells, as Fitted says; 0: it only removes the marks of columns."""
+    """A function that cuts a text to `most` terminal cells, as Fitted says; 0: it only removes the marks."""
 
     def fit(text: bytes) -> bytes:
         parts = _PARTS.split(text.decode())
         if not most or sum(map(width_of, parts[::2])) <= most:
-            return text.replace(COLUMN, b"")
+            return _MARK.sub("", text.decode()).encode()
         width, starts = 0, []
         for part, mark in zip(parts[::2], [*parts[1::2], ""], strict=True):
             width += width_of(part)
@@ -326,9 +331,18 @@ def cut(most: int, more: bytes) -> Callable[[bytes], bytes]:
         room = most - 1 - len(f" +{len(starts)}")
         left_out = sum([start >= room - 1 for start in starts])  # not more than its blank is shown
         count = f" +{left_out}" if left_out else ""
-        return _first_cells(parts, room if left_out else most - 1).encode() + more + count.encode()
+        shown = _first_cells(parts, room if left_out else most - 1)
+        if shown.count(_OLD) % 3:
+            return fit(_without_old(text.decode(), shown.count(_OLD) // 3).encode())
+        return shown.replace(_OLD, "").encode() + more + count.encode()
 
     return fit
+
+
+def _without_old(text: str, number: int) -> str:
+    """A text without the old value of this number, from 0."""
+    parts, at = text.split(_OLD), 3 * number
+    return _OLD.join([*parts[:at], f"{parts[at]}…{parts[at + 2]}{parts[at + 3]}", *parts[at + 4 :]])
 
 
 def wrapped(most: int) -> Callable[[bytes], bytes]:
@@ -336,7 +350,7 @@ def wrapped(most: int) -> Callable[[bytes], bytes]:
 
     def fit(text: bytes) -> bytes:
         found, used, active = "", 0, ""
-        for column in text.decode().split(_COLUMN):
+        for column in text.decode().replace(_OLD, "").split(_COLUMN):
             parts = SGR.split(column)
             if most and used > _INDENT and used + sum(map(width_of, parts[::2])) > most:
                 found, used = found.rstrip(" ") + _BREAK, _INDENT
@@ -359,7 +373,7 @@ def wrapped(most: int) -> Callable[[bytes], bytes]:
 
 
 def _first_cells(parts: list[str], left: int) -> str:
-    """The first `left` cells of text, of which every second part is an SGR sequence or the mark of a column."""
+    """The first `left` cells of text, of which every second part is an SGR sequence or a mark; with OLD marks only."""
     found = ""
     for number, part in enumerate(parts):
         if number % 2 == 0:

@@ -182,7 +182,7 @@ def test_a_cut_line_ends_its_colours(way: Way) -> None:
     row = update(("1", "y" * 50, ""), ("1", "x" * 50, ""), "O", oid=200)
     options: dict[str, Any] = {"measure": lambda: 80, "colored": True}
     (line,) = render(FULL, begin(), row, commit(), output="line", way=way, **options).lines
-    assert line.endswith("xx\x1b[0m… +1")
+    assert line.endswith("yy\x1b[0m… +1")
     assert width_of(SGR.sub("", line)) == 80
 
 
@@ -248,6 +248,24 @@ def test_matches_are_marked_and_nothing_else_changes() -> None:
     assert f"{match}UPD\x1b[0m\x1b[38;5;16;48;5;81mATE\x1b[0m" in marked
     assert f"{match}id=\x1b[0m{match}1\x1b[0m " in marked
     assert f"{match}'paid'\x1b[0m" in marked
+
+
+@pytest.mark.parametrize("colored", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_old_value_that_is_cut_does_not_look_like_the_new_one(way: Way, colored: bool) -> None:
+    table = relation(columns=(("id", 23), ("v", 25), ("w", 25)), identity="f", key=range(3))
+    stream = (table, begin(xid=9), update(("7", "new", "b"), ("7", "old", "a"), "O"), commit())
+    whole = "2000-01-01 00:00:00Z 9 UPDATE  public.t           id=7 v='old'→'new' w='a'→'b'"
+
+    def shown(width: int) -> str:
+        (line,) = lines(*stream, way=way, measure=lambda: width, colored=colored)
+        return SGR.sub("", line)
+
+    found = [shown(width) for width in range(58, len(whole) + 1)]
+    assert [len(line) for line in found] == [*map(width_of, found)]
+    assert found[-1] == whole
+    assert not [line for line in found if re.search("(v|w)='[^→]*…", line)]
+    assert {line[line.index(" v=") :] for line in found if "v=…" in line} > {" v=… +1", " v=…→'ne… +1"}
 
 
 def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
