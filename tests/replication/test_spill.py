@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import subprocess
@@ -49,7 +50,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def temporary_files(pid: int) -> list[os.stat_result]:
     """The regular files without a name that a process has open."""
-    found = [os.stat(one) for one in Path(f"/proc/{pid}/fd").iterdir()]
+    found = []
+    for one in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            found.append(os.stat(one))
     return [one for one in found if stat.S_ISREG(one.st_mode) and not one.st_nlink]
 
 
