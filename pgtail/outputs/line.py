@@ -46,7 +46,7 @@ from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette
 from pgtail.terminal.values import BARE, NULL, SEEN_ARROW, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
-from pgtail.values import UNKNOWN
+from pgtail.values import UNKNOWN, ValueKind
 
 _OPERATIONS: Final = 8
 """Cells for the operation and a blank."""
@@ -56,8 +56,8 @@ _KEY: Final = 10
 _STEP: Final = 4
 _WIDEST_NAME: Final = 0.3
 """The share of the terminal's width that a table's name may have."""
-_WHOLE_TIMES: Final = 120
-"""The smallest width of a terminal where times are whole."""
+_WIDE: Final = 120
+"""The smallest width of a terminal where times are whole, and keys as long as other values: uuids have room."""
 _NARROWEST: Final = 40
 _INDENT: Final = 4
 """Cells before the lines of a change that follow the first one (--wrap)."""
@@ -98,13 +98,16 @@ class Line(PlannedOutput):
         self._width = width
         limited = on_terminal and (options.wrap or options.max_width is not None)
         self._most = max(width, _NARROWEST) if limited else 0
-        limit = options.max_width
+        narrow = on_terminal and width < _WIDE
+        limit = keys = options.max_width
         if limit is not None and not options.wrap:
             limit = min(limit, self._most // 3)
+            keys = min(limit, self._most // 6) if narrow else limit
         self._values = ValueStyle(limit if on_terminal else None)
+        self._keys = ValueStyle(keys if on_terminal else None)
         self._contents = ValueStyle(options.max_width if on_terminal else None)
         self._gap = (COLUMN if self._most else b"") + b" "
-        self._time = Field.CLOCK if on_terminal and width < _WHOLE_TIMES else Field.TIME
+        self._time = Field.CLOCK if narrow else Field.TIME
         self._fit = fit = wrapped(self._most) if options.wrap else cut(self._most, self._more)
         if self.events_only:
             self._fit = lambda text: self._painter.marked_line(fit(text).decode()).encode()
@@ -188,12 +191,13 @@ class Line(PlannedOutput):
             bold = self._codes["key"] if key else ("", "")
             named = column_name(column.name)
             maybe = self._paint(f"{MAYBE}{named}=", "dim")
+            values = self._keys if key and column.codec.kind is not ValueKind.NUMBER else self._values
             cells.append(
                 Cell(
                     index,
                     (maybe if index in shown.unknown else self._paint(f"{named}=", "key" if key else "name"))
                     + bold[0].encode(),
-                    shown_encoding(column.codec, self._values, bare=column.type_oid in BARE),
+                    shown_encoding(column.codec, values, bare=column.type_oid in BARE),
                     self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
                     self._paint(*UNCHANGED_MARK) if side == "new" or not shape.seen else None,
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
