@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail import __version__
+from pgtail.capture.format import CLOSED
 from pgtail.commands.progress import has_bar
 from pgtail.commands.service import Service
 from pgtail.commands.spark_options import SparkOptions, VacuumOptions
@@ -57,7 +58,9 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     from pgtail.spark.segments.listing import places_of
 
     with _stoppable():
-        locate_target(options.out, options.storage)
+        out = locate_target(options.out, options.storage).path
+        if out is not None and any(out.glob(f"*{CLOSED}")):
+            raise OptionError(f"{options.out} is a capture; captures are named first, and last where to write")
         for capture in options.captures:
             places_of(capture, options.storage)  # what is not there is told before Spark starts
         verbose = options.verbosity.verbose

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from pgtail.capture.format import CLOSED
 from pgtail.cli import main
 from pgtail.commands import spark, spark_verify
 from pgtail.commands.options import ReportOptions, Verbosity
@@ -105,7 +107,10 @@ def test_contradictions_are_refused_before_spark_starts(arguments: list[str], me
     assert message in ran.stderr
 
 
-def test_a_capture_that_is_not_there_is_told_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_places_are_told_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "session", None)
     ran = CliRunner().invoke(main, ["spark", "all", "captures/none", "out"])
     assert (ran.exit_code, "there is no " in ran.stderr) == (1, True)
+    (tmp_path / f"0{CLOSED}").touch()
+    ran = CliRunner().invoke(main, ["spark", "all", "out", str(tmp_path)])
+    assert (ran.exit_code, "captures are named first" in ran.stderr) == (2, True)
