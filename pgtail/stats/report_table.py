@@ -191,13 +191,20 @@ class _View(ReportLayout):
                 yield from self.words("clients, and how far behind the last commit is what they confirmed", "dim")
             yield from self.indented(wrap(_client_items(client), self.inner))
 
+    def _is_of_one_day(self) -> bool:
+        """Whether the report's first line says the day of all transactions."""
+        found = self._stats.transactions
+        times = [one.time for one in (found.first, found.last) if one is not None and one.time is not None]
+        return len({_time(time).partition(" ")[0] for time in times}) == 1
+
     def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[StyledLine]:
         heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
         rows: list[list[Item]] = []
         widest = max([len(_xid(size)) for size in sizes])
+        dated = self.width >= _DATED_WIDTH or not self._is_of_one_day()
         for size in sizes:
             amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
-            rows.append([_who(size, widest, dated=self.width >= _DATED_WIDTH), *amounts, ((_took(size), "plain"),)])
+            rows.append([_who(size, widest, dated=dated), *amounts, ((_took(size), "plain"),)])
         yield from self.columns(heads, rows)
 
 

@@ -276,6 +276,13 @@ def test_contents_of_the_report(page: Callable[..., str]) -> None:
         assert re.search(words, text), text
 
 
+def test_transactions_of_several_days_have_their_date_in_any_width(page: Callable[..., str]) -> None:
+    day = 86_400_000_000
+    row = insert("1", "x")
+    data = lengths(relation(), begin(), row, commit(), begin(xid=8, time=day), row, commit(time=day))
+    assert re.search(r"xid 7  0/100  2000-01-01 00:00:00", page(data=data))
+
+
 def test_columns_without_room_go_below_the_first(page: Callable[..., str]) -> None:
     text = page(*arguments_of(capture("A_dml", "p1")), width=40)
     for words in (
