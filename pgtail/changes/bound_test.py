@@ -37,9 +37,10 @@ class BoundTest:
     @property
     def note(self) -> str | None:
         """How it differs from what people may mean."""
-        column = self.left.column
-        if column is not None and not self.left.how.ordered and self.test.op in ("<", "<=", ">", ">="):
-            return f"{self.left.name} is {column.type_name}, which --where orders by its text, unlike PostgreSQL"
+        column, as_number = self.left.column, self.test.numeric and self._how.what == "text"
+        if column is not None and self.test.op in ("<", "<=", ">", ">=") and (as_number or not self._how.ordered):
+            unlike = "not as a number" if as_number else "unlike PostgreSQL"
+            return f"{self.left.name} is {column.type_name}, which --where orders by its text, {unlike}"
         if self._compares and self._how is TIMESTAMPTZ and not all(map(has_zone, self.test.values)) and not is_utc():
             return f"--where {self.test.shown}: a time without a zone is UTC there"
         return None

@@ -456,10 +456,11 @@ def test_an_order_or_a_zone_that_is_not_what_people_expect_is_noted() -> None:
         assert notes("span between '1 day' and '2 days'") == [
             "public.t.span is interval, which --where orders by its text, unlike PostgreSQL"
         ]
+        assert notes("v > 5") == ["public.t.v is text, which --where orders by its text, not as a number"]
         assert notes("at = '2026-11-26' or commit_ts < '2026-11-26 10:00+01'") == [
             "--where at = '2026-11-26': a time without a zone is UTC there"
         ]
-        assert notes("span = '1 day' and v > 'a' and at ~ '2026' and at < infinity and at is not null") == []
+        assert notes("span = '1 day' and v > '5' and v = 5 and at ~ '2026' and at < infinity and at is not null") == []
     with zone("UTC"):
         assert notes("at = '2026-11-26'") == []
 
