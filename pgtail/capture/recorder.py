@@ -26,7 +26,7 @@ from pgtail.capture.format import (
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import drop_uncut, open_state
 from pgtail.capture.state import CaptureState, Gap, StateFile, TableSnapshot
-from pgtail.capture.tracker import StreamTracker
+from pgtail.capture.tracker import Description, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.native import compiled
@@ -160,6 +160,13 @@ class Recorder:
             return self._stream.name_before(frame).position
         except (IndexError, struct.error):
             return 0
+
+    def description(self, frame: bytes) -> Description | None:
+        """What a frame describes; None if that is no table, or if it is damaged."""
+        try:
+            return self._stream.description(frame)
+        except (IndexError, struct.error):
+            return None
 
     def time_of(self, frame: bytes) -> int | None:
         """The commit time of the transaction that a Begin starts; None for another or a damaged frame."""

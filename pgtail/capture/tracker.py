@@ -16,6 +16,7 @@ from pgtail.pgoutput.rows import Truncate
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.transaction import Message, Origin
 from pgtail.pgoutput.two_phase import BeginPrepare, Prepare, RollbackPrepared
+from pgtail.records import NamedTuple
 
 _OID: Final = struct.Struct(">I").unpack_from
 _LSN: Final = struct.Struct(">Q").unpack_from
@@ -33,6 +34,14 @@ _COMMIT_LSN, _END_LSN = 1, 9
 _ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL = (TAGS[one] for one in (Origin, Relation, Type, Truncate, Message))
 _BEGIN_PREPARE, _PREPARE, _ROLLBACK = (TAGS[one] for one in (BeginPrepare, Prepare, RollbackPrepared))
 _TRANSACTIONAL: Final = 1
+
+
+class Description(NamedTuple):
+    """A table's OID, the commit LSN of a transaction that is not prepared, and whether the one before was the same."""
+
+    oid: int
+    commits_at: int | None
+    repeats: bool
 
 
 class StreamTracker:
@@ -87,6 +96,15 @@ class StreamTracker:
     def repeated(self) -> list[bytes]:
         """Frames that the following ones need: current Types and Relations, the transaction's Begin and Origin."""
         return [*self._types.values(), *self._relations.values(), *self._begin]
+
+    def description(self, frame: bytes) -> Description | None:
+        """What a frame describes; None if that is no table. Raises struct.error, IndexError."""
+        if frame[_TAG] != _RELATION:
+            return None
+        oid = _OID(frame, _BODY)[0]
+        is_ordinary = self.inside and self._begin[0][_TAG] != _BEGIN_PREPARE
+        repeats = oid in self._relations and self._relations[oid][_TAG:] == frame[_TAG:]
+        return Description(oid, self._position if is_ordinary else None, repeats)
 
     def take(self, frame: bytes) -> bool:
         """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""

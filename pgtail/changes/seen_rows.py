@@ -5,7 +5,8 @@ unseen is forgotten. That is right for tables of which the stream has every inse
 
 - A transaction's rows count once it is known to be committed. Those of a prepared one wait for its outcome.
 - A description of a table forgets its rows, also one that changes nothing: an ALTER TABLE that rewrites all rows, and
-  an ALTER PUBLICATION, show as nothing else. So does a TRUNCATE. A snapshot replaces the rows of its table.
+  an ALTER PUBLICATION, show as nothing else. Only the first one of a session does not, if it is sure that neither
+  happened. A TRUNCATE forgets them, too. A snapshot replaces the rows of its table.
 - A gap, damage, a transaction whose start or end is missing, and a commit LSN that does not ascend forget everything.
 - A description that comes again may stand for an ALTER PUBLICATION, after which the stream need not have every change.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
@@ -48,10 +49,18 @@ _ROUNDED: Final = _oids("float4", "float8")
 """Types of which two values may have the same text, as extra_float_digits may be less than 1: no keys."""
 
 
-class SeenTable:
-    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered."""
+IsSame: TypeAlias = Callable[[int, int, int], bool]
+"""Called with a table's OID, the commit LSN of the transaction in which a session describes it first, and the `seen_at`
+of the table. Returns whether it is sure that it had no unseen change since then."""
 
-    __slots__ = ("hidden", "keys", "others", "prefix", "relation", "width")
+
+class SeenTable:
+    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered.
+
+    A change of it was received in a transaction at the LSN `seen_at`, or in a later one.
+    """
+
+    __slots__ = ("hidden", "keys", "others", "prefix", "relation", "seen_at", "width")
 
     def __init__(self, relation: Relation, number: int, *, complete: bool) -> None:
         columns = relation.columns
@@ -59,6 +68,7 @@ class SeenTable:
         if not complete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
             keys = []
         self.relation = relation
+        self.seen_at = -1
         self.prefix = number.to_bytes(_PREFIX, "big")
         """The first bytes of the keys of its rows."""
         self.width = len(columns)
@@ -81,7 +91,7 @@ class SeenRows:
 
     Only tables of which the stream has every change are remembered, see trust(). If that is not known, or in doubt
     after another description, they are if `asked`; `unknown` is called once then. `refuse` is called once with each
-    other table, if `asked`.
+    other table, if `asked`. `is_same` is asked whether rows are still right when another session describes a table.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
@@ -94,14 +104,17 @@ class SeenRows:
         asked: bool = True,
         refuse: Callable[[Relation], None] = lambda _: None,
         unknown: Callable[[], None] = lambda: None,
+        is_same: IsSame | None = None,
     ) -> None:
         self.limit = limit
         self._complete: CompleteTables | None = None if asked else NONE
         self._asked = asked
-        self._refuse, self._unknown = refuse, unknown
+        self._refuse, self._unknown, self._is_same = refuse, unknown, is_same
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
         """The tables that were described, by OID."""
+        self._in_session: set[int] = set()
+        """Those that were described since restart()."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self._settled_until = -1
@@ -111,7 +124,7 @@ class SeenRows:
         self.dropped = 0
         """How many rows were dropped because of the limit."""
         self.forgotten = 0
-        """How often tables were forgotten."""
+        """How often tables were forgotten, or must be looked up again."""
         self._number = 0
         """Of the last table."""
         self.rows: OrderedDict[bytes, bytes] = OrderedDict()
@@ -155,7 +168,12 @@ class SeenRows:
             self._number += 1
             table = self._tables[relation.oid] = SeenTable(relation, self._number, complete=self._is_complete(relation))
             self._numbers.add(table.prefix)
+        table.seen_at = self.last_lsn
         return table
+
+    def look_up_again(self) -> None:
+        """Have the scanner call table() with the next change of each table."""
+        self.forgotten += 1
 
     def trust(self, complete: CompleteTables | None, *, until: int = -1) -> None:
         """The stream has every change of these tables from here on; None: that is not known.
@@ -183,6 +201,7 @@ class SeenRows:
     def restart(self) -> None:
         """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
         self._settled_until = -1
+        self._in_session.clear()
 
     def forget(self, oid: int) -> None:
         """The rows of a table may have changed unseen."""
@@ -222,12 +241,22 @@ class SeenRows:
                     self._drop_waiting(rows)
 
     def _describe(self, event: Described) -> None:
+        if self._is_kept(event):
+            return
         self.forget(event.oid)
         settled = event.commits_at is not None and event.commits_at <= self._settled_until
         if event.oid in self._described and not (event.repeated or settled):
             self._unsure.add(event.oid)
             self.doubts += 1
         self._described.add(event.oid)
+
+    def _is_kept(self, event: Described) -> bool:
+        """Whether a description forgets nothing; another version of the table is forgotten in table()."""
+        table, is_first = self._tables.get(event.oid), event.oid not in self._in_session
+        self._in_session.add(event.oid)
+        if self._is_same is None or table is None or not (table.keys and is_first) or event.commits_at is None:
+            return False
+        return self._is_same(event.oid, event.commits_at, table.seen_at)
 
     def _is_complete(self, relation: Relation) -> bool:
         """Whether the stream has every change of a table."""

@@ -24,7 +24,7 @@ from pgtail.terminal.escape import EscapingSink, escape, escape_lines
 if TYPE_CHECKING:
     from pgtail.changes.redaction import Redaction
     from pgtail.changes.relations import Relation
-    from pgtail.changes.seen_rows import SeenRows
+    from pgtail.changes.seen_rows import IsSame, SeenRows
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.outputs.base import OpenFile
     from pgtail.replication.plan import Plan
@@ -119,7 +119,9 @@ def with_old_values(options: OutputOptions) -> OutputOptions:
     return replace(options, old_values="seen") if takes else options
 
 
-def seen_rows_of(options: OutputOptions, tell: Callable[[str], None] = say, *, asked: bool) -> SeenRows | None:
+def seen_rows_of(
+    options: OutputOptions, tell: Callable[[str], None] = say, *, asked: bool, is_same: IsSame | None = None
+) -> SeenRows | None:
     """What remembers the rows for old values, if they are taken from these; `asked`: --old-values asks for them."""
     if not takes_seen(options):
         return None
@@ -130,7 +132,9 @@ def seen_rows_of(options: OutputOptions, tell: Callable[[str], None] = say, *, a
             escape(f"note: nothing is taken from {relation.qualified}: the publications leave out some of its changes")
         )
 
-    return SeenRows(options.old_values_limit, asked=asked, refuse=refuse, unknown=lambda: tell(_RESTS_ON))
+    return SeenRows(
+        options.old_values_limit, asked=asked, refuse=refuse, unknown=lambda: tell(_RESTS_ON), is_same=is_same
+    )
 
 
 def tell_dropped(seen_rows: SeenRows | None, options: OutputOptions, tell: Callable[[str], None] = say) -> None:

@@ -43,6 +43,7 @@ from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_rec
 from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
 from pgtail.replication.record_thread import RecordThread
 from pgtail.replication.request import Request
+from pgtail.replication.same_tables import SameTables
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
@@ -190,6 +191,7 @@ class Record:
             for warning in plan.warnings:
                 stderr.tell(f"warning: {warning}")
             recorders: list[Recorder] = []
+            same_tables = SameTables(connector, plan)
 
             def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
                 gap = (known.position, position) if 0 < known.position < position else None
@@ -204,6 +206,7 @@ class Record:
                     state=state,
                 )
                 recorders.append(recorder)
+                same_tables.begin(identity)
                 return RecordThread(
                     queue,
                     recorder,
@@ -212,6 +215,7 @@ class Record:
                     until=plan.until,
                     until_time=request.until_time,
                     completeness=CompletenessProbe(plan, connector),
+                    same_tables=same_tables,
                     uploader=uploader,
                     reporter=stderr,
                 )

@@ -67,6 +67,7 @@ from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import RenderThread
 from pgtail.replication.request import LsnOrNow, Request
+from pgtail.replication.same_tables import SameTables
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
@@ -251,7 +252,12 @@ class Stream:
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),
         )
-        seen_rows = seen_rows_of(options.format, stderr.tell, asked=self._asked)
+        same_tables: SameTables | None = None
+        if takes_seen(options.format) and not plan.temporary:
+            same_tables = SameTables(self._connector, plan)
+        seen_rows = seen_rows_of(
+            options.format, stderr.tell, asked=self._asked, is_same=None if same_tables is None else same_tables.is_same
+        )
         if seen_rows is not None:
             seen_rows.trust(self._complete, until=plan.server.position)
         self._pipeline = Pipeline(
@@ -267,6 +273,8 @@ class Stream:
         completeness = None if seen_rows is None else CompletenessProbe(plan, self._connector)
 
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
+            if same_tables is not None:
+                same_tables.begin(identity)
             return self._render_thread(
                 spool,
                 self._pipeline,
@@ -276,6 +284,7 @@ class Stream:
                 position=position,
                 durable=options.format.file not in (None, "-") and plan.ack != "none",
                 completeness=completeness,
+                same_tables=same_tables,
             )
 
         self._tail = Tail(

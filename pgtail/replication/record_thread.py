@@ -24,6 +24,7 @@ from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Reporter
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server
+from pgtail.replication.same_tables import SameTables
 from pgtail.service.progress import Counts
 
 _LSN: Final = struct.Struct(">Q").unpack_from
@@ -50,6 +51,7 @@ class RecordThread(ConsumerThread):
         until: int | None,
         until_time: int | None = None,
         completeness: CompletenessProbe | None = None,
+        same_tables: SameTables | None = None,
         uploader: Uploader | None = None,
         reporter: Reporter,
     ) -> None:
@@ -58,6 +60,11 @@ class RecordThread(ConsumerThread):
         self._recorder = recorder
         self._until_time = until_time
         self._completeness = completeness
+        self._same_tables = same_tables
+        self._described: dict[int, int] = {}
+        """The tables that were described, by OID, with the commit LSN of that transaction; -1 if it is not known."""
+        self._in_session: set[int] = set()
+        """Those that were described in this session."""
         self._uploader = uploader
         self._reporter = reporter
         self._lock = threading.Lock()
@@ -104,6 +111,8 @@ class RecordThread(ConsumerThread):
 
     def deliver_complete(self) -> None:
         with self._lock:
+            if self._recorder.inside:
+                self._described.clear()  # the capture loses what is described in that transaction
             self._recorder.restart()
             self._deliver()
 
@@ -111,9 +120,12 @@ class RecordThread(ConsumerThread):
         self._until = position
 
     def restart(self, *, gap: bool, position: int) -> None:
+        self._in_session.clear()
         self.position = self.delivered = position
 
     def server_changed(self, identity: Identity) -> None:
+        if self._same_tables is not None:
+            self._same_tables.begin(identity)
         with self._lock:
             self._recorder.follow(head_of_server(identity))
             self._deliver()
@@ -157,12 +169,28 @@ class RecordThread(ConsumerThread):
         if not recorder.inside and self._is_past(frame):
             self.reached = True
             return
+        if self._same_tables is not None and self._is_left_out(frame, self._same_tables):
+            return
         try:
             recorder.take(frame)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
         if not recorder.inside:
             self._check_until()
+
+    def _is_left_out(self, frame: bytes, same_tables: SameTables) -> bool:
+        """Whether a frame only describes a table because of a reconnection: then readers need not forget its rows."""
+        found = self._recorder.description(frame)
+        if found is None:
+            return False
+        is_first = found.oid not in self._in_session
+        self._in_session.add(found.oid)
+        if is_first and found.repeats and found.commits_at is not None:
+            seen_at = self._described.get(found.oid, -1)
+            if same_tables.is_same(found.oid, found.commits_at, seen_at):
+                return True
+        self._described[found.oid] = -1 if found.commits_at is None else found.commits_at
+        return False
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether what a frame outside of transactions begins is not to be recorded."""

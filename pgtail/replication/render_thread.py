@@ -17,7 +17,9 @@ from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
+from pgtail.replication.identity import Identity
 from pgtail.replication.queue import FrameQueue
+from pgtail.replication.same_tables import SameTables
 from pgtail.service.progress import Counts
 
 _LARGE: Final = 10_000
@@ -58,6 +60,7 @@ class RenderThread(ConsumerThread):
         position: int,
         durable: bool,
         completeness: CompletenessProbe | None = None,
+        same_tables: SameTables | None = None,
     ) -> None:
         super().__init__(queue, wake, position=position)
         self._pipeline = pipeline
@@ -66,6 +69,7 @@ class RenderThread(ConsumerThread):
         self._decoder = decoder()
         self._durable = durable
         self._completeness = completeness
+        self._same_tables = same_tables
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -118,6 +122,10 @@ class RenderThread(ConsumerThread):
         self._pipeline.restart(gap=gap)
         self.position = self.delivered = position
 
+    def server_changed(self, identity: Identity) -> None:
+        if self._same_tables is not None:
+            self._same_tables.begin(identity)
+
     def _tick(self) -> None:
         self._deliver(now=True)
 
@@ -133,6 +141,8 @@ class RenderThread(ConsumerThread):
         answer = None if rows is None or probe is None else probe.poll(rows.doubts)
         if rows is not None and answer is not None and answer.doubts == rows.doubts:
             rows.trust(answer.complete)
+        if rows is not None and self._same_tables is not None and self._same_tables.has_settled(rows.last_lsn):
+            rows.look_up_again()
 
     def _render(self, frames: bytes) -> None:
         """Process frames: runs of rows undecoded, everything else one by one."""

@@ -31,6 +31,7 @@ TRIALS: Final[dict[str, Trial]] = {
     "faults": (["tests.replication.faults", "--state", str(KEPT / "faults")], {}),
     "loads": (["tests.end_to_end.load"], {}),
     "soak": (["tests.replication.soak"], {}),
+    "old values over reconnections": (["tests.replication.seen_rows_torture"], {}),
     "fuzzing": (["tests.end_to_end.fuzz"], {}),
     "services": (["tests.commands.torture"], {}),
     "spark": (["tests.spark.torture"], {}),

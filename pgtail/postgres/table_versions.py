@@ -1,0 +1,116 @@
+"""Which versions of catalog rows the decoding of each published table depends on.
+
+A row of a catalog is told by its catalog, place and xmin: an ALTER makes another row, and one that was deleted never
+comes back. Its xmax tells of a change to it that was made but cannot be seen yet. So if two snapshots have the same
+version of a table, each of its rows was there all the time, up to every commit that was in the WAL before the second
+snapshot was taken. A row that is in neither may have been there meanwhile: a version exists only for tables whose
+changes no other row can hide. Such a table has a publication that publishes all of its inserts, updates and deletes,
+and is sent under its own name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pgtail.postgres import rows
+from pgtail.postgres.connection import Connection
+from pgtail.postgres.pgoutput_options import literal
+from pgtail.records import NamedTuple
+
+NEWEST: Final = 18
+"""The newest server of which it is known that nothing else hides changes."""
+MOST: Final = 1000
+"""Tables that have a version: those with the lowest OIDs."""
+_SCHEMAS_SINCE: Final = 15
+_MULTIRANGES_SINCE: Final = 14
+_FIRST_USER_OID: Final = 16384
+_PURPOSE: Final = "the versions of the published tables"
+
+_MOMENT: Final = """
+SELECT pg_postmaster_start_time()::text AS started, txid_snapshot_xmin(now) AS oldest,
+    txid_snapshot_xmax(now) + age((txid_snapshot_xmax(now) % 4294967296)::text::xid) AS next,
+    pg_current_wal_insert_lsn() AS position
+FROM txid_current_snapshot() AS now
+"""
+"""Transactions that run already may be beyond a snapshot's xmax; age() counts from the next one."""
+
+_ROW: Final = "concat_ws(' ', {0}.tableoid, {0}.ctid, {0}.xmin, {0}.xmax)"
+_VERSIONS: Final = """
+WITH RECURSIVE named AS (
+    SELECT p.oid, {p} AS version, puballtables, pubinsert AND pubupdate AND pubdelete AS whole,
+        coalesce((to_jsonb(p)->>'pubviaroot')::boolean, false) AS via_root
+    FROM pg_publication p WHERE pubname IN ({names})),
+up AS (
+    SELECT c.oid AS id, c.oid AS above, c.relnamespace AS schema, relispartition, {c} AS version
+    FROM pg_class c WHERE relkind = 'r' AND c.oid {which} AND (SELECT count(*) FROM named) = {count}
+        AND NOT (relispartition AND EXISTS (SELECT FROM named WHERE via_root))
+    UNION ALL
+    SELECT id, c.oid, c.relnamespace, c.relispartition, {i} || {c}
+    FROM up JOIN pg_inherits i ON inhrelid = above AND up.relispartition JOIN pg_class c ON c.oid = inhparent),
+reason AS (
+    SELECT id, named.version FROM named, up WHERE whole AND puballtables AND id = above
+    UNION ALL
+    SELECT id, {r} FROM named, up, pg_publication_rel r
+    WHERE whole AND prpubid = named.oid AND prrelid = above AND to_jsonb(r)->>'prqual' IS NULL {schemas}),
+chosen AS (SELECT DISTINCT id FROM reason ORDER BY id LIMIT {most}),
+uses AS (
+    SELECT id, atttypid AS type FROM chosen JOIN pg_attribute ON attrelid = id AND attnum > 0
+    UNION
+    SELECT id, found.type FROM uses JOIN pg_type t ON t.oid = uses.type AND t.oid >= {first}, LATERAL (
+        SELECT unnest(ARRAY[typelem, typbasetype]) AS type
+        UNION ALL SELECT atttypid FROM pg_attribute WHERE attrelid = typrelid AND attnum > 0
+        UNION ALL SELECT rngsubtype FROM pg_range WHERE rngtypid = t.oid {multiranges}) found),
+own AS (SELECT id, t.oid AS type, typrelid, typnamespace, {t} AS version
+    FROM uses JOIN pg_type t ON t.oid = uses.type AND t.oid >= {first}),
+part AS (
+    SELECT id, version FROM up UNION ALL SELECT id, version FROM reason UNION ALL SELECT id, version FROM own
+    UNION ALL SELECT id, version FROM chosen, named
+    UNION ALL SELECT id, {a} FROM chosen JOIN pg_attribute a ON attrelid = id AND attnum > 0
+    UNION ALL SELECT id, {i} FROM chosen JOIN pg_index i ON indrelid = id AND (indisprimary OR indisreplident)
+    UNION ALL SELECT id, {e} FROM own JOIN pg_enum e ON enumtypid = type
+    UNION ALL SELECT id, {c} FROM own JOIN pg_class c ON c.oid = typrelid
+    UNION ALL SELECT id, {a} FROM own JOIN pg_attribute a ON attrelid = typrelid AND attnum > 0
+    UNION ALL SELECT id, {n} FROM (SELECT id, schema FROM up UNION SELECT id, typnamespace FROM own) one
+        JOIN pg_namespace n ON n.oid = schema)
+SELECT id, md5(string_agg(version, ',' ORDER BY version)) AS version FROM part JOIN chosen USING (id) GROUP BY id
+"""
+"""`up` are a table and its ancestors, under whose names it may be published; with publish_via_partition_root it would
+be sent as one of them. What text a value has also depends on enums, composite types and the like."""
+_SCHEMAS: Final = """
+    UNION ALL SELECT id, {s} FROM named, up, pg_publication_namespace s
+    WHERE whole AND pnpubid = named.oid AND pnnspid = schema"""
+
+
+class Moment(NamedTuple):
+    """When the server process started, the oldest transaction that runs, the next one, and the end of the WAL."""
+
+    started: str
+    oldest: int
+    next: int
+    position: int
+
+
+def moment(connection: Connection) -> Moment:
+    """Now, on a replication connection. Raises ServerError, also on a standby."""
+    row = rows.only(connection, _PURPOSE, _MOMENT)
+    return Moment(row.text("started"), row.integer("oldest"), row.integer("next"), row.lsn("position"))
+
+
+def versions(
+    connection: Connection, publications: Sequence[str], major: int, table: int | None = None
+) -> dict[int, str]:
+    """The versions of all tables, or of one, by OID, as one snapshot sees them now. Raises ServerError."""
+    if major > NEWEST:
+        return {}
+    command = _VERSIONS.format(
+        **{alias: _ROW.format(alias) for alias in "pcirtaen"},
+        which=f">= {_FIRST_USER_OID}" if table is None else f"= {table}",
+        names=", ".join(["E" + literal(name.replace("\\", "\\\\")) for name in publications]),
+        first=_FIRST_USER_OID,
+        count=len(set(publications)),
+        most=MOST,
+        schemas=_SCHEMAS.format(s=_ROW.format("s")) if major >= _SCHEMAS_SINCE else "",
+        multiranges="OR rngmultitypid = t.oid" if major >= _MULTIRANGES_SINCE else "",
+    )
+    return {row.integer("id"): row.text("version") for row in rows.rows(connection, _PURPOSE, command)}

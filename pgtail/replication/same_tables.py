@@ -1,0 +1,161 @@
+"""Whether the rows that were seen of a table are still right when a new session describes it.
+
+A change of a table is unseen if the table was not published, under its name, where the change stands in the WAL; or if
+the table was rewritten. The catalogs tell that neither happened:
+
+1. V1, the version of the table (postgres/table_versions.py), is read at a moment t1. L1 is the end of the WAL when
+   every transaction that ran at t1 has ended, prepared ones included. So what commits after L1 began after t1.
+2. A session received something of the table at a commit C1 >= L1. What was seen of the table is right there: the
+   server describes it before that if an invalidation has come, of a transaction that ended before, and that forgets it.
+3. The next session describes the table in a transaction that is not streamed, and commits at C2. V2, read after that,
+   equals V1. So the catalogs had these rows from t1 on up to C2, whether or not the commits in between can be seen yet.
+4. What commits between C1 and C2 began after t1. So each of its changes stands in the WAL after t1, and is decoded with
+   the catalogs of its place, where the table was published and is the same as now: it was sent, in this session or the
+   one before. That holds also if it was streamed, sent when it was prepared, or sent again after a session ended in it.
+
+All that is for one server process that is no standby, as a restored server may go on with the same timeline. What is
+not known, or not in time, is not the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from typing import Final
+
+from pgtail.errors import ServerError
+from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.table_versions import Moment, moment, versions
+from pgtail.records import NamedTuple
+from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Plan
+
+_PATIENCE: Final = 1.0
+"""Seconds for which the stream of a session waits for answers, all of them together."""
+_PAUSES: Final = (0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
+"""Seconds between two questions whether transactions have ended; the last one repeats."""
+_CONNECT_TIMEOUT: Final = 5
+
+
+class _Known(NamedTuple):
+    """V1 and L1."""
+
+    version: str
+    settled_at: int
+
+
+class _Answer(NamedTuple):
+    """The versions of tables; every commit before the LSN `position` is in them."""
+
+    position: int
+    versions: dict[int, str]
+
+
+class SameTables:
+    """Compares the versions of tables. The thread that processes the stream calls is_same() and has_settled()."""
+
+    def __init__(self, connector: Connector, plan: Plan) -> None:
+        self._connector = connector.without_asking()
+        self._plan = plan
+        self._lock = threading.Lock()
+        self._identity = Identity("", 0)
+        self._known: dict[int, _Known] = {}
+        self._begun: _Answer | None = None
+        """From the beginning of this session."""
+        self._settled_at: int | None = None
+        """The L1 of this session, until has_settled() told it."""
+        self._patience = 0.0
+        """The seconds that are left in this session."""
+
+    def begin(self, identity: Identity) -> None:
+        """A session of this server begins."""
+        with self._lock:
+            before, self._identity = self._identity, identity
+            if identity.in_recovery or not identity.same_run(before):
+                self._known = {}
+            self._begun = self._settled_at = None
+            self._patience = _PATIENCE
+        if not identity.in_recovery:
+            threading.Thread(target=self._learn, args=(identity,), name="versions", daemon=True).start()
+
+    def has_settled(self, position: int) -> bool:
+        """Whether the stream has reached the LSN L1 of this session; true once."""
+        settled_at = self._settled_at
+        if settled_at is None or position < settled_at:
+            return False
+        self._settled_at = None
+        return True
+
+    def is_same(self, oid: int, commits_at: int, seen_at: int) -> bool:
+        """Whether what was seen of a table is still right, if something of it was received at `seen_at` (LSN) or later.
+
+        Ask when a session describes the table first, in a transaction that is not streamed, with the commit LSN
+        `commits_at`. The answer may take a moment.
+        """
+        known, answer = self._known.get(oid), self._begun
+        if known is None or seen_at < known.settled_at:
+            return False
+        if answer is None or answer.position <= commits_at:
+            answer = self._ask(oid)
+        return answer is not None and answer.versions.get(oid) == known.version
+
+    def _ask(self, oid: int) -> _Answer | None:
+        """What the catalogs have now of one table; None if that takes too long."""
+        answers: list[_Answer] = []
+
+        def ask() -> None:
+            with contextlib.suppress(ServerError), self._connected() as connection:
+                answers.append(self._answer(connection, self._identity, oid))
+
+        begun = time.monotonic()
+        thread = threading.Thread(target=ask, name="version", daemon=True)
+        thread.start()
+        thread.join(self._patience)
+        self._patience = max(0.0, self._patience - (time.monotonic() - begun))
+        return answers[0] if answers else None
+
+    def _learn(self, identity: Identity) -> None:
+        """Learn V1, and L1 once that is known; a table whose version is known keeps its earlier L1."""
+        pauses = itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1]))
+        with contextlib.suppress(ServerError):
+            with self._connected() as connection:
+                answer = self._answer(connection, identity)
+                now = self._moment(connection, identity)
+            following = now.next
+            with self._lock:
+                if identity is self._identity:
+                    self._begun = answer
+            while now.oldest < following:
+                time.sleep(next(pauses))
+                if identity is not self._identity:
+                    return
+                with self._connected() as connection:
+                    now = self._moment(connection, identity)
+            with self._lock:
+                if identity is self._identity:
+                    self._known = {
+                        oid: known if known is not None and known.version == version else _Known(version, now.position)
+                        for oid, version in answer.versions.items()
+                        for known in (self._known.get(oid),)
+                    }
+                    self._settled_at = now.position
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[Connection]:
+        connection = self._connector.replication(connect_timeout=_CONNECT_TIMEOUT)
+        with contextlib.closing(connection):
+            yield connection
+
+    def _answer(self, connection: Connection, identity: Identity, oid: int | None = None) -> _Answer:
+        position = self._moment(connection, identity).position
+        return _Answer(position, versions(connection, self._plan.options.publications, self._plan.server.major, oid))
+
+    def _moment(self, connection: Connection, identity: Identity) -> Moment:
+        """Now. Raises ServerError if this is not the process that sends the stream."""
+        now = moment(connection)
+        if now.started != identity.started:
+            raise ServerError("this is another server")
+        return now

@@ -1,0 +1,182 @@
+"""Old values from before a reconnection: known where the catalogs tell that nothing changed unseen, else forgotten."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.run import here
+from tests.support.servers import Database, since
+from tests.support.tail import Tailing, tailing, terminate, wait_for
+
+SEEN = ("-S", "s", "-o", "json", "--old-values", "seen", "--op", "update")
+TABLES = ("kept", "rewritten", "hidden", "retyped")
+
+
+@contextlib.contextmanager
+def started(database: Database, *arguments: str, command: str = "stream") -> Iterator[Tailing]:
+    """Run pgtail, and wait until it has asked twice how far the server is: before and after the versions of tables."""
+    log = database.server.log
+    asked = log.read_text().count("txid_current_snapshot")
+    with tailing(database.conninfo(options="-c log_statement=all"), *arguments, command=command) as running:
+        running.wait_for_slot(database, "s")
+        wait_for("questions", lambda: log.read_text().count("txid_current_snapshot") >= asked + 2)
+        yield running
+        running.stop()
+
+
+def unpublished(table: str, *statements: str) -> list[str]:
+    """Statements that run while the publication does not have a table."""
+    return [f"ALTER PUBLICATION p DROP TABLE {table}", *statements, f"ALTER PUBLICATION p ADD TABLE {table}"]
+
+
+def reconnect(running: Tailing, database: Database, *meanwhile: str) -> None:
+    """End the session, run statements, and wait for the next session."""
+    count = running.stderr.count("connected again")
+    terminate(database)
+    database.execute(*meanwhile)
+    wait_for("another session", lambda: running.stderr.count("connected again") > count)
+
+
+def old_values(running: Tailing, database: Database, value: str, *tables: str) -> dict[str, str]:
+    """Update row 1 of these tables; returns the old values that are known."""
+    count = len(running.out)
+    database.execute(*[f"UPDATE {table} SET v = '{value}' WHERE id = 1" for table in tables])
+    changes = running.changes_of(count + len(tables))[count:]
+    assert [one["table"] for one in changes] == [*tables]
+    return {one["table"]: one["old"]["v"] for one in changes if "old" in one}
+
+
+def test_a_reconnection_forgets_only_tables_that_may_have_changed_unseen(database: Database) -> None:
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('good')",
+        *[f"CREATE TABLE {table} (id int PRIMARY KEY, v text, m mood)" for table in TABLES],
+        f"CREATE PUBLICATION p FOR TABLE {', '.join(TABLES)}",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        *[f"INSERT INTO {table} VALUES (1, '0')" for table in TABLES],
+    )
+    with started(database, *SEEN) as running:
+        values = map(str, itertools.count())
+
+        def kept_over(*meanwhile: str) -> set[str]:
+            """Tables whose old values are known after a reconnection: none before the server has told enough."""
+            old_values(running, database, next(values), *TABLES)
+            before = next(values)
+            old_values(running, database, before, *TABLES)
+            reconnect(running, database, *meanwhile)
+            found = old_values(running, database, next(values), *TABLES)
+            assert {*found.values()} <= {before}
+            return {*found}
+
+        wait_for("all old values", lambda: kept_over() == {*TABLES})
+        kept = kept_over(
+            "ANALYZE kept",
+            "ALTER TABLE rewritten ALTER v TYPE text USING v || 'x'",
+            *unpublished("hidden", "UPDATE hidden SET v = 'unseen' WHERE id = 1"),
+            "ALTER TABLE retyped ALTER m TYPE text",
+        )
+        assert kept <= {"kept"}
+        wait_for("the others", lambda: "kept" in kept | kept_over())
+
+
+@since(10, before=14)
+def test_what_an_older_transaction_changed_unseen_is_forgotten(database: Database) -> None:
+    """Such a server decodes all of it as if the table were not published, as it was not at its first change."""
+    database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE TABLE other (id int PRIMARY KEY)",
+        "CREATE PUBLICATION p FOR TABLE t",
+        "INSERT INTO t VALUES (2, '0')",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "ALTER PUBLICATION p DROP TABLE t",
+    )
+    with database.connect() as session:
+        session.execute("BEGIN")
+        session.execute("UPDATE t SET v = 'unseen' WHERE id = 2")
+        database.execute("ALTER PUBLICATION p ADD TABLE t")
+        with started(database, *SEEN) as running:
+            database.execute("INSERT INTO t VALUES (1, 'a')")
+            assert old_values(running, database, "b", "t") == {"t": "a"}
+            terminate(database)
+            session.execute("UPDATE t SET v = 'unseen' WHERE id = 1")
+            session.execute("COMMIT")
+            running.wait_for_words("connected again")
+            database.execute("ALTER PUBLICATION p ADD TABLE other")  # the server looks again what it publishes
+            assert old_values(running, database, "c", "t") == {}
+
+
+def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database: Database) -> None:
+    """It is in the stream, and waits for a synchronous standby before others see it."""
+    database = newest_database
+
+    def set_standbys(names: str) -> None:
+        database.server.configure(synchronous_standby_names=names)
+        database.server.reload()
+        wait_for("setting", lambda: database.value("SHOW synchronous_standby_names") == names)
+
+    database.execute(
+        f"ALTER DATABASE {database.name} SET synchronous_commit = local",
+        "CREATE TABLE t (id int PRIMARY KEY, v text)",
+        "CREATE PUBLICATION p FOR TABLE t",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "INSERT INTO t VALUES (1, '0'), (2, '0')",
+    )
+    hides = ["SET LOCAL synchronous_commit = on", *unpublished("t", "UPDATE t SET v = 'unseen' WHERE id = 1")]
+    with started(database, *SEEN) as running:
+
+        def is_kept() -> bool:
+            old_values(running, database, "a", "t")
+            old_values(running, database, "b", "t")
+            reconnect(running, database)
+            return bool(old_values(running, database, "c", "t"))
+
+        wait_for("old values", is_kept)
+        count = len(running.out)
+        committing = threading.Thread(target=database.execute, args=(";".join(hides),))
+        set_standbys("nobody")
+        try:
+            committing.start()
+            wait_for("commit", lambda: database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+            reconnect(running, database, "UPDATE t SET v = '1' WHERE id = 2")
+            assert "old" not in running.changes_of(count + 1)[-1]
+        finally:
+            set_standbys("")
+        committing.join()
+
+
+def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: Database, tmp_path: Path) -> None:
+    database = newest_database
+    tables = ("kept", "hidden")
+    database.execute(
+        *[f"CREATE TABLE {table} (id int PRIMARY KEY, v text)" for table in tables],
+        f"CREATE PUBLICATION p FOR TABLE {', '.join(tables)}",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+    )
+    with started(database, "-S", "s", "-D", str(tmp_path), "--sync-interval", "0.05", command="record") as running:
+        database.execute(*[f"INSERT INTO {table} VALUES (1, '0')" for table in tables])
+        count = 0
+
+        def recorded() -> dict[str, str | None]:
+            """Update each table; returns the old values that readers of the capture know."""
+            nonlocal count
+            count += len(tables)
+            database.execute(*[f"UPDATE {table} SET v = '{count}'" for table in tables])
+            wait_for("changes", lambda: len(here("decode", *SEEN[2:], tmp_path).lines) == count)
+            found = here("decode", *SEEN[2:], tmp_path).objects[-len(tables) :]
+            return {one["table"]: one.get("old", {}).get("v") for one in found}
+
+        def kept_over(*meanwhile: str) -> set[str]:
+            reconnect(running, database, *meanwhile)
+            before = str(count)
+            found = {table: value for table, value in recorded().items() if value is not None}
+            assert {*found.values()} <= {before}
+            return {*found}
+
+        recorded()
+        wait_for("all old values", lambda: kept_over() == {*tables})
+        kept = kept_over(*unpublished("hidden", "UPDATE hidden SET v = 'unseen'"))
+        assert kept <= {"kept"}
+        wait_for("the other", lambda: "kept" in kept | kept_over())
