@@ -41,18 +41,15 @@ WITH RECURSIVE named AS (
     SELECT p.oid, {p} AS version, puballtables, pubinsert AND pubupdate AND pubdelete AS whole,
         coalesce((to_jsonb(p)->>'pubviaroot')::boolean, false) AS via_root
     FROM pg_publication p WHERE pubname IN ({names})),
-up AS (
-    SELECT c.oid AS id, c.oid AS above, c.relnamespace AS schema, relispartition, {c} AS version
+published AS (
+    SELECT c.oid AS id, c.relnamespace AS schema, {c} AS version
     FROM pg_class c WHERE relkind = 'r' AND c.oid {which} AND (SELECT count(*) FROM named) = {count}
-        AND NOT (relispartition AND EXISTS (SELECT FROM named WHERE via_root))
-    UNION ALL
-    SELECT id, c.oid, c.relnamespace, c.relispartition, {i} || {c}
-    FROM up JOIN pg_inherits i ON inhrelid = above AND up.relispartition JOIN pg_class c ON c.oid = inhparent),
+        AND NOT (relispartition AND EXISTS (SELECT FROM named WHERE via_root))),
 reason AS (
-    SELECT id, named.version FROM named, up WHERE whole AND puballtables AND id = above
+    SELECT id, named.version FROM named, published WHERE whole AND puballtables
     UNION ALL
-    SELECT id, {r} FROM named, up, pg_publication_rel r
-    WHERE whole AND prpubid = named.oid AND prrelid = above AND to_jsonb(r)->>'prqual' IS NULL {schemas}),
+    SELECT id, {r} FROM named, published, pg_publication_rel r
+    WHERE whole AND prpubid = named.oid AND prrelid = id AND to_jsonb(r)->>'prqual' IS NULL {schemas}),
 chosen AS (SELECT DISTINCT id FROM reason ORDER BY id LIMIT {most}),
 uses AS (
     SELECT id, atttypid AS type FROM chosen JOIN pg_attribute ON attrelid = id AND attnum > 0
@@ -64,21 +61,22 @@ uses AS (
 own AS (SELECT id, t.oid AS type, typrelid, typnamespace, {t} AS version
     FROM uses JOIN pg_type t ON t.oid = uses.type AND t.oid >= {first}),
 part AS (
-    SELECT id, version FROM up UNION ALL SELECT id, version FROM reason UNION ALL SELECT id, version FROM own
+    SELECT id, version FROM published UNION ALL SELECT id, version FROM reason UNION ALL SELECT id, version FROM own
     UNION ALL SELECT id, version FROM chosen, named
     UNION ALL SELECT id, {a} FROM chosen JOIN pg_attribute a ON attrelid = id AND attnum > 0
     UNION ALL SELECT id, {i} FROM chosen JOIN pg_index i ON indrelid = id AND (indisprimary OR indisreplident)
     UNION ALL SELECT id, {e} FROM own JOIN pg_enum e ON enumtypid = type
     UNION ALL SELECT id, {c} FROM own JOIN pg_class c ON c.oid = typrelid
     UNION ALL SELECT id, {a} FROM own JOIN pg_attribute a ON attrelid = typrelid AND attnum > 0
-    UNION ALL SELECT id, {n} FROM (SELECT id, schema FROM up UNION SELECT id, typnamespace FROM own) one
+    UNION ALL SELECT id, {n} FROM (SELECT id, schema FROM published UNION SELECT id, typnamespace FROM own) one
         JOIN pg_namespace n ON n.oid = schema)
 SELECT id, md5(string_agg(version, ',' ORDER BY version)) AS version FROM part JOIN chosen USING (id) GROUP BY id
 """
-"""`up` are a table and its ancestors, under whose names it may be published; with publish_via_partition_root it would
-be sent as one of them. What text a value has also depends on enums, composite types and the like."""
+"""It is no reason that a publication has an ancestor: a row filter of the partition itself may come and go there. With
+publish_via_partition_root a partition would be sent as its ancestor. What text a value has also depends on enums,
+composite types and the like."""
 _SCHEMAS: Final = """
-    UNION ALL SELECT id, {s} FROM named, up, pg_publication_namespace s
+    UNION ALL SELECT id, {s} FROM named, published, pg_publication_namespace s
     WHERE whole AND pnpubid = named.oid AND pnnspid = schema"""
 
 

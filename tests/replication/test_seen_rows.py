@@ -147,6 +147,37 @@ def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database:
         committing.join()
 
 
+def test_what_a_filter_hid_of_a_partition_is_forgotten(newest_database: Database) -> None:
+    """The filter has come and gone beside the partitioned table, of which the publication has the partition."""
+    database = newest_database
+    database.execute(
+        "CREATE TABLE plain (id int PRIMARY KEY, v text)",
+        "CREATE TABLE whole (LIKE plain INCLUDING ALL) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF whole DEFAULT",
+        "CREATE PUBLICATION p FOR TABLE plain, whole",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "INSERT INTO plain VALUES (1, '0')",
+        "INSERT INTO part VALUES (1, '0')",
+    )
+    hides = (
+        "ALTER PUBLICATION p ADD TABLE part WHERE (id <> 1)",
+        "UPDATE part SET v = 'unseen' WHERE id = 1",
+        "ALTER PUBLICATION p DROP TABLE part",
+    )
+    found: dict[str, str] = {}
+    with started(database, *SEEN) as running:
+
+        def is_kept() -> bool:
+            old_values(running, database, "a", "plain", "part")
+            old_values(running, database, "b", "plain", "part")
+            reconnect(running, database, *hides)
+            found.update(old_values(running, database, "c", "plain", "part"))
+            return bool(found)
+
+        wait_for("old values", is_kept)
+        assert found == {"plain": "b"}
+
+
 def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: Database, tmp_path: Path) -> None:
     database = newest_database
     tables = ("kept", "hidden")
