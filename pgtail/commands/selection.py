@@ -195,7 +195,7 @@ def tell_nothing_passed(seen: Seen, tell: Callable[[str], None] = say, *, whole:
             text += f"; {'the input' if whole else 'what was read'} covers {_span(*seen.times)}"
         tell(text)
     elif seen.past is not None:
-        tell(f"note: 0 transactions matched; the first was committed at {_span(seen.past, seen.past)}, after --until")
+        tell(f"note: 0 transactions matched; the first one was committed later, at {_span(seen.past, seen.past)}")
 
 
 def _span(first: int, last: int) -> str:

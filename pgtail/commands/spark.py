@@ -55,6 +55,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
     if options.watch and options.until is not None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
+    conf = conf_of(options.conf)
     from pgtail.spark.segments.listing import places_of
 
     with _stoppable():
@@ -65,7 +66,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
             places_of(capture, options.storage)  # what is not there is told before Spark starts
         verbose = options.verbosity.verbose
         progress = SparkProgress(verbose)
-        started = session(options.master, conf_of(options.conf), quiet=not verbose)
+        started = session(options.master, conf, quiet=not verbose)
         info = {"command": "spark", "version": __version__, "out": options.out}
         with (
             Service(options.service, progress.lake, say, info),

@@ -126,7 +126,7 @@ def test_what_nothing_passed_of_is_told(pure: str) -> None:
     assert found in said("-t", "other")
     assert said("--where", "id = 2") == said() == ""
     assert "what was read covers" in said("--since", "2001-01-01")
-    first = "pgtail: note: 0 transactions matched; the first was committed at 2000-01-01 09:00+09, after --until\n"
+    first = "pgtail: note: 0 transactions matched; the first one was committed later, at 2000-01-01 09:00+09\n"
     assert said("--until", "1999-12-31Z") == first
 
 
