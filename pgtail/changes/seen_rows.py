@@ -50,17 +50,14 @@ _ROUNDED: Final = _oids("float4", "float8")
 
 
 IsSame: TypeAlias = Callable[[int, int, int], bool]
-"""Called with a table's OID, the commit LSN of the transaction in which a session describes it first, and the `seen_at`
-of the table. Returns whether it is sure that it had no unseen change since then."""
+"""Called with a table's OID, the commit LSN of the transaction in which a session describes it first, and that of the
+last description that forgot its rows (-1: unknown). Returns whether it is sure that no change was unseen since then."""
 
 
 class SeenTable:
-    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered.
+    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered."""
 
-    A change of it was received in a transaction at the LSN `seen_at`, or in a later one.
-    """
-
-    __slots__ = ("hidden", "keys", "others", "prefix", "relation", "seen_at", "width")
+    __slots__ = ("hidden", "keys", "others", "prefix", "relation", "width")
 
     def __init__(self, relation: Relation, number: int, *, complete: bool) -> None:
         columns = relation.columns
@@ -68,7 +65,6 @@ class SeenTable:
         if not complete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
             keys = []
         self.relation = relation
-        self.seen_at = -1
         self.prefix = number.to_bytes(_PREFIX, "big")
         """The first bytes of the keys of its rows."""
         self.width = len(columns)
@@ -115,6 +111,8 @@ class SeenRows:
         """The tables that were described, by OID."""
         self._in_session: set[int] = set()
         """Those that were described since restart()."""
+        self._seen_since: dict[int, int] = {}
+        """The commit LSN of the last description that forgot a table's rows; -1 if it is not known."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self._settled_until = -1
@@ -124,7 +122,7 @@ class SeenRows:
         self.dropped = 0
         """How many rows were dropped because of the limit."""
         self.forgotten = 0
-        """How often tables were forgotten, or must be looked up again."""
+        """How often tables were forgotten."""
         self._number = 0
         """Of the last table."""
         self.rows: OrderedDict[bytes, bytes] = OrderedDict()
@@ -168,12 +166,7 @@ class SeenRows:
             self._number += 1
             table = self._tables[relation.oid] = SeenTable(relation, self._number, complete=self._is_complete(relation))
             self._numbers.add(table.prefix)
-        table.seen_at = self.last_lsn
         return table
-
-    def look_up_again(self) -> None:
-        """Have the scanner call table() with the next change of each table."""
-        self.forgotten += 1
 
     def trust(self, complete: CompleteTables | None, *, until: int = -1) -> None:
         """The stream has every change of these tables from here on; None: that is not known.
@@ -243,6 +236,7 @@ class SeenRows:
     def _describe(self, event: Described) -> None:
         if self._is_kept(event):
             return
+        self._seen_since[event.oid] = -1 if event.commits_at is None else event.commits_at
         self.forget(event.oid)
         settled = event.commits_at is not None and event.commits_at <= self._settled_until
         if event.oid in self._described and not (event.repeated or settled):
@@ -256,7 +250,7 @@ class SeenRows:
         self._in_session.add(event.oid)
         if self._is_same is None or table is None or not (table.keys and is_first) or event.commits_at is None:
             return False
-        return self._is_same(event.oid, event.commits_at, table.seen_at)
+        return self._is_same(event.oid, event.commits_at, self._seen_since.get(event.oid, -1))
 
     def _is_complete(self, relation: Relation) -> bool:
         """Whether the stream has every change of a table."""

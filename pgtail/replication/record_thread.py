@@ -186,8 +186,8 @@ class RecordThread(ConsumerThread):
         is_first = found.oid not in self._in_session
         self._in_session.add(found.oid)
         if is_first and found.repeats and found.commits_at is not None:
-            seen_at = self._described.get(found.oid, -1)
-            if same_tables.is_same(found.oid, found.commits_at, seen_at):
+            before = self._described.get(found.oid, -1)
+            if same_tables.is_same(found.oid, found.commits_at, before):
                 return True
         self._described[found.oid] = -1 if found.commits_at is None else found.commits_at
         return False

@@ -141,8 +141,6 @@ class RenderThread(ConsumerThread):
         answer = None if rows is None or probe is None else probe.poll(rows.doubts)
         if rows is not None and answer is not None and answer.doubts == rows.doubts:
             rows.trust(answer.complete)
-        if rows is not None and self._same_tables is not None and self._same_tables.has_settled(rows.last_lsn):
-            rows.look_up_again()
 
     def _render(self, frames: bytes) -> None:
         """Process frames: runs of rows undecoded, everything else one by one."""

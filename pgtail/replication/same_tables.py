@@ -5,13 +5,14 @@ the table was rewritten. The catalogs tell that neither happened:
 
 1. V1, the version of the table (postgres/table_versions.py), is read at a moment t1. L1 is the end of the WAL when
    every transaction that ran at t1 has ended, prepared ones included. So what commits after L1 began after t1.
-2. A session received something of the table at a commit C1 >= L1. What was seen of the table is right there: the
-   server describes it before that if an invalidation has come, of a transaction that ended before, and that forgets it.
-3. The next session describes the table in a transaction that is not streamed, and commits at C2. V2, read after that,
+2. A session described the table in a transaction that commits at C1 >= L1, which forgot what was seen before.
+   Without such a description it need not be right: before PostgreSQL 14, what a transaction from before t1 does may
+   keep the server from sending the table for a while, after which it does not describe it.
+3. A later session describes the table in a transaction that is not streamed, and commits at C2. V2, read after that,
    equals V1. So the catalogs had these rows from t1 on up to C2, whether or not the commits in between can be seen yet.
 4. What commits between C1 and C2 began after t1. So each of its changes stands in the WAL after t1, and is decoded with
-   the catalogs of its place, where the table was published and is the same as now: it was sent, in this session or the
-   one before. That holds also if it was streamed, sent when it was prepared, or sent again after a session ended in it.
+   the catalogs of its place, where the table was published and is the same as now: it was sent, in this session or one
+   before. That holds also if it was streamed, sent when it was prepared, or sent again after a session ended in it.
 
 All that is for one server process that is no standby, as a restored server may go on with the same timeline. What is
 not known, or not in time, is not the same.
@@ -55,7 +56,7 @@ class _Answer(NamedTuple):
 
 
 class SameTables:
-    """Compares the versions of tables. The thread that processes the stream calls is_same() and has_settled()."""
+    """Compares the versions of tables. The thread that processes the stream calls is_same()."""
 
     def __init__(self, connector: Connector, plan: Plan) -> None:
         self._connector = connector.without_asking()
@@ -65,8 +66,6 @@ class SameTables:
         self._known: dict[int, _Known] = {}
         self._begun: _Answer | None = None
         """From the beginning of this session."""
-        self._settled_at: int | None = None
-        """The L1 of this session, until has_settled() told it."""
         self._patience = 0.0
         """The seconds that are left in this session."""
 
@@ -76,27 +75,19 @@ class SameTables:
             before, self._identity = self._identity, identity
             if identity.in_recovery or not identity.same_run(before):
                 self._known = {}
-            self._begun = self._settled_at = None
+            self._begun = None
             self._patience = _PATIENCE
         if not identity.in_recovery:
             threading.Thread(target=self._learn, args=(identity,), name="versions", daemon=True).start()
 
-    def has_settled(self, position: int) -> bool:
-        """Whether the stream has reached the LSN L1 of this session; true once."""
-        settled_at = self._settled_at
-        if settled_at is None or position < settled_at:
-            return False
-        self._settled_at = None
-        return True
-
-    def is_same(self, oid: int, commits_at: int, seen_at: int) -> bool:
-        """Whether what was seen of a table is still right, if something of it was received at `seen_at` (LSN) or later.
+    def is_same(self, oid: int, commits_at: int, seen_since: int) -> bool:
+        """Whether what was seen of a table is still right, if that is only what commits at `seen_since` (LSN) or later.
 
         Ask when a session describes the table first, in a transaction that is not streamed, with the commit LSN
         `commits_at`. The answer may take a moment.
         """
         known, answer = self._known.get(oid), self._begun
-        if known is None or seen_at < known.settled_at:
+        if known is None or seen_since < known.settled_at:
             return False
         if answer is None or answer.position <= commits_at:
             answer = self._ask(oid)
@@ -141,7 +132,6 @@ class SameTables:
                         for oid, version in answer.versions.items()
                         for known in (self._known.get(oid),)
                     }
-                    self._settled_at = now.position
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection]:

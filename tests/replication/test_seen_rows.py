@@ -7,6 +7,9 @@ import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import psycopg
 
 from tests.support.run import here
 from tests.support.servers import Database, since
@@ -16,14 +19,18 @@ SEEN = ("-S", "s", "-o", "json", "--old-values", "seen", "--op", "update")
 TABLES = ("kept", "rewritten", "hidden", "retyped")
 
 
+def questions(database: Database) -> int:
+    """How often the server was asked how far it is."""
+    return database.server.log.read_text().count("txid_current_snapshot")
+
+
 @contextlib.contextmanager
 def started(database: Database, *arguments: str, command: str = "stream") -> Iterator[Tailing]:
     """Run pgtail, and wait until it has asked twice how far the server is: before and after the versions of tables."""
-    log = database.server.log
-    asked = log.read_text().count("txid_current_snapshot")
+    asked = questions(database)
     with tailing(database.conninfo(options="-c log_statement=all"), *arguments, command=command) as running:
         running.wait_for_slot(database, "s")
-        wait_for("questions", lambda: log.read_text().count("txid_current_snapshot") >= asked + 2)
+        wait_for("questions", lambda: questions(database) >= asked + 2)
         yield running
         running.stop()
 
@@ -82,12 +89,12 @@ def test_a_reconnection_forgets_only_tables_that_may_have_changed_unseen(databas
         wait_for("the others", lambda: "kept" in kept | kept_over())
 
 
-@since(10, before=14)
-def test_what_an_older_transaction_changed_unseen_is_forgotten(database: Database) -> None:
-    """Such a server decodes all of it as if the table were not published, as it was not at its first change."""
+@contextlib.contextmanager
+def older(database: Database) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction that has changed table t before the publication gets it."""
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        "CREATE TABLE other (id int PRIMARY KEY)",
+        *[f"CREATE TABLE {other} (id int PRIMARY KEY)" for other in ("other", "another")],
         "CREATE PUBLICATION p FOR TABLE t",
         "INSERT INTO t VALUES (2, '0')",
         "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
@@ -97,15 +104,41 @@ def test_what_an_older_transaction_changed_unseen_is_forgotten(database: Databas
         session.execute("BEGIN")
         session.execute("UPDATE t SET v = 'unseen' WHERE id = 2")
         database.execute("ALTER PUBLICATION p ADD TABLE t")
-        with started(database, *SEEN) as running:
-            database.execute("INSERT INTO t VALUES (1, 'a')")
-            assert old_values(running, database, "b", "t") == {"t": "a"}
-            terminate(database)
-            session.execute("UPDATE t SET v = 'unseen' WHERE id = 1")
-            session.execute("COMMIT")
-            running.wait_for_words("connected again")
-            database.execute("ALTER PUBLICATION p ADD TABLE other")  # the server looks again what it publishes
-            assert old_values(running, database, "c", "t") == {}
+        yield session
+
+
+@since(10, before=14)
+def test_what_an_older_transaction_changed_unseen_is_forgotten(database: Database) -> None:
+    """Such a server decodes all of it as if the table were not published, as it was not at its first change."""
+    with older(database) as session, started(database, *SEEN) as running:
+        database.execute("INSERT INTO t VALUES (1, 'a')")
+        assert old_values(running, database, "b", "t") == {"t": "a"}
+        terminate(database)
+        session.execute("UPDATE t SET v = 'unseen' WHERE id = 1")
+        session.execute("COMMIT")
+        running.wait_for_words("connected again")
+        database.execute("ALTER PUBLICATION p ADD TABLE other")  # the server looks again what it publishes
+        assert old_values(running, database, "c", "t") == {}
+
+
+@since(10, before=13)
+def test_what_it_changed_unseen_before_a_reconnection_is_forgotten_then(database: Database) -> None:
+    """The session goes on with the table, which is not described again."""
+    with older(database) as session, started(database, *SEEN) as running:
+        database.execute("INSERT INTO t VALUES (3, 'a'), (1, 'a')")
+        old_values(running, database, "b", "t")
+        database.execute("ALTER PUBLICATION p ADD TABLE other")
+        session.execute("UPDATE t SET v = 'unseen' WHERE id = 3")
+        asked = questions(database)
+        session.execute("COMMIT")
+        database.execute("ALTER PUBLICATION p ADD TABLE another")
+        wait_for("a question", lambda: questions(database) > asked)
+        for value in "cde":
+            old_values(running, database, value, "t")
+        reconnect(running, database)
+        count = len(running.out)
+        database.execute("UPDATE t SET v = 'f' WHERE id = 3")
+        assert "old" not in running.changes_of(count + 1)[-1]
 
 
 def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database: Database) -> None:
