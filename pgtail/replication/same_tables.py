@@ -90,7 +90,7 @@ class SameTables:
         if known is None or seen_since < known.settled_at:
             return False
         if answer is None or answer.position <= commits_at:
-            answer = self._ask(oid)
+            answer = self._ask(oid) if self._patience else None
         return answer is not None and answer.versions.get(oid) == known.version
 
     def _ask(self, oid: int) -> _Answer | None:
