@@ -6,8 +6,6 @@ the table was rewritten. The catalogs tell that neither happened:
 1. V1, the version of the table (postgres/table_versions.py), is read at a moment t1. L1 is the end of the WAL when
    every transaction that ran at t1 has ended, prepared ones included. So what commits after L1 began after t1.
 2. A session described the table in a transaction that commits at C1 >= L1, which forgot what was seen before.
-   Without such a description it need not be right: before PostgreSQL 14, what a transaction from before t1 does may
-   keep the server from sending the table for a while, after which it does not describe it.
 3. A later session describes the table in a transaction that is not streamed, and commits at C2. V2, read after that,
    equals V1. So the catalogs had these rows from t1 on up to C2, whether or not the commits in between can be seen yet.
 4. What commits between C1 and C2 began after t1. So each of its changes stands in the WAL after t1, and is decoded with
@@ -29,7 +27,7 @@ from typing import Final
 
 from pgtail.errors import ServerError
 from pgtail.postgres.connection import Connection, Connector
-from pgtail.postgres.table_versions import Moment, moment, versions
+from pgtail.postgres.table_versions import MAJORS, Moment, moment, versions
 from pgtail.records import NamedTuple
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan
@@ -77,7 +75,7 @@ class SameTables:
                 self._known = {}
             self._begun = None
             self._patience = _PATIENCE
-        if not identity.in_recovery:
+        if not identity.in_recovery and self._plan.server.major in MAJORS:
             threading.Thread(target=self._learn, args=(identity,), name="versions", daemon=True).start()
 
     def is_same(self, oid: int, commits_at: int, seen_since: int) -> bool:

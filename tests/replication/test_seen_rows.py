@@ -7,9 +7,6 @@ import itertools
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import psycopg
 
 from tests.support.run import here
 from tests.support.servers import Database, since
@@ -57,6 +54,7 @@ def old_values(running: Tailing, database: Database, value: str, *tables: str) -
     return {one["table"]: one["old"]["v"] for one in changes if "old" in one}
 
 
+@since(14)
 def test_a_reconnection_forgets_only_tables_that_may_have_changed_unseen(database: Database) -> None:
     database.execute(
         "CREATE TYPE mood AS ENUM ('good')",
@@ -87,58 +85,6 @@ def test_a_reconnection_forgets_only_tables_that_may_have_changed_unseen(databas
         )
         assert kept <= {"kept"}
         wait_for("the others", lambda: "kept" in kept | kept_over())
-
-
-@contextlib.contextmanager
-def older(database: Database) -> Iterator[psycopg.Connection[Any]]:
-    """A transaction that has changed table t before the publication gets it."""
-    database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        *[f"CREATE TABLE {other} (id int PRIMARY KEY)" for other in ("other", "another")],
-        "CREATE PUBLICATION p FOR TABLE t",
-        "INSERT INTO t VALUES (2, '0')",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
-        "ALTER PUBLICATION p DROP TABLE t",
-    )
-    with database.connect() as session:
-        session.execute("BEGIN")
-        session.execute("UPDATE t SET v = 'unseen' WHERE id = 2")
-        database.execute("ALTER PUBLICATION p ADD TABLE t")
-        yield session
-
-
-@since(10, before=14)
-def test_what_an_older_transaction_changed_unseen_is_forgotten(database: Database) -> None:
-    """Such a server decodes all of it as if the table were not published, as it was not at its first change."""
-    with older(database) as session, started(database, *SEEN) as running:
-        database.execute("INSERT INTO t VALUES (1, 'a')")
-        assert old_values(running, database, "b", "t") == {"t": "a"}
-        terminate(database)
-        session.execute("UPDATE t SET v = 'unseen' WHERE id = 1")
-        session.execute("COMMIT")
-        running.wait_for_words("connected again")
-        database.execute("ALTER PUBLICATION p ADD TABLE other")  # the server looks again what it publishes
-        assert old_values(running, database, "c", "t") == {}
-
-
-@since(10, before=13)
-def test_what_it_changed_unseen_before_a_reconnection_is_forgotten_then(database: Database) -> None:
-    """The session goes on with the table, which is not described again."""
-    with older(database) as session, started(database, *SEEN) as running:
-        database.execute("INSERT INTO t VALUES (3, 'a'), (1, 'a')")
-        old_values(running, database, "b", "t")
-        database.execute("ALTER PUBLICATION p ADD TABLE other")
-        session.execute("UPDATE t SET v = 'unseen' WHERE id = 3")
-        asked = questions(database)
-        session.execute("COMMIT")
-        database.execute("ALTER PUBLICATION p ADD TABLE another")
-        wait_for("a question", lambda: questions(database) > asked)
-        for value in "cde":
-            old_values(running, database, value, "t")
-        reconnect(running, database)
-        count = len(running.out)
-        database.execute("UPDATE t SET v = 'f' WHERE id = 3")
-        assert "old" not in running.changes_of(count + 1)[-1]
 
 
 def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database: Database) -> None:
