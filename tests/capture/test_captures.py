@@ -133,6 +133,7 @@ def split(data: bytes) -> list[bytes]:
     return members
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.usefixtures("gzip_library")
 def test_a_segment_cut_anywhere_gives_a_prefix(capture_of_dml: Path, tmp_path: Path) -> None:
     path = segments(capture_of_dml)[0]

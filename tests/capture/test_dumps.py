@@ -40,6 +40,7 @@ def test_recorded_dump_has_its_lines(found: Capture, tmp_path: Path) -> None:
     assert again.stdout == read(dump, options=("--encoding", found.encoding)).stdout
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_dump_of_any_form(form: str, tmp_path: Path) -> None:
     dump = tmp_path / "dump"

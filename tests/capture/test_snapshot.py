@@ -183,6 +183,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_table_that_changes_meanwhile_is_copied_again(
@@ -206,6 +207,7 @@ def test_a_table_that_is_dropped_or_set_aside_meanwhile(newest_database: Databas
     assert listed(tmp_path / "c") == [("a", 20), ("d", 20)]
 
 
+@pytest.mark.in_one_run_of(4)
 def test_writers_of_all_kinds_lose_nothing(database: Database, tmp_path: Path) -> None:
     make(database, "a", "b", count=500)
     stop, failed = threading.Event(), list[BaseException]()

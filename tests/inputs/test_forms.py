@@ -119,6 +119,7 @@ def test_pipes_in_pieces(form: str, piece: int) -> None:
     assert read_pipe(data, piece) == read_bytes(data)
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.usefixtures("gzip_library")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("members", [1, 5])

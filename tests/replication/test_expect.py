@@ -65,12 +65,14 @@ def test_expected_change_comes_after_ready(shop: Database) -> None:
     assert shop.value("SELECT count(*) FROM pg_replication_slots") == 0
 
 
+@pytest.mark.in_one_run_of(4)
 def test_rolled_back_changes_do_not_count(shop: Database) -> None:
     words = unmet(shop, [*PAID, "--within", span(1)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
     assert "0 of 1 change came (-t orders --op update --where status=paid)" in words
     assert "nothing else came either" in words
 
 
+@pytest.mark.in_one_run_of(4)
 def test_other_changes_are_shown(shop: Database) -> None:
     started = time.monotonic()
     words = unmet(
@@ -88,6 +90,7 @@ def test_other_changes_are_shown(shop: Database) -> None:
     assert "audit" not in "".join(lines)  # changes of the expected table are shown first
 
 
+@pytest.mark.in_one_run_of(4)
 def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> None:
     """In a table that the filter excludes."""
     words = unmet(
@@ -111,6 +114,7 @@ def test_a_count_over_several_transactions(shop: Database) -> None:
     assert ": 4 changes" in words
 
 
+@pytest.mark.in_one_run_of(4)
 def test_too_few_are_counted_and_shown(shop: Database) -> None:
     given = ["-t", "audit", "--count", "2", "--within", span(1)]
     assert "1 of 2 changes came" in unmet(shop, given, "INSERT INTO audit VALUES (1)", shown=1)
@@ -212,6 +216,7 @@ def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database)
     assert "nothing else came either" in words
 
 
+@pytest.mark.in_one_run_of(4)
 def test_the_outcome_of_a_shown_transaction_did_not_come_instead(shop: Database) -> None:
     shop.query(CREATE_SLOT.format("s", "true"))
     shop.execute("BEGIN; INSERT INTO audit VALUES (1); PREPARE TRANSACTION 'held'", "COMMIT PREPARED 'held'")

@@ -184,6 +184,7 @@ def test_a_restart_after_ack_repeats_nothing(database: Database, tmp_path: Path)
     assert [json.loads(line)["new"]["id"] for line in file.read_text().splitlines()] == list(range(300))
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_gzip_file_has_what_was_acknowledged_after_kill_9(database: Database, tmp_path: Path) -> None:
     """The next run cuts off a torn member, and only that; the whole file is gzip, and every line is whole."""
     make_table(database, "s")

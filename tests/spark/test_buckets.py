@@ -39,6 +39,7 @@ def test_neighbours_are_in_one_bucket(first: int) -> None:
     assert len(set(buckets([(first + number,) for number in range(512)], BIGINT))) == 1
 
 
+@pytest.mark.in_one_run_of(4)
 def test_blocks_are_spread_evenly() -> None:
     found = np.bincount(buckets([(number,) for number in range(1 << 20)], BIGINT, count=16), minlength=16)
     assert found.min() > (1 << 20) / 16 / 2

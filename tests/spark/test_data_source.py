@@ -36,6 +36,7 @@ def test_rows_are_those_of_changes(source: Any, recorded: Path, rows: list[dict[
     assert in_order(found) == rows
 
 
+@pytest.mark.in_one_run_of(4)
 def test_overlapping_captures_give_each_change_once(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     assert in_order(read(source).load([str(path) for path in recorded.iterdir()])) == rows
 
@@ -56,6 +57,7 @@ def test_options(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> Non
     assert sorted(map(tuple, found.collect())) == sorted((row["table"], row["op"], row["xid"]) for row in wanted)
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -139,6 +141,7 @@ def test_a_stream_reads_each_segment_once(
     assert in_order(source.read.parquet(str(out))) == rows
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_stream_reads_one_capture(source: Any, recorded: Path, tmp_path: Path) -> None:
     stream = source.readStream.format("pgtail").load(str(recorded / "*"))
     query = stream.writeStream.format("memory").queryName("none").trigger(availableNow=True)

@@ -46,6 +46,7 @@ HISTORIES = {
 }
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("switched", [False, True], ids=["advanced", "switched to two_phase"])
 @pytest.mark.parametrize("name", HISTORIES)
 def test_every_order_of_segments_gives_the_tables_of_the_server(
@@ -69,6 +70,7 @@ def test_every_order_of_segments_gives_the_tables_of_the_server(
             assert step.notes.pending == at_once.notes.pending == []
 
 
+@pytest.mark.in_one_run_of(4)
 def test_what_was_sent_late_gets_into_the_state(spark: Any, newest_server: EmbeddedServer, tmp_path: Path) -> None:
     """Its changes in one batch, its outcome and the transaction that meets it in two others."""
     before, shared, after = HISTORIES["commit"]

@@ -56,6 +56,7 @@ def crashing(at: int) -> Callable[..., Any]:
     return crash
 
 
+@pytest.mark.in_one_run_of(4)
 def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +245,7 @@ def make(database: Database, folder: Path, spark: Any) -> None:
     update_state(lake, Settings(history=True))
 
 
+@pytest.mark.in_one_run_of(4)
 @pytest.mark.parametrize("column", VALUES)
 @pytest.mark.parametrize("table", ["tables", "state", "history"])
 def test_a_filter_on_each_type_finds_its_row_in_each_reader(

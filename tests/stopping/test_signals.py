@@ -78,6 +78,7 @@ def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Sig
     assert trial.status == (128 + sent if sent is signal.SIGQUIT else 0)
 
 
+@pytest.mark.in_one_run_of(4)
 @needs_terminal
 @pytest.mark.parametrize(
     ("command", "sent"),
