@@ -76,11 +76,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _runs(item: pytest.Item) -> int:
-    """A test is in one of so many runs: as its mark says, and a test of many captures with a quarter of them."""
+    """A test is in one of so many runs: as its mark says, and a test of many captures with a sixth of them."""
     mark = item.get_closest_marker("in_one_run_of")
     if mark is not None:
         return int(mark.args[0])
-    return 4 if any(isinstance(value, Capture) for value in _params(item).values()) else 1
+    return 6 if any(isinstance(value, Capture) for value in _params(item).values()) else 1
 
 
 def _servers_of(item: pytest.Item) -> list[str]:

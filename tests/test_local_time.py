@@ -60,7 +60,7 @@ def test_a_zone_that_is_not_installed(name: str) -> None:
         use_zone(name)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("output", ["line", "table"])
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_outputs_for_people_have_local_time(output: str, pure: str, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ def capture_of_dml(request: pytest.FixtureRequest, module_path: Path) -> Path:
     return directory
 
 
+@pytest.mark.in_one_run_of(6)
 def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> None:
     paths = segments(capture_of_dml)
     for index, gone in enumerate(paths):
@@ -105,7 +106,7 @@ def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> 
         assert gone.name.removesuffix(".pgcap") in result.stderr
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.usefixtures("gzip_library")
 def test_a_removed_member_is_reported(tmp_path: Path) -> None:
     record(tmp_path, data_frames(capture("A_dml", "p1")), Rotation(size=1 << 20, sync_size=2000))
@@ -133,7 +134,7 @@ def split(data: bytes) -> list[bytes]:
     return members
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.usefixtures("gzip_library")
 def test_a_segment_cut_anywhere_gives_a_prefix(capture_of_dml: Path, tmp_path: Path) -> None:
     path = segments(capture_of_dml)[0]

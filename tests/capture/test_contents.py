@@ -195,7 +195,7 @@ def same(folder: Path, command: str, options: Sequence[str]) -> int:
     return skipped
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("seed", range(0, 24, every(7)))
 def test_skipping_changes_nothing(seed: int, tmp_path: Path) -> None:
     made, choose, skipped = Random(seed, two_phase=bool(seed % 2)), random.Random(seed), 0

@@ -40,7 +40,7 @@ def test_recorded_dump_has_its_lines(found: Capture, tmp_path: Path) -> None:
     assert again.stdout == read(dump, options=("--encoding", found.encoding)).stdout
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_dump_of_any_form(form: str, tmp_path: Path) -> None:
     dump = tmp_path / "dump"
@@ -116,6 +116,7 @@ def test_the_scanner_records_what_the_decoder_does(found: Capture, form: str, tm
     assert in_both_ways(tmp_path, dump, encoding=found.encoding) == 0
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", ["lengths", "recvlogical", "copydata"])
 def test_the_scanner_stops_at_damage_where_the_decoder_does(form: str, tmp_path: Path) -> None:
     data, choose, statuses = FORMS[form](DML), random.Random(form), []

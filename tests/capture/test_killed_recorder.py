@@ -19,7 +19,7 @@ MOMENTS = get_args(Moment)
 CASES = [(name, one) for number, name in enumerate(HISTORIES) for one in (MOMENTS if ALL else [MOMENTS[number % 3]])]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(("name", "moment"), CASES)
 def test_each_transaction_is_there_once_with_its_outcome(
     newest_database: Database, tmp_path: Path, name: str, moment: Moment

@@ -275,7 +275,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert here("capture", "prune", "--keep", "1s", tmp_path).status == 1
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_killed_beside_a_recorder_that_is_killed(newest_server: EmbeddedServer) -> None:
     """tests.capture.prune_torture for a moment."""
     torture(newest_server, 2, new_seed(), print, None)

@@ -46,7 +46,7 @@ def confirmed(database: Database) -> int:
     )
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_repeated_kills_lose_and_repeat_nothing(newest_server: EmbeddedServer) -> None:
     torture(newest_server, 8, 0, time.time_ns() % 1_000_000, print)
 

@@ -82,11 +82,12 @@ def recording_anywhere(newest_database: Database, store: ObjectStore, tmp_path: 
     return Recording(newest_database, store, tmp_path / "spool")
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_killed_again_and_again(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
     torture(newest_server, 3, 0, time.time_ns() % 1_000_000, print, s3)
 
 
+@pytest.mark.in_one_run_of(6)
 def test_it_continues_with_its_spool_and_with_an_empty_one(recording_anywhere: Recording) -> None:
     recording = recording_anywhere
     first = recording.until_now()
@@ -102,6 +103,7 @@ def test_it_continues_with_its_spool_and_with_an_empty_one(recording_anywhere: R
     assert recording.ids() == [0, 1, 2, 3]
 
 
+@pytest.mark.in_one_run_of(6)
 def test_what_is_acknowledged_was_uploaded(recording: Recording) -> None:
     assert recording.until_now().status == 0
     with recording.running("--segment-age", "3") as running:
@@ -149,6 +151,7 @@ def cut_off(recording: Recording) -> Iterator[tuple[Proxy, subprocess.Popen[str]
         yield proxy, running, before, running.stderr.readline()
 
 
+@pytest.mark.in_one_run_of(6)
 def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
     with cut_off(recording) as (proxy, running, before, said):
         recording.insert(3, 4)
@@ -163,6 +166,7 @@ def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
     assert "not uploaded" not in last
 
 
+@pytest.mark.in_one_run_of(6)
 def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) -> None:
     """The stream continues after what is in the spool, not after what was acknowledged: nothing comes twice."""
     with cut_off(recording) as (proxy, running, before, said):
@@ -210,6 +214,7 @@ def test_two_recorders_at_one_prefix(recording: Recording, tmp_path: Path) -> No
         running.kill()
 
 
+@pytest.mark.in_one_run_of(6)
 def test_a_recorder_that_lost_its_place_stops(recording_anywhere: Recording, tmp_path: Path) -> None:
     recording = recording_anywhere
     assert recording.until_now().status == 0
@@ -253,7 +258,7 @@ def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
     assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_one_takes_over_from_another(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
     """tests.capture.takeover_torture for a moment."""
     takeovers(newest_server, 3, time.time_ns() % 1_000_000, print, s3)
@@ -299,6 +304,7 @@ def check_all(recording: Recording, last: int) -> None:
     assert recording.ids() == list(range(1, last + 1))
 
 
+@pytest.mark.in_one_run_of(6)
 def test_a_segment_that_is_created_after_another_recorder_took_over_does_not_count(
     recording: Recording, tmp_path: Path
 ) -> None:
@@ -317,6 +323,7 @@ def test_a_segment_that_is_created_after_another_recorder_took_over_does_not_cou
     check_all(recording, 101)
 
 
+@pytest.mark.in_one_run_of(6)
 def test_a_segment_that_is_deleted_after_another_recorder_took_over_did_not_count(
     recording: Recording, tmp_path: Path
 ) -> None:

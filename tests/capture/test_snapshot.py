@@ -183,7 +183,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_table_that_changes_meanwhile_is_copied_again(
@@ -207,7 +207,7 @@ def test_a_table_that_is_dropped_or_set_aside_meanwhile(newest_database: Databas
     assert listed(tmp_path / "c") == [("a", 20), ("d", 20)]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_writers_of_all_kinds_lose_nothing(database: Database, tmp_path: Path) -> None:
     make(database, "a", "b", count=500)
     stop, failed = threading.Event(), list[BaseException]()
@@ -369,6 +369,7 @@ def test_all_slots_in_use(start_server: StartServer, tmp_path: Path) -> None:
     assert "max_replication_slots" in said
 
 
+@pytest.mark.in_one_run_of(6)
 @since(15, 16)
 def test_a_standby_that_has_no_logical_slots(server: EmbeddedServer, tmp_path: Path) -> None:
     make(Database(server, "postgres"), "standby_t")
@@ -470,7 +471,7 @@ def test_random_histories(server: EmbeddedServer, tmp_path: Path) -> None:
             assert try_history(database, tmp_path / f"c{number}", seed + number, steps=8) > 0
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("into", ["directory", "store"])
 def test_kills_lose_and_repeat_nothing(start_server: StartServer, request: pytest.FixtureRequest, into: str) -> None:

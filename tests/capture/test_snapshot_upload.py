@@ -58,6 +58,7 @@ def recorded(spool: Path, place: Location, some: list[Table], lsn: int, *ends: i
     publish(uploading, recorder)
 
 
+@pytest.mark.in_one_run_of(6)
 def test_they_count_when_the_store_has_the_stream_up_to_their_place(
     s3: ObjectStore, target: Location, tmp_path: Path
 ) -> None:
@@ -137,7 +138,7 @@ def test_bounded_local_space(target: Location, tmp_path: Path, monkeypatch: pyte
     assert 1 <= most <= 2
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("before", [True, False])
 def test_an_operation_without_an_answer_is_repeated(
     target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -170,7 +171,7 @@ def test_stopped_while_the_store_is_not_available(target: Location, tmp_path: Pa
         write_all(spool, tables(1), PLACE, uploader=uploading)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("seed", range(0, 6, every(3)))
 def test_killed_at_any_operation(target: Location, tmp_path: Path, seed: int) -> None:
     """Each run copies the tables that are not listed yet at a later place, and goes on with the stream."""

@@ -125,7 +125,7 @@ def record_all(found: Uploader, recorder: Recorder, frames: Sequence[bytes]) -> 
     assert found.waiting == 0
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("found", STREAMS[:: every(2)], ids=str)
 def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Path, found: Capture) -> None:
     rng, groups = random.Random(str(found)), transactions(found)
@@ -200,7 +200,7 @@ def parts(count: int) -> list[list[bytes]]:
     return [[frame for group in groups[n * size : (n + 1) * size] for frame in group] for n in range(count)]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("before", [True, False])
 def test_an_operation_without_an_answer_is_repeated(
     s3: ObjectStore, target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
@@ -225,7 +225,7 @@ def test_an_operation_without_an_answer_is_repeated(
     assert used > 5
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("step", [1, 10, 13, 26, 31][:: every(2)])
 def test_only_whole_transactions_count(s3: ObjectStore, target: Location, tmp_path: Path, step: int) -> None:
     """Each transaction takes several segments, and begins in one that has the end of another."""

@@ -93,7 +93,7 @@ def test_tables_of_a_dump(tmp_path: Path) -> None:
     assert completed("fish", "decode", str(tmp_path / "capture"), "-t", "") == bare
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("shell", SHELLS[:: every(3)])
 def test_columns_of_a_dump(shell: str) -> None:
     dump = str(TABLES)
@@ -129,6 +129,7 @@ def environment(database: Database) -> dict[str, str]:
     }
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("shell", SHELLS[:: every(3)])
 def test_names_of_a_server(shop: Database, shell: str) -> None:
     where = environment(shop)

@@ -44,7 +44,7 @@ def with_jobs(jobs: int, words: Sequence[str], names: Sequence[Path]) -> Result:
     return replace(done, stderr="".join(lines))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
     while time.monotonic() < end or several < 3:
@@ -74,7 +74,7 @@ def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, t
             assert found[0] == found[1], f"{name}: {' '.join(words)} {names}"
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
     made = Random(1, two_phase=False)
     recorded(tmp_path / "capture", made, random.Random(1), compress=True)

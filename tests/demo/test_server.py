@@ -188,7 +188,7 @@ def test_failed_start_gives_the_reason_and_leaves_nothing(monkeypatch: pytest.Mo
         assert list(place.iterdir()) == []
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("name", ["a folder with spaces and 'quotes'", "x" * 100])
 def test_the_temporary_directory_may_have_an_odd_name_or_a_long_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_directory_named(name, monkeypatch) as place, EmbeddedServer(embedded_installations()[0]) as server:
@@ -196,7 +196,7 @@ def test_the_temporary_directory_may_have_an_odd_name_or_a_long_one(name: str, m
         assert query(server, b"SELECT 1") == [(1,)]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 @pytest.mark.parametrize("original", embedded_installations(), ids=lambda one: f"pg{one.major}")
 def test_binaries_below_a_closed_directory_are_copied(original: Installation, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ with EmbeddedServer(embedded_installations()[0]) as server:
 """
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_the_server_does_not_outlive_its_owner(sent: signal.Signals) -> None:
     with started(
@@ -252,7 +252,7 @@ ENDS = itertools.product(
 )
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(("workers", "sent"), [*ENDS][:: every(3)])
 def test_a_test_run_leaves_no_server_behind(sent: int, workers: list[str], tmp_path: Path) -> None:
     suite = tmp_path / "test_suite.py"

@@ -71,6 +71,7 @@ def check_same_but_for(types: re.Pattern[str], capture: Capture, form: str) -> N
     assert differ > 0
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("scenario", scenarios()[:: every(3)], ids=str)
 def test_real_command_prints_the_same_as_in_process(scenario: Scenario) -> None:
     first = scenario.captures[0]

@@ -80,7 +80,7 @@ def clean_cuts(form: str) -> set[int] | None:
     return ends - {len(data)}
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", FORMS)
 def test_cut_anywhere(form: str) -> None:
     """The output is a prefix of the whole output; an end that is not clean is an error."""
@@ -173,7 +173,7 @@ def shifted(data: bytes, choose: random.Random, form: str = "recv.bin") -> Itera
             yield data[:at] + data[at + choose.randrange(1, 5) :]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("resync", [False, True], ids=["stop", "resync"])
 @pytest.mark.parametrize("damage", [flipped, overwritten, shifted], ids=["flip", "overwrite", "shift"])
 @pytest.mark.parametrize("form", FORMS)
@@ -281,7 +281,7 @@ def test_scanner_and_decoder_write_the_same_for_damaged_rows(found: Capture, mon
      b"\xff\xfeI\0", bytes(30_000), b"A" * 30_000, b"\xff" * 30_000, b"d\0\0\0\5w", b"{}", b"<html>"],
     ids=lambda data: repr(data[:12]),
 )  # fmt: skip
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_input_that_is_not_a_dump_is_an_error(data: bytes) -> None:
     for options in ((), ("--resync",), ("--strict",)):
         result = decode(*options, input=data)
@@ -298,7 +298,7 @@ def test_every_form_read_as_every_other(form: str) -> None:
             check(decode("--input-format", form, *options, SMALL.forms[name]))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_noise() -> None:
     choose = random.Random("noise")
     for number in range(300):

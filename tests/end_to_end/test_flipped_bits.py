@@ -95,7 +95,7 @@ def check(result: Result, whole: Result) -> int:
     return len(result.lines)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(7200 if ALL else 180)
 @pytest.mark.parametrize("name", ["small", "toast", "large"])
 def test_a_capture_shows_only_rows_that_were_sent(tmp_path: Path, seed: random.Random, name: str) -> None:
@@ -112,7 +112,7 @@ def test_a_capture_shows_only_rows_that_were_sent(tmp_path: Path, seed: random.R
     assert len(shown) > 2  # the members before the damaged one
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_capture_as_a_directory_a_pipe_and_an_open_segment(tmp_path: Path, seed: random.Random) -> None:
     path = segment(tmp_path / "capture", data_frames(SMALL))
     data, whole = path.read_bytes(), decode(path)
@@ -137,7 +137,7 @@ def test_a_capture_as_a_directory_a_pipe_and_an_open_segment(tmp_path: Path, see
     check(command("decode", "-o", "json", "-", input=damaged), whole)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_segment_without_compression_shows_nothing(tmp_path: Path, seed: random.Random) -> None:
     """With --resync all of it, named as unchecked."""
     path = segment(tmp_path / "capture", data_frames(SMALL), compress=False)
@@ -238,7 +238,7 @@ def test_recovery_takes_only_rows_that_were_sent(tmp_path: Path, seed: random.Ra
 # -- gzip of others ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("size", [1 << 30, 3000], ids=["one member", "many members"])
 @pytest.mark.parametrize("live", [False, True], ids=["file", "pipe"])
 def test_a_foreign_file_shows_other_rows_only_where_it_says_so(

@@ -16,7 +16,7 @@ def test_many_open_streams(tmp_path: Path) -> None:
     assert peak < BOUND
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_rows_of_1600_columns(newest_database: Database, tmp_path: Path) -> None:
     peak, wrong = wide_rows(newest_database, tmp_path, 20)
     assert wrong == ""

@@ -292,6 +292,7 @@ def sent_in_both(both: list[list[dict[str, Any]]], altered: set[Xids]) -> list[l
     return [[one for one in found if (place, one["xid"]) not in differ] for place, found in enumerate(both)]
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("number", range(HISTORIES))
 def test_what_was_seen_is_what_the_whole_identity_sends(database: Database, tmp_path: Path, number: int) -> None:
     with databases(database) as pair:

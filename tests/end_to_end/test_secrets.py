@@ -57,7 +57,7 @@ def test_a_password_in_a_wrong_place(arguments: list[str]) -> None:
     assert quote(SECRET) not in shown
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_every_way_to_give_a_password(newest_database: Database, tmp_path: Path) -> None:
     """Also of what is recorded: nothing in the capture."""
     forked.load()

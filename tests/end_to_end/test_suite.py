@@ -25,6 +25,7 @@ IGNORING = ["sh", "-c", "trap '' HUP INT QUIT; exec \"$@\"", "sh"]
 """As nohup, and a job in the background of a script."""
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["plain", "xdist"])
 def test_programs_under_test_do_not_inherit_ignored_signals(tmp_path: Path, workers: list[str]) -> None:
     (tmp_path / "test_signals.py").write_text(SUITE)

@@ -85,7 +85,7 @@ def compared(source: Capture, redaction: Redaction | None) -> list[int]:
     return [view.taken for view in views]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("part", range(2))
 def test_captures(part: int) -> None:
     """Half of the captures with masked columns."""

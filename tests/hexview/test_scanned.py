@@ -62,7 +62,7 @@ def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.Monk
     return bytes(shown[0].out)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("run", range(len(RUNS)))
 def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
     """A thirty-second of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
@@ -79,7 +79,7 @@ def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         assert counted.messages > 100
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_values_of_every_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
     """Values and words that just fit in a line, do not, and need several; odd characters; long messages."""
     choose = random.Random(7)

@@ -137,7 +137,7 @@ def check(text: bytes, *, lsns: bool, note: str, format: str | None = None) -> N
     assert [lsn for _, lsn, *_ in reading.decoded] == [(lsn or None) if lsns else None for lsn, _ in ROWS], note
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("encoding", DATA)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
@@ -236,7 +236,7 @@ def test_wrapped_positions(printed: Printed) -> None:
     assert (reading.error, [lsn for _, lsn, *_ in reading.decoded]) == (None, [ROWS[0][0], ROWS[2][0]])
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_wrapped_row_of_which_a_line_is_missing(printed: Printed) -> None:
     query = "SELECT lsn, xid, data FROM peeked ORDER BY n"
     for encoding in ("hex", "escape"):
@@ -338,6 +338,7 @@ NOT_FOLDED = {
 }
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("encoding", ["hex", "escape"])
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if "zero" not in name])
 def test_lines_broken_by_a_terminal(printed: Printed, layout: str, encoding: str) -> None:

@@ -169,7 +169,7 @@ def test_usual_sql_literals(native: Native, text: str) -> None:
     assert native(SQL, text.encode()) is not None
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_every_character_in_sql_literals(native: Native) -> None:
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
     for char in characters:

@@ -96,7 +96,7 @@ def test_row_interrupted_by_an_exception_is_not_written() -> None:
     assert scanner.rows == 1
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("part", range(8))
 def test_captures(part: int) -> None:
     for number, found in enumerate(captures()[part :: 8 * every(2)]):

@@ -90,7 +90,7 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @settings(max_examples=600 if ALL else 300, suppress_health_check=list(HealthCheck))
 @given(
     transactions(),
@@ -114,7 +114,7 @@ def test_made_up_rows(
     same(*messages, output=name, lsn=lsn, filters=filters, redact=redact, **{"numbers": numbers, **options})
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("binary", [False, True])
 def test_every_value_of_every_type(binary: bool) -> None:
     for oid in TYPES:
@@ -218,7 +218,7 @@ FRAMINGS: dict[str, Callable[[Sequence[bytes]], bytes]] = {
 }
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", FRAMINGS)
 def test_damaged_files(form: str) -> None:
     """The same output, exit status and messages with and without the scanner."""

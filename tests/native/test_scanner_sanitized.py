@@ -22,7 +22,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("sanitized"))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_no_read_outside_of_the_buffer(built: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "tests.native.damaged_runs", str(built)],
@@ -36,7 +36,7 @@ def test_no_read_outside_of_the_buffer(built: Path) -> None:
     assert int(run.stdout) > 100_000
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_no_read_of_freed_memory(built: Path) -> None:
     """A sample of what `make torture` does for an hour."""
     run = sanitized(new_seed(), SECONDS, built)
@@ -44,6 +44,7 @@ def test_no_read_of_freed_memory(built: Path) -> None:
     assert re.search(r"^[1-9]\d* cases, 0 wrong$", run.stdout, re.MULTILINE)
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("file", "options"),
     [("debezium-end-20.bin", ["-o", "debezium", "--transactions"]), ("gid-uaf.bin", ["-o", "json"])],
@@ -55,7 +56,7 @@ def test_texts_that_python_returned(built: Path, file: str, options: list[str]) 
     assert (run.returncode, run.stderr) == (0, "")
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_blocks_of_text_on_other_processors(built: Path, tmp_path: Path) -> None:
     """They are compared by SSE2, by words of little-endian processors, or byte by byte."""
     builds = [built, *[build(_folder(tmp_path / level), f"-DPGTAIL_PORTABLE={level}") for level in "21"[:: every(2)]]]

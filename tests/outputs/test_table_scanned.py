@@ -38,7 +38,7 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
 ]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("capture", captures()[:: every(4)], ids=str)
 def test_captures_look_the_same(capture: Capture) -> None:
     frames = [*capture.frames()]

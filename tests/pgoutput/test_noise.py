@@ -65,6 +65,7 @@ def test_originals_include_every_kind() -> None:
     assert len(originals()) > 1000
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_noise_gives_only_documented_errors(part: int) -> None:
     choose = random.Random(f"noise {part}")

@@ -119,7 +119,7 @@ def check(ran: Ran, what: str, *statuses: int) -> None:
         assert not _HIDDEN.search(shown), f"{what}: {shown!r}"
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> None:
@@ -130,6 +130,7 @@ def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> 
             check(proxied.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("command", "part", "name", "words"),
     [
@@ -216,6 +217,7 @@ def _first(kind: bytes, answer: bytes) -> Change:
         _first(b"d", _NONSENSE + message(b"N", b"M\xff\x9b\0\0") + message(b"c", b"")),
     ],
 )  # fmt: skip
+@pytest.mark.in_one_run_of(6)
 def test_wrong_messages_in_the_stream(proxied: ProxiedDatabase, change: Change) -> None:
     for command in ("stream", "record"):
         check(proxied.run(command, _ending(change)), command, 1, 3)

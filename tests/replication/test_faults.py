@@ -23,7 +23,7 @@ def test_faults(kind: str) -> None:
     assert torture(range(1), 31, list(installations())[-1:], print, kinds=(kind,), faults=6) == []
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("fault", last_faults.FAULTS if ALL else ["slot held", "slot invalidated", "slot idle"])
 def test_faults_after_which_a_slot_cannot_be_read_on(newest_database: Database, fault: str) -> None:

@@ -18,7 +18,7 @@ TABLES = ("kept", "rewritten", "hidden", "retyped")
 
 def questions(database: Database) -> int:
     """How often the server was asked how far it is."""
-    return database.server.log.read_text().count("txid_current_snapshot")
+    return database.server.log.read_bytes().count(b"txid_current_snapshot")
 
 
 @contextlib.contextmanager

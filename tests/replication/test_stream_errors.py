@@ -212,7 +212,7 @@ def test_a_table_that_is_not_published_may_be_a_typing_mistake(newest_database: 
 # -- acknowledging ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_session_that_acknowledges_is_no_synchronous_standby(start_server: StartServer) -> None:
     server = start_server(synchronous_standby_names="FIRST 1 (other, PgTail)", synchronous_commit="local")
     with fresh_database(server) as database:

@@ -157,7 +157,7 @@ def ways(version: int) -> dict[str, tuple[bool, list[str]]]:
     return found
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_every_way_to_read_gives_the_tables(database: Database) -> None:
     database.execute(*[statement for statement in SCHEMA.split(";") if statement.strip()])
     if database.version >= 13:

@@ -96,7 +96,7 @@ def are_true(made: Tables, found: Mapping[str, Iterable[Found]], capture: Path) 
     assert hidden < steps
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("run", range(20 if ALL else 1))
 def test_the_model_has_the_values_of_the_server(newest_database: Database, tmp_path: Path, run: int) -> None:
     made = make(newest_database, run, 24)
@@ -113,7 +113,7 @@ def of_model(fold: Fold) -> Iterator[Found]:
         yield Found(row.values, columns, row.until and row.until.position)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("run", range(5 if ALL else 1))
 def test_spark_has_the_values_of_the_server(spark: Any, newest_database: Database, tmp_path: Path, run: int) -> None:
     """A table is altered within a batch and between two batches."""

@@ -56,7 +56,7 @@ def crashing(at: int) -> Callable[..., Any]:
     return crash
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +82,7 @@ def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     assert typed == sum(row["relation"] is not None for row in rows)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_state_that_was_broken_off_is_finished_first(
     spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +175,7 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
         vacuum(locate(str(tmp_path / "nothing")), delete=False)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_replaced_files_are_kept_for_a_time_and_removed_by_the_next_batch(
     spark: Any, world: World, tmp_path: Path
 ) -> None:
@@ -245,7 +245,7 @@ def make(database: Database, folder: Path, spark: Any) -> None:
     update_state(lake, Settings(history=True))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("column", VALUES)
 @pytest.mark.parametrize("table", ["tables", "state", "history"])
 def test_a_filter_on_each_type_finds_its_row_in_each_reader(

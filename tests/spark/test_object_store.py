@@ -155,7 +155,7 @@ def with_secrets(out: Location) -> list[str]:
     return [path for path in paths if SECRET.encode() in bytes(obstore.get(out.store(), path).bytes())]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(300)
 def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     spark: Any, newest_server: Any, s3: ObjectStore, prefix: str, tmp_path: Path, here: Callable[..., str]
@@ -203,6 +203,7 @@ def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     assert with_secrets(out) == []
 
 
+@pytest.mark.in_one_run_of(6)
 def test_the_data_source_and_the_functions_read_a_bucket(
     spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path
 ) -> None:
@@ -231,7 +232,7 @@ def test_the_snapshots_that_a_capture_in_a_bucket_lists_are_read(
     assert found.where("op = 'snapshot'").count() == rows > 0
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("store", ["gs", "az"], indirect=True)
 def test_two_batches_in_other_clouds(
     spark: Any, store: ObjectStore, prefix: str, tmp_path: Path, here: Callable[..., str]
@@ -276,7 +277,7 @@ def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytes
     assert len(found[0]) > 1
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_of_two_writers_one_gets_an_error(spark: Any, store: ObjectStore, prefix: str, tmp_path: Path) -> None:
     paths = record(capture("D_twophase", "p3_2pc"), tmp_path / "capture", size=100_000)
     out = store.locate(f"{prefix}/out")
@@ -289,7 +290,7 @@ def test_of_two_writers_one_gets_an_error(spark: Any, store: ObjectStore, prefix
     assert in_order(read(spark, str(out), "changes", storage=store.options)) == rows_of(paths[:2])
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_store_that_fails_now_and_then_gets_each_change_once(
     spark: Any, s3: ObjectStore, prefix: str, tmp_path: Path
 ) -> None:

@@ -57,7 +57,7 @@ def test_all_tables_in_one_go(world: World, whole: Path) -> None:
     same_lives(world.folds(history=True), stored(whole, "history"))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
     for entry in entries(locate(str(whole))):
         if entry.kind != "tables":
@@ -69,7 +69,7 @@ def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
             assert one == Counter(repr(tuple(row[name] for name in own)) for row in expected.to_pylist()), entry
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(("bucket_size", "driver_bytes"), [(12_000, 16 << 20), *([(12_000, 0), (32 << 20, 0)] * ALL)])
 @pytest.mark.timeout(400)
 def test_many_small_batches_give_the_same(
@@ -103,7 +103,7 @@ def test_many_small_batches_give_the_same(
         same_lives(world.folds(history=True), stored(out, "history"))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world: World, tmp_path: Path) -> None:
     """Prepared transactions are open at the borders; what is applied again changes nothing."""
     out, tables = tmp_path / "out", list(SOME)
@@ -148,7 +148,7 @@ def spread(spark: Any, newest_database: Database, tmp_path: Path) -> Callable[[S
     return make
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_row_that_takes_a_value_along_to_another_bucket_leaves_the_others_there(
     spread: Any, newest_database: Database
 ) -> None:
@@ -162,7 +162,7 @@ def test_a_row_that_takes_a_value_along_to_another_bucket_leaves_the_others_ther
     assert ids_and_values(out, "id, v, body") == sorted(newest_database.query("SELECT id, v, body FROM t"))
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_rows_found_by_what_is_known_of_them_are_found_in_any_bucket(spread: Any, newest_database: Database) -> None:
     """Also where the table has a key at the end of the batch."""
     before = [
@@ -320,7 +320,7 @@ def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) ->
     assert gone_over.end.position >= max(row["position"] for row in world.rows if row["op"] in model.OPS)
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:
     done, tables = [row for row in world.rows if row["op"] in model.OPS], list(SOME)
     middle = done[len(done) // 2]

@@ -21,7 +21,7 @@ from tests.support.spark.cluster import BIN, recipes
 from tests.support.spark.quick import QUICK
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_a_run_has_the_master_and_the_settings_of_spark_submit(tmp_path: Path) -> None:
     found = submitted(tmp_path, [])
     assert (found["spark.master"], found["spark.app.name"]) == ("local[1]", "nightly")

@@ -82,7 +82,7 @@ def applied(out: Path, kind: str = "") -> Any:
     return [one.end for capture_ in plan.captures.values() for one in capture_.runs]
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(300)
 def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path, start: Start) -> None:
     """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last.
@@ -216,7 +216,7 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def test_integers(world: World) -> None:
     check(world, "float4", [single(number) for number in numbers if abs(number) < 2**127])
 
 
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("type_name", TEXT)
 def test_random_bits(world: World, type_name: str) -> None:
     """100,000 patterns, or 10^6 on the newest server; the rule is the same since 12."""

@@ -89,6 +89,7 @@ def test_random_bytes(oid: int, cell: bytes) -> None:
     show(Types(enums=["mood"]).codec(oid), cell)
 
 
+@pytest.mark.in_one_run_of(6)
 def test_cells_that_the_server_accepts_are_read_the_same(world: World) -> None:
     """A damaged cell is either refused or read as the server's own receive function reads it."""
     source = random.Random(f"damaged {world.version}")
@@ -153,7 +154,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.in_one_run_of(4)
+@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_cells(name: str) -> None:
     type_name, cell = HOSTILE[name]
