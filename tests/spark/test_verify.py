@@ -192,7 +192,6 @@ def all_equal(found: dict[str, dict[str, Any]]) -> None:
     assert found["empty"]["rows"] == 0
 
 
-@pytest.mark.in_one_run_of(6)
 def test_equal_beside_writers_and_nothing_is_written(recorded: Recorded, verify: Verify) -> None:
     before = versions(recorded.out)
     with repeated(writer(recorded.database, 1), writer(recorded.database, 2)):
@@ -204,7 +203,6 @@ def test_equal_beside_writers_and_nothing_is_written(recorded: Recorded, verify:
     assert recorded.database.query(slots) == [("verified",)]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_equal_while_the_state_goes_on(spark: Any, recorded: Recorded, verify: Verify) -> None:
     """As with --watch, where files are removed as soon as they are replaced."""
 
@@ -220,7 +218,6 @@ def test_equal_while_the_state_goes_on(spark: Any, recorded: Recorded, verify: V
     )
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_state_that_is_behind_the_changes_of_its_folder(spark: Any, recorded: Recorded, verify: Verify) -> None:
     """Also with a transaction that was prepared before the state's end, and committed after that of the changes."""
     database = recorded.database
@@ -274,7 +271,6 @@ def planted(spark: Any, recorded: Recorded, tmp_path: Path) -> Path:
     return out
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_was_planted_is_found_with_its_key(recorded: Recorded, planted: Path, verify: Verify) -> None:
     found = tables(verify("-o", "json", "-t", "pair,keyed", status=1, out=planted))
     assert found.keys() == {"pair", "keyed"}
@@ -301,7 +297,6 @@ def no_links(source: Path, target: Path) -> None:
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_sample_has_the_same_rows_on_both_sides(
     recorded: Recorded, verify: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +312,6 @@ def test_a_sample_has_the_same_rows_on_both_sides(
     assert added["equal"] == rows_of(recorded.database, "added"), "without a key all are compared"
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_the_stream_does_not_show(recorded: Recorded, verify: Verify) -> None:
     """A default of an added column is unknown to the state, a USING of the same type makes it wrong."""
     database = recorded.database
@@ -406,7 +400,6 @@ def test_the_sample_is_by_the_md5_of_the_texts(spark: Any, recorded: Recorded) -
     assert 100 < sum(chosen) < 200
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_state_in_an_object_store(spark: Any, recorded: Recorded, s3: ObjectStore, verify: Verify) -> None:
     out = s3.locate(f"verify/{uuid.uuid4().hex}")
     lake = Lake(spark, str(out), storage=out.storage)
