@@ -53,8 +53,11 @@ def _make(directory: Path) -> None:
     sync_directory(directory.parent)
 
 
+def has_segments(directory: Path) -> bool:
+    """Whether a directory has segments of a capture, closed or open."""
+    return any(any(directory.glob(f"*{ending}")) for ending in (CLOSED, OPEN))
+
+
 def _has_capture(directory: Path) -> bool:
     known = read_state(LocalLocation(directory))
-    return any(any(directory.glob(f"*{ending}")) for ending in (CLOSED, OPEN)) or (
-        known is not None and known.position > 0
-    )
+    return has_segments(directory) or (known is not None and known.position > 0)

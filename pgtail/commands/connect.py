@@ -47,8 +47,10 @@ def with_name_cure(error: ServerError, options: ConnectionOptions) -> ServerErro
     name = options.dsn
     if name is None or f'database "{name}" does not exist' not in error.reason:
         return error
+    from pgtail.capture.lock import has_segments  # not loaded for every connection
+
     path = Path(name)
-    if path.is_file() or any(path.glob("*.pgcap")):
+    if path.is_file() or has_segments(path):
         kind = "file" if path.is_file() else "capture"
         return ServerError(error.reason, cure=f"{name} is a {kind}:{COMMAND}pgtail decode {shell_word(name)}")
     default = replace(options, dsn=None)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail import __version__
-from pgtail.capture.format import CLOSED
 from pgtail.commands.progress import has_bar
 from pgtail.commands.service import Service
 from pgtail.commands.spark_options import SparkOptions, VacuumOptions
@@ -56,11 +55,12 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     conf = conf_of(options.conf)
+    from pgtail.capture.lock import has_segments
     from pgtail.spark.segments.listing import places_of
 
     with _stoppable():
         out = locate_target(options.out, options.storage).path
-        if out is not None and any(out.glob(f"*{CLOSED}")):
+        if out is not None and has_segments(out):
             raise OptionError(f"{options.out} is a capture; captures are named first, and last where to write")
         for capture in options.captures:
             places_of(capture, options.storage)  # what is not there is told before Spark starts
