@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol
 
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
@@ -49,9 +49,13 @@ _ROUNDED: Final = _oids("float4", "float8")
 """Types of which two values may have the same text, as extra_float_digits may be less than 1: no keys."""
 
 
-IsSame: TypeAlias = Callable[[int, int, int], bool]
-"""Called with a table's OID, the commit LSN of the transaction in which a session describes it first, and that of the
-last description that forgot its rows (-1: unknown). Returns whether it is sure that no change was unseen since then."""
+class IsSame(Protocol):
+    """Called for each description of a table: whether it is sure that no change of its seen rows was missed.
+
+    `commits_at` is the commit LSN of its transaction, None if that is not known; `seen`: whether there are such rows.
+    """
+
+    def __call__(self, oid: int, commits_at: int | None, /, *, seen: bool) -> bool: ...
 
 
 class SeenTable:
@@ -109,10 +113,6 @@ class SeenRows:
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
         """The tables that were described, by OID."""
-        self._in_session: set[int] = set()
-        """Those that were described since restart()."""
-        self._seen_since: dict[int, int] = {}
-        """The commit LSN of the last description that forgot a table's rows; -1 if it is not known."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self._settled_until = -1
@@ -194,7 +194,6 @@ class SeenRows:
     def restart(self) -> None:
         """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
         self._settled_until = -1
-        self._in_session.clear()
 
     def forget(self, oid: int) -> None:
         """The rows of a table may have changed unseen."""
@@ -236,7 +235,6 @@ class SeenRows:
     def _describe(self, event: Described) -> None:
         if self._is_kept(event):
             return
-        self._seen_since[event.oid] = -1 if event.commits_at is None else event.commits_at
         self.forget(event.oid)
         settled = event.commits_at is not None and event.commits_at <= self._settled_until
         if event.oid in self._described and not (event.repeated or settled):
@@ -246,11 +244,10 @@ class SeenRows:
 
     def _is_kept(self, event: Described) -> bool:
         """Whether a description forgets nothing; another version of the table is forgotten in table()."""
-        table, is_first = self._tables.get(event.oid), event.oid not in self._in_session
-        self._in_session.add(event.oid)
-        if self._is_same is None or table is None or not (table.keys and is_first) or event.commits_at is None:
+        if self._is_same is None:
             return False
-        return self._is_same(event.oid, event.commits_at, self._seen_since.get(event.oid, -1))
+        table = self._tables.get(event.oid)
+        return self._is_same(event.oid, event.commits_at, seen=table is not None and bool(table.keys))
 
     def _is_complete(self, relation: Relation) -> bool:
         """Whether the stream has every change of a table."""

@@ -61,10 +61,6 @@ class RecordThread(ConsumerThread):
         self._until_time = until_time
         self._completeness = completeness
         self._same_tables = same_tables
-        self._described: dict[int, int] = {}
-        """The tables that were described, by OID, with the commit LSN of that transaction; -1 if it is not known."""
-        self._in_session: set[int] = set()
-        """Those that were described in this session."""
         self._uploader = uploader
         self._reporter = reporter
         self._lock = threading.Lock()
@@ -111,8 +107,8 @@ class RecordThread(ConsumerThread):
 
     def deliver_complete(self) -> None:
         with self._lock:
-            if self._recorder.inside:
-                self._described.clear()  # the capture loses what is described in that transaction
+            if self._recorder.inside and self._same_tables is not None:
+                self._same_tables.forget()  # the capture loses what is described in that transaction
             self._recorder.restart()
             self._deliver()
 
@@ -120,7 +116,8 @@ class RecordThread(ConsumerThread):
         self._until = position
 
     def restart(self, *, gap: bool, position: int) -> None:
-        self._in_session.clear()
+        if self._same_tables is not None:
+            self._same_tables.restart()
         self.position = self.delivered = position
 
     def server_changed(self, identity: Identity) -> None:
@@ -181,16 +178,7 @@ class RecordThread(ConsumerThread):
     def _is_left_out(self, frame: bytes, same_tables: SameTables) -> bool:
         """Whether a frame only describes a table because of a reconnection: then readers need not forget its rows."""
         found = self._recorder.description(frame)
-        if found is None:
-            return False
-        is_first = found.oid not in self._in_session
-        self._in_session.add(found.oid)
-        if is_first and found.repeats and found.commits_at is not None:
-            before = self._described.get(found.oid, -1)
-            if same_tables.is_same(found.oid, found.commits_at, before):
-                return True
-        self._described[found.oid] = -1 if found.commits_at is None else found.commits_at
-        return False
+        return found is not None and same_tables.is_same(found.oid, found.commits_at, seen=found.repeats)
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether what a frame outside of transactions begins is not to be recorded."""

@@ -119,6 +119,8 @@ class RenderThread(ConsumerThread):
 
     def restart(self, *, gap: bool, position: int) -> None:
         self._decoder = self._new_decoder()
+        if self._same_tables is not None:
+            self._same_tables.restart()
         self._pipeline.restart(gap=gap)
         self.position = self.delivered = position
 

@@ -54,7 +54,7 @@ class _Answer(NamedTuple):
 
 
 class SameTables:
-    """Compares the versions of tables. The thread that processes the stream calls is_same()."""
+    """Compares the versions of tables. The thread that processes the stream calls restart(), forget() and is_same()."""
 
     def __init__(self, connector: Connector, plan: Plan) -> None:
         self._connector = connector.without_asking()
@@ -66,6 +66,10 @@ class SameTables:
         """From the beginning of this session."""
         self._patience = 0.0
         """The seconds that are left in this session."""
+        self._in_session: set[int] = set()
+        """The tables that were described in this session, by OID."""
+        self._seen_since: dict[int, int] = {}
+        """The commit LSN of the last description that forgot what was seen of a table; -1 if it is not known."""
 
     def begin(self, identity: Identity) -> None:
         """A session of this server begins."""
@@ -78,14 +82,31 @@ class SameTables:
         if not identity.in_recovery and self._plan.server.major in MAJORS:
             threading.Thread(target=self._learn, args=(identity,), name="versions", daemon=True).start()
 
-    def is_same(self, oid: int, commits_at: int, seen_since: int) -> bool:
-        """Whether what was seen of a table is still right, if that is only what commits at `seen_since` (LSN) or later.
+    def restart(self) -> None:
+        """The stream goes on in another session."""
+        self._in_session.clear()
 
-        Ask when a session describes the table first, in a transaction that is not streamed, with the commit LSN
-        `commits_at`. The answer may take a moment.
+    def forget(self) -> None:
+        """Which descriptions came last is not known any more."""
+        self._seen_since.clear()
+
+    def is_same(self, oid: int, commits_at: int | None, *, seen: bool) -> bool:
+        """Whether what was seen of a table is still right when it is described; else that is to be forgotten.
+
+        Call it for each description, in their order, with the commit LSN of its transaction, None if that is not known;
+        with `seen` if anything was seen of this version of the table. The answer may take a moment.
         """
+        is_first = oid not in self._in_session
+        self._in_session.add(oid)
+        if seen and is_first and commits_at is not None and self._is_unchanged(oid, commits_at):
+            return True
+        self._seen_since[oid] = -1 if commits_at is None else commits_at
+        return False
+
+    def _is_unchanged(self, oid: int, commits_at: int) -> bool:
+        """Whether no change was unseen since the last description, as above: 1 to 4."""
         known, answer = self._known.get(oid), self._begun
-        if known is None or seen_since < known.settled_at:
+        if known is None or self._seen_since.get(oid, -1) < known.settled_at:
             return False
         if answer is None or answer.position <= commits_at:
             answer = self._ask(oid) if self._patience else None
