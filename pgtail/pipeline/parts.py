@@ -50,7 +50,7 @@ class Part(NamedTuple):
     before: int
     after: int
     alone: bool = False
-    """Whether it depends on what all parts before it have written, because it has the snapshot of a table."""
+    """Whether it depends on what all parts before it have written, because it may have the snapshot of a table."""
     begins_in: Transaction | None = None
     """The transaction inside of which it begins, as it is there."""
     ends_in: Transaction | None = None
@@ -58,7 +58,7 @@ class Part(NamedTuple):
     def rest(self) -> Part:
         """All that follows this one."""
         assert self.stop is not None
-        return Part(self.stop, None, self.after, self.after, begins_in=self.ends_in)
+        return Part(self.stop, None, self.after, self.after, alone=True, begins_in=self.ends_in)
 
 
 class Walk:
@@ -98,7 +98,7 @@ class Walk:
             self.why = "damage"
         finally:
             self._assembler.close()
-        yield Part(self._start, None, self._before, len(self.descriptions), self.why == _SNAPSHOT, self._inside)
+        yield Part(self._start, None, self._before, len(self.descriptions), self.why is not None, self._inside)
 
     def _chunk(self, chunk: Chunk) -> Iterator[Part]:
         """Skip messages of a chunk, and yield the parts that end in it."""

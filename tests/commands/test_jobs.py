@@ -216,6 +216,28 @@ def test_an_outcome_that_the_filter_leaves_out(
     assert ("neither committed nor rolled back" in one.stderr) == (output == "wal2json")
 
 
+@pytest.mark.parametrize("before", [1, 3])
+def test_a_snapshot_in_the_rest(
+    before: int, divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A row that does not fit its table is seen by the walk, or by the process only; then comes a snapshot."""
+    messages = [
+        *(encode.relation(100, "t", [("id", 23)]), encode.relation(101, "u", [("id", 23)])),
+        *(encode.begin(5, 0x50), encode.insert("1"), encode.commit(0x50, 0x58)),
+        *(encode.begin(6, 0x60), encode.insert("1", oid=101), encode.commit(0x60, 0x68)),
+        *(encode.begin(7, 0x70), *[encode.insert("2")] * before, encode.insert("3", "4"), encode.commit(0x70, 0x78)),
+        *(encode.begin(0, 0x80), encode.insert("1", oid=101), encode.commit(0x80, 0x81)),
+    ]
+    given = tmp_path / "input"
+    given.write_bytes(encode.lengths(*messages))
+    monkeypatch.setattr(parts, "FIRST_SIZE", 1)
+    monkeypatch.setattr(parts, "SIZE", 1)
+    one, three = [_with_jobs(jobs, ["decode", "-o", "sql"], given) for jobs in (1, 3)]
+    assert one == three
+    assert b"'DELETE FROM '" in one.stdout
+    assert len(divided) > 1
+
+
 @pytest.mark.timeout(20)
 def test_what_a_process_says_last_comes_with_its_result(capsys: pytest.CaptureFixture[str]) -> None:
     def work(link: Link[int]) -> None:
