@@ -151,14 +151,20 @@ class PartsDecoder:
 
         self.elsewhere = True
         decoded, once = Decoded(self._parts.name, self._parts.size()), counts.once
+        ended = 0 if first is None else first.ended
+        unshown, limit = ended - counts.shown, self._decode.options.limit or 0
 
         def task_of(part: Part, last: Part | None) -> Task[Part]:
+            nonlocal ended
             known = self._parts.descriptions[0 if last is None else last.after : part.before]
-            return Task(part, known, once, self._parts.content(part))
+            # At least one: if those before show as many as the limit, this part is not needed.
+            room = 0 if part.alone else max(limit - (ended - unshown), 1)
+            ended = part.ended
+            return Task(part, known, once, self._parts.content(part), room)
 
         def advanced(part: Part, counts: Counts) -> None:
-            nonlocal once
-            once = counts.once
+            nonlocal once, unshown
+            once, unshown = counts.once, part.ended - counts.shown
             decoded.consumed, decoded.rows = self._parts.consumed(part), counts.rows
             if part.stop is None:
                 self._tell_rest(part)
@@ -228,11 +234,12 @@ class PartsDecoder:
         """Decode one part, and wait for the turn; returns whether to read on, and what is known after it."""
         decode, pipeline, filter_, output = self._decode, run.pipeline, run.filter_, run.output
         part, goes_on = task.part, False
-        rows, kept, not_sent = pipeline.rows, pipeline.kept, filter_.not_sent
+        rows, kept, shown, not_sent = pipeline.rows, pipeline.kept, pipeline.shown, filter_.not_sent
         output.left_out = 0
         decode.fed, decode.changed = -pipeline.messages, False
         written, once = output.written.names, output.once
         try:
+            self._limit(task.room, turn, run)
             if part.alone:
                 written |= turn.wait_for_turn().written
             continues, self._read_until = part.start == self._read_until, part.stop
@@ -255,6 +262,7 @@ class PartsDecoder:
             skipped=before.skipped or decode.skipped,
             fed=before.fed + decode.fed + pipeline.messages,
             rows=before.rows + pipeline.rows - rows,
+            shown=before.shown + pipeline.shown - shown,
             changed=before.changed or decode.changed or (rows, kept) != (pipeline.rows, pipeline.kept),
             not_sent=before.not_sent + filter_.not_sent - not_sent,
             seen=before.seen,
@@ -266,6 +274,12 @@ class PartsDecoder:
             filter_.not_sent = counts.not_sent
             self._parts.end(counts)
         return goes_on, counts
+
+    def _limit(self, room: int, turn: Turn, run: Run) -> None:
+        """Show so many transactions of the next part, and then wait for the turn to know how many more."""
+        limit, shown, stop = self._decode.options.limit, run.pipeline.shown, run.pipeline.stop
+        if limit is not None:
+            stop.limit, stop.exact = shown + room, lambda: limit + shown - turn.wait_for_turn().shown
 
     def _describe(self, messages: Iterable[Described], run: Run) -> None:
         """Learn the tables that were described before a part, and show nothing of that."""

@@ -59,8 +59,6 @@ def _why_one(files: tuple[str, ...], options: DecodeOptions) -> str | None:
     """Why one process must read these files; None if that depends on their content."""
     if compiled() is None:
         return "the compiled scanner, which finds the parts, was not built"
-    if options.limit is not None:
-        return "-n counts what is shown"
     if options.follow:
         return "a capture that is followed has no end"
     return _why_not_these(files)
@@ -92,6 +90,8 @@ def _is_worth_it(files: tuple[str, ...], options: DecodeOptions, *, counts: bool
 
     What is in an object store is not known before it is read.
     """
+    if options.limit is not None:
+        return False  # to reach it may take less time than to start processes
     if any(map(is_uri, files)):
         return len(files) > 1 or not files[0].endswith(CLOSED)
     try:

@@ -79,7 +79,8 @@ def jobs_option(help_: str) -> Any:
         "--jobs",
         kind="positive number",
         metavar="N",
-        shown_default="the number of cores, at most 4, for a capture of 8 MB or an unfiltered file of 64 MB or more",
+        shown_default="the number of cores, at most 4, for a capture of 8 MB or an unfiltered file of 64 MB or more;"
+        " 1 with -n",
         help=f"{help_} -v says why an input is decoded in one.",
     )
 

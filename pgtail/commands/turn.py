@@ -22,9 +22,10 @@ class Task(Generic[P]):
     """A part to decode, and what its process has to know first."""
 
     def __init__(
-        self, part: P, known: Any = (), once: tuple[tuple[str, object], ...] = (), content: Any = None
+        self, part: P, known: Any = (), once: tuple[tuple[str, object], ...] = (), content: Any = None, room: int = 0
     ) -> None:
-        self.part, self.known = part, known
+        self.part, self.known, self.room = part, known, room
+        """`room`: how many transactions it may show in any case, whatever those before show."""
         self.once = once
         """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
         self.content = content
@@ -44,6 +45,8 @@ class Counts(Record):
     fed: int = 0
     """How many messages were read."""
     rows: int = 0
+    shown: int = 0
+    """How many transactions were shown."""
     changed: bool = False
     not_sent: int = 0
     seen: Seen = Seen()

@@ -55,6 +55,8 @@ class CaptureWalk:
         self._places, self._since, self._encoding = places, since, encoding
         self._prepared: set[str] = set()
         """The gids of the prepared transactions that have no outcome yet."""
+        self._transactions = 1
+        """How many began, with one in which the first segment may begin."""
         self._before: SegmentContents | None = None
         """Of the last segment of the stream."""
         self._before_parts = {0: ""}
@@ -73,7 +75,7 @@ class CaptureWalk:
             for index, file in enumerate(self._found.segments):
                 enough = size >= (SIZE if start else 1) or (size > 0 and file.snapshot is not None)
                 if enough and self._begins_part(index):
-                    yield Part(start, index, before, len(self.descriptions), alone)
+                    yield Part(start, index, before, len(self.descriptions), alone, ended=self._transactions)
                     start, before, size, alone = index, len(self.descriptions), 0, False
                     self._before_parts[index] = "" if self._before is None else self._before.segment
                 if not self._take(file):
@@ -121,6 +123,7 @@ class CaptureWalk:
         if self._before is None and contents.predecessor:  # else nothing came before it that it could repeat
             self.descriptions += self._beginning(file).descriptions
         self._before = contents
+        self._transactions += contents.transactions
         self._prepared.update([one.gid for one in contents.prepared])
         self._prepared.difference_update([one.gid for one in contents.outcomes])
         described = {(one.schema, one.table): one.descriptions for one in contents.tables if one.descriptions}

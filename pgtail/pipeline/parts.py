@@ -43,7 +43,10 @@ Described: TypeAlias = tuple[AnyFrame, int | None]
 
 
 class Part(NamedTuple):
-    """Bytes of a source, `stop` None: to the end. `before` and `after` count the descriptions before these offsets."""
+    """Bytes of a source, `stop` None: to the end. `before` and `after` count the descriptions before these offsets.
+
+    `ended`: how many transactions end before `stop`, at most: -n counts none that is rolled back. 0 for the last part.
+    """
 
     start: int
     stop: int | None
@@ -54,6 +57,7 @@ class Part(NamedTuple):
     begins_in: Transaction | None = None
     """The transaction inside of which it begins, as it is there."""
     ends_in: Transaction | None = None
+    ended: int = 0
 
     def rest(self) -> Part:
         """All that follows this one."""
@@ -116,7 +120,8 @@ class Walk:
             enough = at - self._start >= max(self._size // 2, 1)
             if not (enough and self._pipeline.settled(inside) and _begins(chunk, _ROWS if inside else _BEGINS)):
                 return
-            yield Part(*(self._start, at, self._before, len(self.descriptions)), begins_in=self._inside, ends_in=inside)
+            places, ended = (self._start, at, self._before, len(self.descriptions)), self._pipeline.transactions
+            yield Part(*places, begins_in=self._inside, ends_in=inside, ended=ended)
             self._start, self._before, self._size = at, len(self.descriptions), min(4 * self._size, SIZE)
             self._inside = inside
 

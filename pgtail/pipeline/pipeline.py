@@ -245,8 +245,8 @@ class Pipeline:
 
     @property
     def may_resume(self) -> bool:
-        """Whether resume() may be called inside a transaction."""
-        return self._output.may_resume
+        """Whether resume() may be called inside a transaction: not to count it if only what came before is shown."""
+        return self._output.may_resume and (self._filter is None or self.stop.limit is None)
 
     def resume(self, transaction: Transaction | None) -> None:
         """What comes next is inside this transaction, of which others have processed the changes before; None: outside.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pgtail.changes.commit_range import PLACES
 from pgtail.changes.filters import Filter
 from pgtail.pgoutput.decoder import AnyFrame
@@ -15,7 +17,10 @@ class Stop:
 
     def __init__(self, filter_: Filter, *, limit: int | None = None, until: int | None = None) -> None:
         self._filter = filter_
-        self._limit = limit
+        self.limit = limit
+        """With `exact` the least that it may be, as others decode what comes before."""
+        self.exact: Callable[[], int] | None = None
+        """Waits for them, and says what the limit is."""
         self.until = until
         """Another thread may set it."""
         self.past: int | None = None
@@ -24,7 +29,7 @@ class Stop:
     @property
     def limited(self) -> bool:
         """Whether there is a limit now."""
-        return (self._limit, self.until) != (None, None) or self._filter.commits.active
+        return (self.limit, self.until) != (None, None) or self._filter.commits.active
 
     def is_before(self, message: AnyFrame) -> bool:
         """Whether to stop before this message: it and all that follow are past the end."""
@@ -45,5 +50,7 @@ class Stop:
         )
 
     def left(self, shown: int) -> int | None:
-        """How many more transactions to show."""
-        return None if self._limit is None else self._limit - shown
+        """How many more transactions to show, at least; none only if that is certain."""
+        if self.limit is not None and self.exact is not None and shown >= self.limit:
+            self.limit, self.exact = self.exact(), None
+        return None if self.limit is None else self.limit - shown

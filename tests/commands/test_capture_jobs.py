@@ -62,6 +62,8 @@ def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, t
         monkeypatch.setattr(capture_parts, "SIZE", choose.choice((1, 600)))
         for _ in range(2):
             options = [*options_of(choose, made.xids), *choose.choice(((), ("-v",), ("--resync",), ("--strict",)))]
+            if choose.random() < 0.3:
+                options.append(f"--limit={choose.randrange(1, 30)}")
             if choose.random() < 0.1:
                 options += ["--redact", choose.choice(("c1", "a.c0"))]
             words = ["decode", *options]

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -69,10 +69,11 @@ def test_random_streams(divided: list[parts.Part], monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(parts, "SIZE", size)
         given.write_bytes(case.data)
         divided.clear()
-        found = [_with_jobs(jobs, case.command, given) for jobs in (1, choose.choice((2, 3)))]
+        command = [*case.command, *choose.choice(((), (), ("-n", str(choose.randrange(1, 20)))))]
+        found = [_with_jobs(jobs, command, given) for jobs in (1, choose.choice((2, 3)))]
         several += len(divided) > 0
         inside += sum(part.begins_in is not None for part in divided)
-        assert found[0] == found[1], f"{name}, parts of {size} bytes: {' '.join(case.command)}"
+        assert found[0] == found[1], f"{name}, parts of {size} bytes: {' '.join(command)}"
 
 
 def test_a_large_file_is_divided_by_default(
@@ -101,8 +102,6 @@ _SMALL: Final = encode.relation(100, "t", [("id", 23)]), encode.begin(5), encode
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("decode -o json -n 1", "-n counts what is shown"),
-        ("stats -n 1", "-n counts what is shown"),
         ("decode -o table", "-o table: "),
         ("decode -o sql --undo", "--undo writes at the end"),
         ("decode -o csv --columns id", "--columns needs all tables"),
@@ -143,6 +142,33 @@ def test_why_one_process_decodes_the_rest(
         done = here(*words.split(), "-v", "--resync", "--jobs", "2", given)
         [told] = [line for line in done.stderr.splitlines() if "(--jobs)" in line]
         assert why in told
+
+
+@pytest.mark.parametrize("where", ["", "id = 1"])
+def test_a_number_of_transactions(
+    where: str, divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process shows as many as it may in any case, and at least one, before it waits for those before it."""
+    rows = [[encode.insert(str(xid % 2)), *[encode.insert("2")] * 3] for xid in range(1, 7)]
+    messages = [one for xid, some in enumerate(rows, 1) for one in (encode.begin(xid), *some, encode.commit())]
+    given, rooms = tmp_path / "input", list[int]()
+    given.write_bytes(encode.recvlogical(encode.relation(100, "t", [("id", 23)]), *messages))
+    monkeypatch.setattr(parts, "FIRST_SIZE", 1)
+    monkeypatch.setattr(parts, "SIZE", 1)
+
+    def task(part: parts.Part, *others: Any) -> Task[parts.Part]:
+        rooms.extend(others[-1:])
+        return Task(part, *others)
+
+    monkeypatch.setattr("pgtail.commands.decode_parts.Task", task)
+    for number in (1, 3, 6, 7):
+        rooms.clear()
+        command = ["decode", "-o", "json", "-n", str(number), *(["--where", where] if where else [])]
+        one, two = [_with_jobs(jobs, command, given) for jobs in (1, 2)]
+        assert one == two
+        assert len({found["xid"] for found in one.objects}) == min(number, 3 if where else 6)
+        assert where or [*dict.fromkeys(rooms)][:6] == [*range(number, 0, -1)][:6]
+    assert any(part.begins_in is not None for part in divided) == (not where)
 
 
 @pytest.mark.parametrize("output", ["json", "json --transactions", "json-tx", "csv", "line", "sql"])

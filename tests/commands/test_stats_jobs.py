@@ -50,7 +50,7 @@ def _options(command: Sequence[str], choose: random.Random) -> Iterator[str]:
         if option in _FILTERS:
             yield from (option, next(given))
     yield from ("-o", choose.choice(("json", "table")))
-    yield from choose.choice(((), ("--resync",), ("-v",), ("--redact", "*")))
+    yield from choose.choice(((), ("--resync",), ("-v",), ("--redact", "*"), ("-n", str(choose.randrange(1, 20)))))
 
 
 @pytest.mark.usefixtures("bounded")
