@@ -1,4 +1,4 @@
-"""What every output and option costs, as multiples of `decode -o json`."""
+"""What every output and option costs, as multiples of `decode -o json`; in plain Python, of a tenth of the changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.measure import Cost, Failed, Run, run
-from tests.bench.workload import WORK, Backlog
+from tests.bench.workload import SIZES, WORK, Backlog
 
 _ROUNDS = 3
 _NULL = Path("/dev/null")
@@ -47,9 +47,12 @@ def outputs(backlog: Backlog, console: Console) -> None:
     """Run every output in turn, also in plain Python, and print what it costs."""
     console.print()
     console.print(_measured("every output", _commands(backlog), []))
-    pure = {name: command for name, command in _commands(backlog).items() if "decode" in command}
+    tenth = Backlog(SIZES["tenth"])
+    if not tenth.is_there():
+        tenth.record()
+    pure = {name: command for name, command in _commands(tenth).items() if "decode" in command}
     console.print()
-    console.print(_measured("every output in plain Python", pure, ["env", "PGTAIL_PURE=1"]))
+    console.print(_measured(f"in plain Python, {tenth.size.changes:,} changes", pure, ["env", "PGTAIL_PURE=1"]))
 
 
 def _commands(backlog: Backlog) -> dict[str, list[str | Path]]:
