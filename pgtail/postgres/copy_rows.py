@@ -112,6 +112,8 @@ def _text_tuple(line: bytes, columns: int) -> bytes:
 
 def _text(value: bytes) -> bytes:
     if b"\\" in value:
+        if value.startswith(b"\\N"):  # NULL, with more after it
+            raise ValueError
         value = _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), value)
     return _SIZED.pack(b"t", len(value)) + value
 

@@ -98,6 +98,14 @@ def test_rows_so_far(way: Way) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_the_head_of_the_binary_form_may_come_alone(way: Way) -> None:
+    with received_by(way, CopyOut([SIGNATURE, binary_row([b"a"])])) as receive:
+        frames, rows, _ = receive(RowFrames(77, 1, b"t", HEADER, LENGTHS), 1000)
+    start, end = bounds(frames, 0)
+    assert (frames[start:end], rows) == (insert([b"a"], b"t"), 1)
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_connection_that_breaks(way: Way) -> None:
     with (
         received_by(way, CopyOut([b"a\n"], 0, broken=True)) as receive,
@@ -114,6 +122,7 @@ def test_a_connection_that_breaks(way: Way) -> None:
         (b"a\n", None),
         (b"a\tb\tc\n", None),
         (b"\\N\n", None),
+        (b"\\Nx\tb\n", None),
         (b"\x00\x02\xff\xff\xff\xff\xff\xff\xff\xff", b"b"),
         (b"\x00\x02\xff\xff\xff\xff", b"bb"),
         (b"\x00\x02\xff\xff\xff\xff\x00\x00\x00\x05abcd", b"bb"),
