@@ -112,26 +112,24 @@ cdef int put_float4(Out *out, uint32_t bits) except -2:
     frexp(value, &exponent)
     half = ldexp(1.0, exponent - 25)
     low, high = value - half, value + half
-    for places in range(5, 9):
+    places = 5
+    while True:     # it ends: all float4 were tried, and nine digits suffice
         text = PyOS_double_to_string(value, c"e", places, 0, NULL)
         try:
             nearest = PyOS_string_to_double(text, NULL, None)
-            if nearest == low or nearest == high:
-                return DECLINED
-            if not low < nearest < high:
-                continue
-            size = places + 2
-            while text[size - 1] == c"0":
-                size -= 1
-            point = exponent_of(text + places + 2)
-            reserve(out, 32)
-            if single < 0:
-                put_char(out, c"-")
-            put_plain(out, text, size, point)
-            return 0
+            if low < nearest < high:
+                size = places + 2
+                while text[size - 1] == c"0":
+                    size -= 1
+                point = exponent_of(text + places + 2)
+                reserve(out, 32)
+                if single < 0:
+                    put_char(out, c"-")
+                put_plain(out, text, size, point)
+                return 0
         finally:
             PyMem_Free(text)
-    return DECLINED
+        places += 1
 
 
 cdef int exponent_of(const char *text) noexcept:

@@ -201,8 +201,8 @@ cdef int resize(Out *out, Py_ssize_t size) except -2:
     try:
         _PyBytes_Resize(&out.object, size)
     except MemoryError:
-        out.data, out.size, out.room = NULL, 0, 0
-        raise
+        out.data, out.size, out.room = NULL, 0, 0   # no memory
+        raise                                       # no memory
     out.data = PyBytes_AS_STRING(<object>out.object)
     return 0
 

@@ -391,8 +391,6 @@ cdef class Condition:
                 return NULL_VALUE
             if put_timestamp(out, row.commit_ts, True) < 0:
                 return DECLINED
-        elif source.place == PLACE_CONSTANT:
-            return DECLINED
         elif cell.kind == c"n":
             return NULL_VALUE
         elif cell.kind == c"b":

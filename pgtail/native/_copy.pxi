@@ -67,8 +67,8 @@ def copy_inserts(
             raise ValueError(f"a row of COPY that does not have {columns} columns")
         return finished(&out), rows, length
     finally:
-        if row != NULL:     # there was no memory for it
-            (<FreeMem>free_mem)(row)
+        if row != NULL:
+            (<FreeMem>free_mem)(row)    # no memory
         Py_XDECREF(out.object)
 
 

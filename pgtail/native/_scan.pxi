@@ -545,7 +545,7 @@ cdef class SkippingScanner(Scanner):
     cdef public bint trusts             # whether a row is whatever its frame has, if there are frames
 
     cdef Table describe(self, relation):
-        cdef Table table = Table(relation)
+        cdef Table table = Scanner.describe(self, relation)
         table.show(False)
         return table
 
