@@ -161,3 +161,18 @@ def test_only_the_rows_of_snapshots(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     path.write_bytes(recvlogical(*snapshot(["1", "a"], ["2", "b"]), begin(), insert("3", "c"), commit()))
     options = InspectOptions(report=JSON, filter=FilterOptions(ops=("snapshot",)))
     assert compare([path], options, monkeypatch, capfdbinary).count(b'"kind":"Insert"') == 2
+
+
+def test_messages_unlike_those_before_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
+    """Rows of tables that were not described, positions that are too long for the line, and damage."""
+    row, key = insert("1", "v"), b"\0\2t\0\0\0\x011n"
+    others = [insert("1", "v", oid=7), b"D\0\0\0dN" + key, b"U\0\0\0dK" + key + b"X" + key, b"U\0\0\0dK" + key]
+    frames = [relation(name="a_table_with_a_long_name", columns=[("id", 23), ("50%", 25)]), begin(), row, row]
+    path = tmp_path / "dump"
+    for width in (60, 64, 80):
+        monkeypatch.setenv("COLUMNS", str(width))
+        ends = b"".join([lengths(row, lsn=1 << 4 * digits) for digits in (1, 2, 7, 8, 15)])
+        for other in others:
+            path.write_bytes(lengths(*frames, lsn=1) + ends + lengths(other, row, commit(), lsn=1))
+            shown = compare([path], InspectOptions(report=TABLE, resync=True), monkeypatch, capfdbinary)
+            assert shown.count(b"Insert") >= 8

@@ -155,7 +155,7 @@ def test_any_numeric() -> None:
     choose = random.Random(1700)
     cells = []
     for _ in range(5000):
-        digits = [choose.choice((0, 1, 10, 1000, 9999, choose.randrange(10000))) for _ in range(choose.randrange(6))]
+        digits = [choose.choice((0, 1, 10, 1000, 9999, choose.randrange(10_100))) for _ in range(choose.randrange(6))]
         head = (
             len(digits),
             choose.randrange(-4, 5) & 0xFFFF,

@@ -70,6 +70,17 @@ def test_each_transaction_shows_its_first_rows(way: Way) -> None:
     assert text.count("5 changes, 3 not shown (--max-rows 2)") == 2
 
 
+@pytest.mark.parametrize("width", [20, 47, 200])
+def test_names_that_do_not_fit_and_tables_without_columns(width: int) -> None:
+    key, long = "k" * 40, encode.relation(name="a long name " * 9, columns=[("id", TEXT), ("v", TEXT)])
+    rows = [encode.insert(key, "x"), encode.delete(key, None), encode.insert(key, None)]
+    empty = [encode.relation(columns=[], key=[]), encode.insert(), encode.delete(), encode.update([], [], "O")]
+    frames = [*map(encode.frame, (encode.begin(), long, *rows, *rows, *empty, encode.commit()))]
+    decoded, scanned = [scanned_table(frames, by, OutputOptions(max_rows=0, width=width), None, None) for by in WAYS]
+    assert scanned == decoded
+    assert decoded.count("no columns") == 3
+
+
 CELLS = st.one_of(
     st.none(),
     st.just(UNCHANGED),

@@ -205,11 +205,15 @@ def test_a_segment_cut_anywhere_is_not_closed(tmp_path: Path) -> None:
             list(SegmentChanges(io.BytesIO(good[:size]), "cut"))
 
 
-def test_a_position_beyond_bigint_is_damage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_row", [False, True])
+def test_a_position_beyond_bigint_is_damage(of_row: bool, tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, {}, rotation=Rotation())
-    last = (1 << 64) - 16
-    for message in (encode.begin(lsn=last), encode.relation(), encode.insert("1", "one"), encode.commit(lsn=last)):
+    last, row = (1 << 64) - 16, encode.insert("1", "one")
+    end = 9 if of_row else last
+    for message in (encode.begin(lsn=end), encode.relation(), row, row):
         recorder.take(encode.frame(message))
+    recorder.take(encode.frame(row, last if of_row else 0))
+    recorder.take(encode.frame(encode.commit(lsn=end)))
     recorder.close()
     with pytest.raises(InputError, match="a log position of FFFFFFFF/FFFFFFF0"):
         rows_of(segments(tmp_path))
@@ -250,6 +254,21 @@ def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Runs, "batch", counted)
     table_of(paths)
     assert sum(seen) > rows * 0.9
+
+
+@needs_compiled
+def test_both_ways_read_rows_at_any_position(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a dump may have none."""
+    recorder, row = Recorder(tmp_path, {}, rotation=Rotation()), encode.insert("1", "one")
+    rows = [encode.frame(row, lsn) for lsn in (0, 0, 9, (1 << 63) - 1)]
+    for frame in [*map(encode.frame, [encode.relation(), encode.begin()]), *rows, encode.frame(encode.commit())]:
+        recorder.take(frame)
+    recorder.close()
+    paths = segments(tmp_path)
+    short = table_of(paths)
+    assert short["lsn"].to_pylist() == [None, None, "0/9", "7FFFFFFF/FFFFFFFF"]
+    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    assert short.equals(table_of(paths))
 
 
 def table_of(paths: list[Path], tables: Sequence[str] = ()) -> pa.Table:

@@ -1,0 +1,125 @@
+"""Scanner and decoder agree about what no recording has: values, times and messages at the limits of what they know."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.support.encode import (
+    UNCHANGED,
+    begin,
+    commit,
+    delete,
+    insert,
+    lengths,
+    recvlogical,
+    relation,
+    stream_start,
+    update,
+)
+from tests.support.render import WAYS, rows_by
+from tests.support.run import decode
+from tests.support.same import same
+
+TABLE = relation(columns=[("id", 23), ("v", 25), ("f", 701)], identity="f")
+ROWS = [
+    insert("1", "éb", "-0"),
+    insert("2", "ab", "0"),
+    insert("3", "xéb", "-0.0"),
+    insert("4", "É", "1"),
+    insert("5", "", "-1"),
+    update(("6", UNCHANGED, "2"), ("5", "ab", "2"), "O"),
+]
+LONG_AGO, TOO_EARLY = -(1 << 57), -(1 << 62)
+"""Commit times before Christ, and before the first that PostgreSQL knows."""
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("v like '_b'", "126"),
+        ("v like '_%'", "12346"),
+        ("v like '%_b'", "1236"),
+        ("v like '%é_'", "13"),
+        ("f = 0", "123"),
+        ("f < 0.0", "5"),
+        ("f <> -0.00", "456"),
+        ("v ilike 'A_'", "26"),
+        ("xid is null", ""),
+        ("xid is not null", "123456"),
+        ("xid ~ '^7$'", "123456"),
+        ("commit_ts < '2020-01-01'", "123456"),
+        ("commit_ts is null", ""),
+    ],
+)
+@pytest.mark.parametrize("time", [0, LONG_AGO, TOO_EARLY])
+def test_conditions(condition: str, ids: str, time: int) -> None:
+    rows = [insert("0", None, None), *ROWS]
+    messages = [begin(), *rows, commit(), begin(time=time), *rows, commit(time=time)]
+    written = same(TABLE, *messages, filters={"where": [condition]})
+    shown = "".join(chr(line.split(b'"new":{"id":')[1][0]) for line in written.splitlines()).replace("0", "")
+    assert shown == ids * (1 if time == TOO_EARLY and "commit_ts" in condition else 2)
+
+
+def test_times_before_christ() -> None:
+    assert same(TABLE, begin(), *ROWS, commit(), begin(time=LONG_AGO), *ROWS, commit(time=LONG_AGO)).count(b" BC") == 6
+
+
+def test_more_lists_of_unchanged_columns_than_are_kept() -> None:
+    columns = 11
+    rows = [
+        update([UNCHANGED if number >> place & 1 else str(place) for place in range(columns)])
+        for number in range(1 << columns)
+    ]
+    same(relation(columns=[(f"c{place}", 23) for place in range(columns)]), begin(), *rows, *rows[::-1], commit())
+
+
+@pytest.mark.parametrize(("output", "options"), [("debezium", {}), ("debezium", {"transactions": True}), ("line", {})])
+def test_rows_without_a_begin(output: str, options: dict[str, Any]) -> None:
+    """Their transaction has no time, and no xid."""
+    same(TABLE, *ROWS, *ROWS, commit(), output=output, **options)
+
+
+def test_a_stream_that_starts_again() -> None:
+    """Old rows of what came before are not those of now."""
+    first = [begin(lsn=9), insert("1", "x"), insert("2", "y"), commit(lsn=9)]
+    again = [begin(lsn=5), insert("1", "z"), commit(lsn=5)]
+    data, found = lengths(relation(), *first, *again, begin(), delete("2", None), delete("1", None), commit()), []
+    for way in WAYS:
+        with rows_by(way):
+            found.append(decode("--old-values", "seen", input=data).stdout)
+    assert found[0] == found[1]
+    assert [found[0].count(b'"v":"%c"' % value) for value in b"xyz"] == [1, 1, 2]
+
+
+# What the server never sends, after a row that is whole.
+ROW = b"\0\2t\0\0\0\x011n"
+DAMAGED = {
+    "an old row without a new one": b"U\0\0\0\x64K" + ROW,
+    "a letter in place of the new row": b"U\0\0\0\x64K" + ROW + b"X" + ROW,
+    "half a number of columns": b"U\0\0\0\x64K" + ROW + b"N\0",
+    "a delete of a new row": b"D\0\0\0\x64N" + ROW,
+    "another kind of row": b"I\0\0\0\x64X" + ROW,
+    "no columns": b"I\0\0\0\x64N\0",
+    "more columns than a table may have": b"I\0\0\0\x64N\x7f\xff" + ROW,
+    "more after the row": insert("1", "x") + b"more",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+@pytest.mark.parametrize("options", [(), ("--table", "other"), ("--resync",)])
+def test_damaged_rows(damage: str, options: tuple[str, ...]) -> None:
+    row, found = insert("1", "x"), []
+    for messages in (
+        [begin(), row, row, DAMAGED[damage], row, commit()],
+        [stream_start(), *[message[:1] + b"\0\0\0\7" + message[1:] for message in (row, row, DAMAGED[damage], row)]],
+    ):
+        for form in (recvlogical, lengths):
+            for way in WAYS:
+                with rows_by(way):
+                    done = decode("--input-format", form.__name__, *options, input=form(relation(), *messages))
+                found.append((done.status, done.stdout, re.sub(r"/\S+/input", "input", done.stderr)))
+    assert found[::2] == found[1::2]
+    assert found[0][0] == 1

@@ -1,0 +1,99 @@
+"""What the scanner refuses when Python code calls it with what it cannot do, or has another version than it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pgtail.capture.format import copy_data
+from pgtail.capture.recorder import NO_LIMITS
+from pgtail.native import compiled
+from pgtail.native.plan import Field, Fitted, Plan, Value
+from pgtail.pgoutput.frames import LENGTHS
+from tests.support.encode import begin, commit, frame, lengths
+from tests.support.render import need_compiled
+from tests.support.typed_rows import one_of_each
+
+TABLE, ROWS = one_of_each([23])
+
+
+@pytest.fixture(scope="module")
+def native() -> Any:
+    module = compiled()
+    if module is None:
+        need_compiled()
+    return module
+
+
+def written(native: Any, *, begin_: Plan = (), row: Plan = ()) -> bytes:
+    """What an output with these plans writes of a transaction with a row."""
+    parts: list[bytes] = []
+    output = SimpleNamespace(
+        begin=begin_, end=(), separator=b"", write=parts.append, one_by_one=False, clock=lambda: 0, local={}
+    )
+    scanner = native.TextScanner({100: TABLE}.get, None, lambda *_: (row, parts.append), output)
+    scanner.leave()
+    data = lengths(begin(), ROWS[0], commit())
+    scanner.scan(data, 0, len(data), LENGTHS)
+    return b"".join(parts)
+
+
+def test_what_stands_for_fields_that_are_not_known(native: Any) -> None:
+    """Also where no output uses it."""
+    row = (Value(Field.ABORTED, b"a", missing=b"no "), Value(Field.END_LSN, b"e", missing=Field.SEQ))
+    assert written(native, row=row) == b"no 1"
+
+
+def test_a_start_of_a_transaction_that_may_be_declined(native: Any) -> None:
+    with pytest.raises(ValueError, match=r"^the start or end of a transaction cannot be declined$"):
+        written(native, begin_=(Fitted((b"too wide",), bytes, most=3, wraps=True),), row=(b"row",))
+
+
+def test_an_unknown_piece_of_a_plan(native: Any) -> None:
+    with pytest.raises(TypeError, match=r"^no piece of a plan: 1$"):
+        written(native, begin_=(1,))  # type: ignore[arg-type]
+
+
+def test_what_is_no_row_of_a_stream_segment(native: Any) -> None:
+    data = lengths(begin())
+    assert native.SkippingScanner(None, None).scan(data, 0, len(data), LENGTHS, True) == 0
+
+
+def test_a_recorded_message_that_is_cut(native: Any) -> None:
+    data = copy_data(frame(ROWS[0]))
+    assert [len(native.counted_messages(data[:size])[0]) for size in (len(data) - 1, len(data))] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda native: native.SkippingScanner(None, None).scan(b"", 0, 1, LENGTHS),
+        lambda native: native.InspectScanner(None, {}.get, None, "", "", False).scan(
+            b"", 1, 0, LENGTHS, False, 0, 0, 1
+        ),
+        lambda native: native.rows_of_one(b"", 0, 1, LENGTHS, 1),
+        lambda native: native.copied_messages(b"", 1, 1, LENGTHS, False, False, 1, *NO_LIMITS),
+    ],
+)
+def test_what_is_no_part_of_the_buffer(native: Any, call: Callable[[Any], object]) -> None:
+    with pytest.raises(ValueError, match=r"^not a part of the buffer$"):
+        call(native)
+
+
+def test_more_than_there_is_room_for(native: Any) -> None:
+    with pytest.raises(ValueError, match=r"^too many arguments$"):
+        native.Format("%d" * 100)
+    with pytest.raises(ValueError, match=r"^too many fields$"):
+        native.FieldsBefore("", 0, [(0, 1, "")] * 17)
+
+
+def test_python_code_of_another_version() -> None:
+    """Run in a new process, which loads the compiled code for the first time."""
+    program = "import pgtail.native.plan as plan; plan.LARGE += 1; import pgtail.native._scanner"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True)
+    assert "the compiled scanner has other limits than pgtail/native/plan.py: build it again" in done.stderr
