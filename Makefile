@@ -55,7 +55,7 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, disks and stores, loads, fuzzing; interrupted, it goes on
 	@$(RUN) tests.tools.torture
 
-coverage: $(INSTALLED) ## branches of the code that reads bytes, and lines of the compiled scanner, that tests reach: an hour
+coverage: $(SPARK) ## branches of the code that reads bytes, and lines of the compiled scanner, that tests reach: an hour
 	@$(RUN) tests.tools.measure_coverage
 
 bench: $(INSTALLED) ## speed, compared with other programs
