@@ -182,11 +182,15 @@ cdef inline Out no_bytes() noexcept:
 
 
 cdef int grow(Out *out, Py_ssize_t more) except -2 with gil:
+    """Make room. Without memory, the buffer stays as it is."""
     cdef Py_ssize_t room = out.size + more if EXACT else 2 * (out.size + more)
+    cdef Out larger
     cdef char *data
     if out.object != NULL:
-        resize(out, room + SLACK)
-        out.room = room
+        new_object(&larger, room)
+        memcpy(larger.data, out.data, out.size)
+        Py_XDECREF(out.object)
+        out.object, out.data, out.room = larger.object, larger.data, larger.room
         return 0
     data = <char *>PyMem_Realloc(out.data, room + SLACK)
     if data == NULL:
@@ -196,23 +200,9 @@ cdef int grow(Out *out, Py_ssize_t more) except -2 with gil:
     return 0
 
 
-cdef int resize(Out *out, Py_ssize_t size) except -2:
-    """Give the bytes object another size. Without memory, there is none any more."""
-    try:
-        _PyBytes_Resize(&out.object, size)
-    except MemoryError:
-        out.data, out.size, out.room = NULL, 0, 0   # no memory
-        raise                                       # no memory
-    out.data = PyBytes_AS_STRING(<object>out.object)
-    return 0
-
-
 cdef int new_object(Out *out, Py_ssize_t room) except -2:
     """Begin a bytes object with this much room, for finished()."""
-    cdef bytes data
-    if EXACT:
-        room = 0
-    data = PyBytes_FromStringAndSize(NULL, room + SLACK)
+    cdef bytes data = PyBytes_FromStringAndSize(NULL, room + SLACK)
     Py_INCREF(data)
     out.object, out.data, out.size, out.room = <PyObject *>data, PyBytes_AS_STRING(data), 0, room
     return 0
@@ -220,29 +210,36 @@ cdef int new_object(Out *out, Py_ssize_t room) except -2:
 
 cdef bytes finished(Out *out):
     """The object, without the room that is left. The buffer has none then."""
+    cdef PyObject *made = out.object
+    cdef Py_ssize_t size = out.size
     cdef bytes data
-    resize(out, out.size)
-    data = <bytes>out.object
-    Py_DECREF(data)         # what the buffer counted
     out.object, out.data, out.size, out.room = NULL, NULL, 0, 0
+    _PyBytes_Resize(&made, size)
+    data = <bytes>made
+    Py_DECREF(data)         # what the buffer counted
     return data
 
 
 cdef int new_text(Out *out) except -2:
     """Begin an object, of which taken() makes texts of FULL bytes and more."""
-    return new_object(out, FULL + FULL // 4)
+    return new_object(out, 0 if EXACT else FULL + FULL // 4)
 
 
 cdef bytes taken(Out *out, Py_ssize_t size):
-    """The first `size` bytes of a buffer with an object; the buffer is empty then. Large texts are not copied."""
-    cdef bytes text
+    """The first `size` bytes of a buffer with an object. Large texts are not copied.
+
+    The buffer is empty then, also if there is no memory for the text.
+    """
+    cdef Out emptied = out[0]
+    out.size = 0
     if size < FULL:
-        out.size = 0
         return PyBytes_FromStringAndSize(out.data, size)
+    new_text(&emptied)
     out.size = size
-    text = finished(out)
-    new_text(out)
-    return text
+    try:
+        return finished(out)
+    finally:
+        out[0] = emptied
 
 
 cdef inline int reserve(Out *out, Py_ssize_t more) except -2 nogil:

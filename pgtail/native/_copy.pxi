@@ -43,7 +43,7 @@ def copy_inserts(
     form.kinds = NULL if kinds is None else PyBytes_AS_STRING(kinds)
     form.columns, form.framing = columns, framing
     waiting.fd, waiting.events = socket, POLLIN
-    new_object(&out, limit + limit // 16)
+    new_object(&out, 0 if EXACT else limit + limit // 16)
     try:
         with nogil:
             while out.size < limit:

@@ -430,7 +430,7 @@ cdef class InspectScanner:
         `base` is the offset of the buffer in its source, `number` that of the message before.
         """
         cdef Py_buffer view
-        cdef Py_ssize_t at, after, stop, mark, begin = -1, before_begin = 0
+        cdef Py_ssize_t at, after, stop, whole = 0, begin = -1, before_begin = 0
         cdef const uint8_t *data
         self.messages = self.out.size = 0
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
@@ -445,23 +445,24 @@ cdef class InspectScanner:
                     if stop < 0:
                         break
                     at = pos + framing + HEADER
-                mark = self.out.size
                 after = self.message(data, pos + framing, at, stop, framing > 0, in_stream, base, number + 1)
                 if after < 0:
-                    self.out.size = mark
                     break
-                begin, before_begin = pos if data[at] == c"B" else -1, mark
+                begin, before_begin = pos if data[at] == c"B" else -1, whole
                 self.messages += 1
                 number += 1
                 pos = after + (framing == 0)
-                if self.out.size > FULL and begin < 0:
+                whole = self.out.size
+                if whole > FULL and begin < 0:
+                    whole = 0
                     self.flush()
             if begin >= 0:
                 # A Begin is left with what follows it: at the start of a capture's segment it may be a repeated one.
                 self.messages -= 1
-                self.out.size, pos = before_begin, begin
+                whole, pos = before_begin, begin
         finally:
             PyBuffer_Release(&view)
+            self.out.size = whole   # without a message that an exception broke off
             self.flush()
         return pos
 

@@ -228,9 +228,13 @@ cdef class TextScanner(Scanner):
 
     cdef int flush(self) except -2:
         cdef Py_ssize_t complete = self.complete
+        cdef uint64_t resume_at = self.resume_at
+        cdef bytes text
         if complete:
-            self.complete = 0
-            self.target(taken(&self.out, complete))
+            self.complete = self.resume_at = 0  # without memory it is lost, and the run cannot be resumed after it
+            text = taken(&self.out, complete)
+            self.resume_at = resume_at
+            self.target(text)
         self.out.size = 0
         return 0
 

@@ -10,7 +10,9 @@ import pytest
 
 from pgtail.commands.inspect import Inspect
 from pgtail.commands.options import FilterOptions, InspectOptions, ReportOptions
+from pgtail.errors import Interrupted
 from pgtail.hexview import rows
+from pgtail.hexview.json_view import JsonView
 from pgtail.native import compiled
 from pgtail.records import replace
 from tests.support.captures import record, segments
@@ -176,3 +178,24 @@ def test_messages_unlike_those_before_them(tmp_path: Path, monkeypatch: pytest.M
             path.write_bytes(lengths(*frames, lsn=1) + ends + lengths(other, row, commit(), lsn=1))
             shown = compare([path], InspectOptions(report=TABLE, resync=True), monkeypatch, capfdbinary)
             assert shown.count(b"Insert") >= 8
+
+
+def test_a_message_that_an_exception_breaks_off_is_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any
+) -> None:
+    """For example that of a signal, while Python shows a value."""
+    content = JsonView.content
+
+    def broken_off(view: JsonView, template: str, at: int, cell: bytes, value: Any) -> str:
+        if cell == "é".encode():
+            raise KeyboardInterrupt
+        return content(view, template, at, cell, value)
+
+    monkeypatch.setattr(JsonView, "content", broken_off)
+    path = tmp_path / "dump"
+    path.write_bytes(lengths(relation(), begin(), *[insert("1", value) for value in "äöüé"], commit()))
+    with pytest.raises(Interrupted):
+        Inspect(InspectOptions(report=JSON)).run((str(path),))
+    shown = capfdbinary.readouterr().out
+    assert shown.count(b'"kind":"Insert"') == shown.count(b"\n") - 2 == 3
+    assert shown.endswith(b"}\n")

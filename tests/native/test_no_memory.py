@@ -1,0 +1,61 @@
+"""Without memory, nothing is written that is not whole, and the scanner can go on when there is some again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pgtail.native import compiled
+from pgtail.outputs import OutputOptions, open_output
+from pgtail.pgoutput.frames import LENGTHS
+from tests.support.encode import begin, commit, insert, lengths
+from tests.support.render import Sink, need_compiled
+from tests.support.typed_rows import one_of_each
+
+python = pytest.importorskip("_testcapi")
+TABLE = one_of_each([23, 25])[0]
+WARM = lengths(begin(), insert("1", "x"), commit())
+ROWS = [insert("2", "y" * size) for size in (50, 200_000, 50)] + [insert("3", "\x01" * 60_000), insert("4", "z")]
+DATA = lengths(begin(), *ROWS, commit()) + WARM
+
+
+def scanner() -> tuple[Any, Sink]:
+    """One that has all plans."""
+    sink = Sink()
+    found: Any = open_output("json", sink, OutputOptions()).scanner({100: TABLE}.get, None)
+    found.leave()
+    found.scan(WARM, 0, len(WARM), LENGTHS)
+    sink.parts.clear()
+    return found, sink
+
+
+def scan(made: Any, sink: Sink) -> bytes:
+    made.leave()
+    try:
+        made.scan(DATA, 0, len(DATA), LENGTHS)
+    finally:
+        python.remove_mem_hooks()
+    return b"".join(sink.parts)
+
+
+def test_rows_are_written_whole_or_not_at_all() -> None:
+    """Each allocation of a run fails once."""
+    if compiled() is None:
+        need_compiled()
+    whole = scan(*scanner())
+    for number in range(1, 100):
+        made, sink = scanner()
+        python.set_nomemory(number, number + 1)
+        try:
+            assert scan(made, sink) == whole
+        except MemoryError:
+            written = b"".join(sink.parts)
+            assert whole.startswith(written)
+            assert written[-1:] in (b"", b"\n")
+            assert not made.resume_at or len(written) > 100
+            sink.parts.clear()
+            assert scan(made, sink) == whole
+        else:
+            break
+    assert 5 < number < 50
