@@ -57,23 +57,24 @@ cdef extern from *:
     #endif
     }
 
-    static inline pgtail_block pgtail_unusual(pgtail_block block, uint8_t one, uint8_t other) {
-        return (pgtail_block)((pgtail_signed)block < 0x20) | (pgtail_block)(block == one) | (pgtail_block)(block == other);
+    static inline pgtail_block pgtail_unusual(pgtail_block block, uint8_t a, uint8_t b, uint8_t c) {
+        return (pgtail_block)((pgtail_signed)block < 0x20) | (pgtail_block)(block == a) | (pgtail_block)(block == b)
+            | (pgtail_block)(block == c);
     }
 
-    /* How many bytes come before a control character, one that is not ASCII, `one` or `other`. */
-    static inline Py_ssize_t pgtail_plain(char *to, const uint8_t *p, Py_ssize_t size, uint8_t one, uint8_t other) {
+    /* How many bytes come before a control character, one that is not ASCII, `a`, `b` or `c`, which may be the same. */
+    static inline Py_ssize_t pgtail_plain(char *to, const uint8_t *p, Py_ssize_t size, uint8_t a, uint8_t b, uint8_t c) {
         Py_ssize_t done = 0, count = 16;
         pgtail_block block;
         for (; size - done >= 16; done += 16) {
             memcpy(&block, p + done, 16);
             if (to) memcpy(to + done, &block, 16);
-            count = pgtail_before(pgtail_unusual(block, one, other));
+            count = pgtail_before(pgtail_unusual(block, a, b, c));
             if (count < 16) return done + count;
         }
         block = pgtail_read_last(p + done, size - done);
         if (to) memcpy(to + done, &block, 16);
-        count = done + pgtail_before(pgtail_unusual(block, one, other));
+        count = done + pgtail_before(pgtail_unusual(block, a, b, c));
         return count < size ? count : size;
     }
 
@@ -96,7 +97,7 @@ cdef extern from *:
     }
     """
     # Copies them to `to` unless it is NULL, with up to 16 other bytes after them.
-    Py_ssize_t copy_plain "pgtail_plain"(char *to, const uint8_t *p, Py_ssize_t size, uint8_t one, uint8_t other)
+    Py_ssize_t copy_plain "pgtail_plain"(char *to, const uint8_t *p, Py_ssize_t size, uint8_t a, uint8_t b, uint8_t c)
     Py_ssize_t copy_digits "pgtail_copy_digits"(char *to, const uint8_t *p, Py_ssize_t size)
     Py_ssize_t count_digits "pgtail_digits"(const uint8_t *p, Py_ssize_t size)
 

@@ -30,22 +30,28 @@ cdef inline bint is_shown(const uint8_t *p) noexcept:
     return first == 0xF0 and second >= 0x9F             # U+1F000 to U+3FFFF
 
 
-cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote) except -2:
-    """Text with each `quote` doubled; DECLINED if it is not valid UTF-8 or a character may be hidden."""
+cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote, bint escaped=False) except -2:
+    """Text with each `quote` doubled; DECLINED if it is not valid UTF-8 or a character may be hidden.
+
+    Returns 1 for control characters unless `escaped`: these then have a backslash, and backslashes are doubled.
+    """
     cdef Py_ssize_t plain, length
-    reserve(out, 2 * size + 2)
+    reserve(out, 4 * size + 3)
     while size > 0:
-        plain = copy_plain(out.data + out.size, p, size, quote, 0x7F)
+        plain = copy_plain(out.data + out.size, p, size, quote, c"\\" if escaped else 0x7F, 0x7F)
         out.size += plain
         p += plain
         size -= plain
-        if size and p[0] == quote != 0x7F:
-            put_char(out, quote)
-            put_char(out, quote)
+        if size and p[0] < 0x80:
+            if p[0] >= 0x20 and p[0] != 0x7F:
+                put_char(out, p[0])
+                put_char(out, p[0])
+            elif not escaped:
+                return 1
+            else:
+                put_control(out, p[0])
             p += 1
             size -= 1
-        elif size and (p[0] < 0x20 or p[0] == 0x7F):
-            return DECLINED
         while size and p[0] >= 0x80:
             length = utf8_length(p, size)
             if not length or not is_shown(p):
@@ -56,14 +62,35 @@ cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote) e
     return 0
 
 
+cdef inline void put_control(Out *out, uint8_t value) noexcept:
+    """A control character as escape() in terminal/escape.py writes it."""
+    put_char(out, c"\\")
+    if value == c"\n":
+        put_char(out, c"n")
+    elif value == c"\r":
+        put_char(out, c"r")
+    elif value == c"\t":
+        put_char(out, c"t")
+    else:
+        put_char(out, c"x")
+        put_char(out, HEX[value >> 4])
+        put_char(out, HEX[value & 15])
+
+
 cdef int encode_sql(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    """A string literal; DECLINED if it is not valid UTF-8 or a character may be hidden. No parameter."""
-    reserve(out, 1)
+    """A string literal, E'' if it has control characters; DECLINED as put_shown() says. No parameter."""
+    cdef Py_ssize_t start = out.size
+    cdef int found
+    reserve(out, 2)
     put_char(out, c"'")
-    if put_shown(out, p, size, c"'") < 0:
-        return DECLINED
+    found = put_shown(out, p, size, c"'")
+    if found > 0:
+        out.size = start
+        put_char(out, c"E")
+        put_char(out, c"'")
+        found = put_shown(out, p, size, c"'", True)
     put_char(out, c"'")     # put_shown made room for it
-    return 0
+    return found
 
 
 cdef int encode_sql_date(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
@@ -86,7 +113,7 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
     """
     if size == 0:
         return 0 if parameter else DECLINED
-    return put_shown(out, p, size, 0x7F)
+    return DECLINED if put_shown(out, p, size, 0x7F) else 0
 
 
 cdef int encode_short_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
@@ -478,7 +505,7 @@ cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) excep
     """
     cdef Py_ssize_t plain, length
     while size > 0:
-        plain = copy_plain(out.data + out.size, p, size, c'"', c'"' if quoted else c",")
+        plain = copy_plain(out.data + out.size, p, size, c'"', c'"' if quoted else c",", c'"')
         out.size += plain
         p += plain
         size -= plain
@@ -502,13 +529,18 @@ cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) excep
 
 cdef int encode_csv(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A field, quoted where outputs/csv.py does. Declined if it starts or ends with a character beyond ASCII."""
-    cdef Py_ssize_t start = out.size
+    cdef Py_ssize_t start = out.size, plain
     cdef int found = 1
     if size and (p[0] >= 0x80 or p[size - 1] >= 0x80):
         return DECLINED
     reserve(out, 2 * size + 2)
-    if size and not is_blank(p[0]) and not is_blank(p[size - 1]) and memchr(p, c"\\", size) == NULL:
-        found = put_csv(out, p, size, False)
+    if size and not is_blank(p[0]) and not is_blank(p[size - 1]):
+        plain = copy_plain(out.data + out.size, p, size, c'"', c",", c"\\")
+        if plain == size:
+            out.size += size
+            return 0
+        if (p[plain] < 0x20 or p[plain] >= 0x80) and memchr(p, c"\\", size) == NULL:
+            found = put_csv(out, p, size, False)
     if found > 0:
         out.size = start
         put_char(out, c'"')

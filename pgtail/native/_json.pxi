@@ -61,7 +61,7 @@ cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size, bint escaped=Fa
     to[0] = c'"'
     to += 1
     while True:
-        plain = copy_plain(to, p, size, c'"', c"\\")
+        plain = copy_plain(to, p, size, c'"', c"\\", c"\\")
         to += plain
         p += plain
         size -= plain
@@ -167,7 +167,7 @@ cdef Py_ssize_t string_end(const uint8_t *p, Py_ssize_t size) noexcept:
     """The length of the JSON string that starts with this quotation mark; 0 if it is not valid."""
     cdef Py_ssize_t i = 1, length, k
     while True:
-        i += copy_plain(NULL, p + i, size - i, c'"', c"\\")
+        i += copy_plain(NULL, p + i, size - i, c'"', c"\\", c"\\")
         if i >= size:
             return 0
         if p[i] == c'"':

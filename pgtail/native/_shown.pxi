@@ -28,7 +28,7 @@ cdef class ShownColumn:
         """How many characters of a text are shown, before `more` if not all; DECLINED if Python must show it."""
         if not 0 < size <= MOST_SHOWN or (size > self.room and not self.more):
             return DECLINED
-        if copy_plain(NULL, p, size, 0x7F, c"'" if self.quoted else 0x7F) < size:
+        if copy_plain(NULL, p, size, 0x7F, c"'" if self.quoted else 0x7F, 0x7F) < size:
             return DECLINED
         return size if size <= self.room else self.room - 1
 
