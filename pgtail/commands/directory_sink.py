@@ -8,12 +8,15 @@ import re
 from pathlib import Path
 from typing import Final
 
-from pgtail.commands.sinks import BATCH, fsync, last_byte
+from pgtail.commands.sinks import fsync, last_byte
 from pgtail.errors import OutputError
 from pgtail.terminal.escape import hides
 
 _NAME_LIMIT: Final = 255
 """Bytes of a file name on most file systems."""
+
+_BATCH: Final = 256 * 1024
+"""Buffered bytes that cause a write without a flush; each opens all files."""
 
 _SEPARATORS: Final = "/%."
 
@@ -27,8 +30,14 @@ class _File:
         self._directory = directory
 
     def write(self, data: bytes, /) -> None:
+        """Buffer bytes, or write a full buffer. Raises OutputError."""
+        directory = self._directory
+        if not self.parts:
+            directory.unwritten.append(self)
         self.parts.append(data)
-        self._directory.wrote(self, len(data))
+        directory.size += len(data)
+        if directory.size >= _BATCH:
+            directory.flush()
 
 
 class DirectorySink:
@@ -46,9 +55,10 @@ class DirectorySink:
         self._folder = Path(name)
         self._files: dict[tuple[tuple[str, ...], bytes], _File] = {}
         self._names: set[str] = set()
-        self._dirty: dict[Path, _File] = {}
+        self.unwritten: list[_File] = []
+        """The files with bytes to write, which are `size` together."""
+        self.size = 0
         self._unsynced: set[Path] = set()
-        self._size = 0
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             existing = next(self._folder.glob("*.csv"), None)
@@ -104,21 +114,14 @@ class DirectorySink:
         """Raises OutputError: bytes go to the directory's files."""
         raise OutputError(f"cannot write to {self.name}: it is a directory")
 
-    def wrote(self, file: _File, size: int) -> None:
-        """Note bytes that a file buffered, and write a full buffer. Raises OutputError."""
-        self._dirty[file.path] = file
-        self._size += size
-        if self._size >= BATCH:
-            self.flush()
-
     def flush(self) -> None:
         """Write everything. Raises OutputError."""
-        dirty, self._dirty, self._size = self._dirty, {}, 0
-        for path, file in dirty.items():
-            parts, file.parts = file.parts, []
+        unwritten, self.unwritten, self.size = self.unwritten, [], 0
+        for file in unwritten:
+            path, parts, file.parts = file.path, file.parts, []
             try:
                 with path.open("ab") as opened:
-                    opened.writelines(parts)
+                    opened.write(b"".join(parts))
             except OSError as error:
                 raise self._failed(path, error) from error
             self._unsynced.add(path)
