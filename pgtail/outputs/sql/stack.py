@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import pickle
+import marshal
+from collections.abc import Iterator
 from typing import Final
 
 from pgtail.files.spool import SpoolFile, SpoolLimit
@@ -20,42 +21,40 @@ class Stack:
         self._chunks: list[int] = []
         """The offset of each chunk in the file."""
         self._top: list[bytes] = []
-        self._size = 0
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
+        self.push = self._top.append
+        """Add a text."""
+        self._counted = self._size = 0
 
     @property
     def in_memory(self) -> int:
         """About how many bytes are in memory."""
         return self._size
 
-    def push(self, text: bytes) -> None:
-        """Add a text. Raises OutputError if the temporary file cannot be written."""
-        self._top.append(text)
-        self._size += len(text) + 40
-        self._count += 1
-        if self._size >= self._chunk:
-            self._spill()
+    def spill(self) -> None:
+        """Write what is in memory to the temporary file if it is a chunk. Raises OutputError.
 
-    def pop(self) -> bytes:
-        """Remove and return the last text. Raises IndexError if there is none."""
-        if not self._top and self._chunks:
-            offset = self._chunks.pop()
-            self._top = pickle.loads(self._file.read(offset, self._file.size - offset))
-            self._file.truncate(offset)
-            self._size = sum(len(text) + 40 for text in self._top)
-        text = self._top.pop()
-        self._size -= len(text) + 40
-        self._count -= 1
-        return text
+        To be called when a few texts were added.
+        """
+        added = self._top[self._counted :]
+        self._counted += len(added)
+        self._size += sum(map(len, added)) + 40 * len(added)
+        if self._size >= self._chunk:
+            self._chunks.append(self._file.write(marshal.dumps(self._top)))
+            self._top.clear()
+            self._counted = self._size = 0
+
+    def drain(self) -> Iterator[list[bytes]]:
+        """Remove and return the texts, the last one first, as many together as are in memory."""
+        while self._top or self._chunks:
+            texts = self._top[::-1]
+            self._top.clear()
+            self._counted = self._size = 0
+            yield texts
+            if self._chunks:
+                offset = self._chunks.pop()
+                self._top += marshal.loads(self._file.read(offset, self._file.size - offset))
+                self._file.truncate(offset)
 
     def close(self) -> None:
         """Close the temporary file."""
         self._file.close()
-
-    def _spill(self) -> None:
-        offset = self._file.write(pickle.dumps(self._top, pickle.HIGHEST_PROTOCOL))
-        self._chunks.append(offset)
-        self._top, self._size = [], 0

@@ -99,6 +99,11 @@ class SqlUndo(PlannedOutput):
         assert written is not None
         self._add_omitted(written.ended)
         super().after_run(written, transaction)
+        self._stack.spill()
+
+    def _event(self, event: Event) -> None:
+        super()._event(event)
+        self._stack.spill()
 
     def close(self) -> None:
         if self._finished:
@@ -117,20 +122,25 @@ class SqlUndo(PlannedOutput):
         self._stack.close()
 
     def _committed(self) -> Iterator[bytes]:
-        """The texts, newest first, without transactions that are incomplete or changed nothing."""
-        start = b""
-        while len(self._stack):
-            text = self._stack.pop()
-            if text == _INCOMPLETE:
-                while self._stack.pop() != _COMMIT:
-                    pass
-            elif text.endswith(b"\n" + _BEGIN):
-                start = text
-            elif start and text == _COMMIT:
-                start = b""
-            else:
-                yield start + text
-                start = b""
+        """The texts, newest first, many together, without transactions that are incomplete or changed nothing."""
+        begin, skips = b"", False
+        for texts in self._stack.drain():
+            found: list[bytes] = []
+            for text in texts:
+                if skips:
+                    skips = text != _COMMIT
+                elif text == _INCOMPLETE:
+                    skips = True
+                elif text.endswith(b"\n" + _BEGIN):
+                    begin = text
+                elif not begin:
+                    found.append(text)
+                else:
+                    if text != _COMMIT:
+                        found += begin, text
+                    begin = b""
+            if found:
+                yield b"".join(found)
 
     def _key_update(self, shape: Shape) -> tuple[Plan, Write]:
         """The plan for an update of which only the old and the new key were sent; Empty if it changed nothing."""
