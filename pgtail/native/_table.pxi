@@ -51,7 +51,8 @@ cdef class ItemText:
         for text, style in item:
             data = text.encode()
             one.at, one.size, one.style = self.text.size, PyBytes_GET_SIZE(data), styles[style]
-            one.ascii, one.cells = text.isascii(), width_of(text)
+            one.ascii = text.isascii()
+            one.cells = one.size if one.ascii else width_of(text)
             put_object(&self.text, data)
             add_fragment(&self.fragments, one)
 
@@ -68,6 +69,7 @@ cdef class TableColumn:
     cdef ShownColumn shown      # None: all values are shown by `show`
     cdef ItemText label, null, unchanged
     cdef object show, changed
+    cdef dict made              # value -> its ItemText, for some that `show` shows
     cdef TableColumn maybe      # shows what may have changed; None if that is the same
     cdef bint optional          # --changed leaves it out of updates that did not change it
     cdef Py_ssize_t null_page, value_page   # the last page where it is NULL in a row; where it is not, or may not be
@@ -199,7 +201,7 @@ cdef class TablePage:
     cdef TableColumn showing(self, of, show, label, str style):
         """A column as `show` shows it."""
         cdef TableColumn column = TableColumn()
-        column.index, column.style, column.show = of.index, self.styles[style], show
+        column.index, column.style, column.show, column.made = of.index, self.styles[style], show, {}
         column.shown = show if isinstance(show, ShownColumn) else None
         column.label = self.item(label)
         column.null, column.unchanged = [self.item(show(cell)[1]) for cell in (None, UNCHANGED)]
@@ -315,9 +317,18 @@ cdef class TablePage:
             return self.copy(column.null if cell.kind == c"n" else column.unchanged)
         part = column.part(cell)
         if part < 0:
-            return self.copy(self.item(column.show(cell_value(cell))[1]))
+            return self.copy(self.shown_item(column, cell_value(cell)))
         self.copy(column.label)
         return self.put_value(column, cell, part, column.style)
+
+    cdef ItemText shown_item(self, TableColumn column, cell):
+        """The item of a value that `show` shows. Those of one character, such as booleans, are made once."""
+        cdef ItemText found = column.made.get(cell) if type(cell) is bytes else None
+        if found is None:
+            found = self.item(column.show(cell)[1])
+            if type(cell) is bytes and PyBytes_GET_SIZE(cell) == 1:
+                column.made[cell] = found
+        return found
 
     cdef int put_changed(self, TableColumn column, const Cell *old, const Cell *new) except -2:
         cdef Py_ssize_t before = 0 if old.data == NULL else column.part(old)
