@@ -71,7 +71,8 @@ class _Channel:
     def send(self, kind: str, value: object = None) -> None:
         """Raises OSError if the other process has ended."""
         data = pickle.dumps((kind, value))
-        self._end.sendall(_SIZE.pack(len(data)) + data)
+        with postponed():  # else the other process would wait for the rest
+            self._end.sendall(_SIZE.pack(len(data)) + data)
 
     def receive(self) -> tuple[str, Any]:
         """The next object. Raises EOFError if the other process has ended."""
@@ -79,9 +80,9 @@ class _Channel:
         found: tuple[str, Any] = pickle.loads(self._take(size))
         return found
 
-    def ready(self) -> bool:
-        """Whether there is something to receive."""
-        return bool(self._got) or bool(select.select([self._end], [], [], 0)[0])
+    def ready(self, timeout: float | None = 0) -> bool:
+        """Whether there is something to receive, within so many seconds (None: at any time)."""
+        return bool(self._got) or bool(select.select([self._end], [], [], timeout)[0])
 
     def _take(self, size: int) -> bytes:
         while len(self._got) < size:
@@ -121,13 +122,17 @@ class Link(Generic[P]):
         return self._before
 
     def _receive_turn(self) -> None:
-        kind, value = self._channel.receive()
-        assert kind == "turn"
-        self._before = value
+        self._channel.ready(None)  # a request to stop interrupts this; what is received is not lost then
+        with postponed():
+            kind, value = self._channel.receive()
+            assert kind == "turn"
+            self._before = value
 
     def task(self) -> Task[P]:
         """The next part to decode; one that continues the last one with the turn has its counts already."""
-        kind, value = self._channel.receive()
+        self._channel.ready(None)
+        with postponed():
+            kind, value = self._channel.receive()
         assert kind == "part"
         found: Task[P] = value
         return found
@@ -280,11 +285,12 @@ class Jobs(Generic[P]):
         return self._counts
 
     def _give(self, process: _Process[P], part: P) -> None:
-        process.send("part", self._task_of(part, process.part))
-        process.part = part
-        self._busy.append(process)
-        if len(self._busy) == 1:
-            process.send("turn", self._counts)
+        with postponed():  # the first one of those that are busy knows that it has the turn
+            process.send("part", self._task_of(part, process.part))
+            process.part = part
+            self._busy.append(process)
+            if len(self._busy) == 1:
+                process.send("turn", self._counts)
 
     def _receive(self, *, wait: bool) -> None:
         """Take what the processes have sent."""
@@ -295,11 +301,12 @@ class Jobs(Generic[P]):
             while process.result is None and process.channel.ready():
                 with postponed():
                     self._take(process)
-        while self._busy:
-            first = self._busy[0]
-            first.tell()
-            if first.result is None or not self._finished(first):
-                return
+        with postponed():
+            while self._busy:
+                first = self._busy[0]
+                first.tell()
+                if first.result is None or not self._finished(first):
+                    return
 
     def _take(self, process: _Process[P]) -> None:
         """Take one message of a process."""

@@ -9,15 +9,20 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from pgtail.commands.jobs import Jobs, Link
+from pgtail.commands.reading import interrupted
 from pgtail.commands.turn import Counts, Task
+from pgtail.errors import Interrupted
+from pgtail.files import stopping
+from pgtail.files.stopping import Stoppable
 from pgtail.native import compiled
 from pgtail.pipeline import parts
 from tests.native.torture import case_of
@@ -283,6 +288,87 @@ def test_what_a_process_says_last_comes_with_its_result(capsys: pytest.CaptureFi
     with Jobs(2, iter(range(6)), work, task_of=task_of, rest_of=int, advanced=advanced) as jobs:
         jobs.run()
     assert capsys.readouterr().err == "".join(f"{part} said " for part in range(6))
+
+
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request to stop is another one than that of the test before."""
+    monkeypatch.setattr(stopping, "_SAME", 0.0)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("again")
+def test_a_request_to_stop_while_a_process_sends_much() -> None:
+    sizes = []
+
+    def work(link: Link[int]) -> None:
+        link.task()
+        link.wait_for_turn()
+        for size in (1, 4 << 20):
+            link.counted(bytes(size))
+
+    def counted(found: bytes) -> None:
+        sizes.append(len(found))
+        if len(found) == 1:
+            time.sleep(0.1)  # the process waits inside of its second message
+            os.kill(os.getpid(), signal.SIGINT)
+
+    assert _stopped(1, iter(range(1)), work, counted=counted)
+    assert sizes == [1, 4 << 20]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.usefixtures("again")
+def test_a_request_to_stop_comes_with_the_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    """A process that waits for its turn, and has not read that it has it, completes its output with the turn."""
+    ours, theirs = os.pipe()
+    turns: list[int] = []
+
+    def work(link: Link[int]) -> None:
+        if link.task().part == 0:
+            time.sleep(0.2)
+            link.wait_for_turn()
+            link.done(Counts())
+            link.task()
+        threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGSTOP)).start()
+        os.write(theirs, b"%d" % os.getpid())
+        try:
+            link.wait_for_turn()
+        finally:
+            link.wait_for_turn()
+            link.write("completed")
+
+    def found() -> Iterator[int | None]:
+        yield from range(2)
+        while not turns:
+            yield None
+        threading.Timer(0.1, os.kill, (int(os.read(ours, 20)), signal.SIGCONT)).start()
+        os.kill(os.getpid(), signal.SIGINT)
+        yield None
+
+    assert _stopped(2, found(), work, advanced=lambda part, counts: turns.append(part))
+    assert capsys.readouterr().err == "completed"
+
+
+def _stopped(count: int, found: Iterator[int | None], work: Callable[[Link[int]], None], **others: Any) -> bool:
+    """Whether a request to stop ended Jobs."""
+    given: dict[str, Any] = {"task_of": lambda part, last: Task(part), "rest_of": int, "advanced": print, **others}
+
+    def until_stopped(link: Link[int]) -> None:
+        try:
+            work(link)
+        except KeyboardInterrupt as stopped:
+            raise interrupted(stopped) from None
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with Stoppable(), Jobs(count, found, until_stopped, **given) as jobs:
+            jobs.run()
+    except Interrupted:
+        return True
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return False
 
 
 # -- with the real program, whose output nobody reads ------------------------------------------------------------------
