@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -19,7 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: Final = {
     "number": click.INT,
-    "positive number": click.IntRange(min=1),
+    "positive number": click.IntRange(min=1, max=sys.maxsize),
     "file": click.Path(),
     "folder": click.Path(file_okay=False),
 }

@@ -404,3 +404,11 @@ def test_a_long_run_without_the_compiled_scanner_tells_how_to_get_it(pure: str, 
     _, told_text = process.communicate(timeout=within(30))
     assert process.returncode == 0
     assert told_text.count(b"install a C compiler and Python's headers") == told
+
+
+@pytest.mark.parametrize("option", ["-n", "--last", "--jobs"])
+def test_a_number_that_no_file_has(option: str, dump: Path) -> None:
+    result = here("decode", option, str(1 << 63), dump)
+    assert result.status == 2
+    assert f"{1 << 63} is not in the range" in result.stderr
+    assert here("decode", "-n", str((1 << 63) - 1), dump).status == 0
