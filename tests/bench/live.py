@@ -98,7 +98,7 @@ class Live:
         if self.wal2json:
             options = ("format-version=2", "include-xids=true", "include-lsn=true")
             found.insert(2, Drain("pg_recvlogical, wal2json", first, self._recvlogical(*options), "wal2json"))
-        for output in ("json-tx", "wal2json", "debezium"):
+        for output in ("table", "json-tx", "wal2json", "debezium"):
             drain = Drain(f"pgtail stream -o {output}", first, self._pgtail("--proto-version", "1", output=output))
             found.insert(1, drain)
         return found
