@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -140,9 +141,10 @@ def size(text: str) -> int:
     import re  # not loaded to list options
 
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text, re.IGNORECASE)
-    if match is None:
+    found = -1 if match is None or len(match[1]) > MOST_DIGITS else int(match[1]) * _SIZES[match[2].lower()]
+    if not 0 <= found <= sys.maxsize:
         raise ValueError(f"{text!r} is not a size such as 500MB or 1GB")
-    return int(match[1]) * _SIZES[match[2].lower()]
+    return found
 
 
 def positive_duration(text: str) -> float:

@@ -412,3 +412,10 @@ def test_a_number_that_no_file_has(option: str, dump: Path) -> None:
     assert result.status == 2
     assert f"{1 << 63} is not in the range" in result.stderr
     assert here("decode", "-n", str((1 << 63) - 1), dump).status == 0
+
+
+@pytest.mark.parametrize("size", ["8388608T", "9" * 20 + "G", "9" * 5000])
+def test_a_size_that_no_memory_has(size: str, dump: Path) -> None:
+    result = here("decode", "--old-values", "seen", "--old-values-limit", size, dump)
+    assert result.status == 2
+    assert "is not a size such as 500MB or 1GB" in result.stderr
