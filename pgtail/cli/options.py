@@ -18,9 +18,23 @@ from pgtail.pgoutput.scalars import Point, time_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+class _Positive(click.IntRange):
+    """A number from 1 on that a counter holds. The help names the least one only."""
+
+    def __init__(self) -> None:
+        super().__init__(min=1)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        found: int = super().convert(value, param, ctx)
+        if found > sys.maxsize:
+            self.fail(f"{found} is not in the range 1<=x<={sys.maxsize}.", param, ctx)
+        return found
+
+
 _TYPES: Final = {
     "number": click.INT,
-    "positive number": click.IntRange(min=1, max=sys.maxsize),
+    "positive number": _Positive(),
     "file": click.Path(),
     "folder": click.Path(file_okay=False),
 }
