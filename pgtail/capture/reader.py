@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pgtail.capture.contents import SegmentContents
 from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
 from pgtail.capture.segment import SegmentFrames, read_head
 from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, read_state
@@ -37,6 +38,8 @@ class SegmentFile:
     """The snapshot that it is a part of; None for a segment of the stream."""
     listed: SnapshotFile | None = None
     """What capture.json says about a segment of a snapshot."""
+    contents: SegmentContents | None = None
+    """What it says that it contains, if that was read."""
 
 
 def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:

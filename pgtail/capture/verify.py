@@ -174,8 +174,10 @@ class CaptureVerifier:
 
     def _skip(self, found: SegmentFile, before: str | None) -> bool:
         """Whether a segment of the stream is left out; one that does not follow the one named `before` is not."""
-        contents = None if self._skips is None else read_contents(found.location, self._encoding)
-        if self._skips is None or contents is None:
+        if self._skips is None:
+            return False
+        contents = found.contents or read_contents(found.location, self._encoding)
+        if contents is None:
             return False
         if (contents.segment, contents.predecessor) != (str(found.name), before) or not self._skips(contents):
             return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -57,6 +58,8 @@ class CaptureWalk:
         """The gids of the prepared transactions that have no outcome yet."""
         self._transactions = 1
         """How many began, with one in which the first segment may begin."""
+        self._contents: dict[int, SegmentContents] = {}
+        """Of the segments of the parts that nobody reads yet, by their indexes."""
         self._before: SegmentContents | None = None
         """Of the last segment of the stream."""
         self._before_parts = {0: ""}
@@ -78,7 +81,7 @@ class CaptureWalk:
                     yield Part(start, index, before, len(self.descriptions), alone, ended=self._transactions)
                     start, before, size, alone = index, len(self.descriptions), 0, False
                     self._before_parts[index] = "" if self._before is None else self._before.segment
-                if not self._take(file):
+                if not self._take(index, file):
                     break
                 alone = alone or file.snapshot is not None
                 size += file.size
@@ -92,7 +95,9 @@ class CaptureWalk:
         found = self._found
         if part.start == 0 and part.stop is None:
             return None
-        found = found._replace(segments=found.segments[part.start : part.stop])
+        stop = len(found.segments) if part.stop is None else part.stop
+        known = [(found.segments[index], self._contents.pop(index, None)) for index in range(part.start, stop)]
+        found = found._replace(segments=[replace(file, contents=contents) for file, contents in known])
         if part.stop is not None:
             found = found._replace(last="")
         before = self._before_parts[part.start]
@@ -107,7 +112,7 @@ class CaptureWalk:
             self.why = f"{self._places[0]}, which is no capture"
         self.ends = [*accumulate([one.size for one in self._found.segments])]
 
-    def _take(self, file: SegmentFile) -> bool:
+    def _take(self, index: int, file: SegmentFile) -> bool:
         """Learn what a segment contains; returns whether it says that."""
         if file.snapshot is not None:
             if file.name == file.snapshot.segments[0].name:
@@ -122,7 +127,7 @@ class CaptureWalk:
             return False
         if self._before is None and contents.predecessor:  # else nothing came before it that it could repeat
             self.descriptions += self._beginning(file).descriptions
-        self._before = contents
+        self._before = self._contents[index] = contents
         self._transactions += contents.transactions
         self._prepared.update([one.gid for one in contents.prepared])
         self._prepared.difference_update([one.gid for one in contents.outcomes])
