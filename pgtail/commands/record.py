@@ -14,6 +14,7 @@ from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
+from pgtail.capture.state import StateFile
 from pgtail.capture.upload import TakenOver, Uploader
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.commands import convert
@@ -175,7 +176,7 @@ class Record:
         for warning in recovered.warnings:
             stderr.tell(warning)
         state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
-        known = RecordedCapture(options.directory, recovered.position, last_head(LocalLocation(directory)))
+        known = self._known(directory, recovered.position, state)
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
             if options.snapshot.wanted:
@@ -186,7 +187,7 @@ class Record:
                 with self._progress.copying_tables():
                     SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
                 self._copying = False
-                known = replace(known, head=last_head(LocalLocation(directory)))  # whose rows it has now
+                known = self._known(directory, recovered.position, state)  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
             for warning in plan.warnings:
                 stderr.tell(f"warning: {warning}")
@@ -241,6 +242,11 @@ class Record:
                             f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"
                             " the next run does that"
                         )
+
+    def _known(self, directory: Path, position: int, state: StateFile) -> RecordedCapture:
+        copies = {one.relid: one.lsn for one in state.snapshots}  # the last one of each table
+        copied = any(lsn <= position for lsn in copies.values())
+        return RecordedCapture(self._options.directory, position, last_head(LocalLocation(directory)), copied)
 
     def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
         with interrupt.raising(), connector.ordinary() as connection:

@@ -24,11 +24,15 @@ STARTED: Final = "pgtail.postmaster_start_time"
 
 
 class RecordedCapture(Record):
-    """An existing capture to continue: it is complete up to `position`; `head` describes how it was recorded."""
+    """An existing capture to continue: it is complete up to `position`; `head` describes how it was recorded.
+
+    `copied`: whether it has copies of tables that are not newer than that.
+    """
 
     directory: str
     position: int
     head: Mapping[str, str]
+    copied: bool = False
 
     @property
     def identity(self) -> Identity | None:
@@ -51,8 +55,10 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
     plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
     if known.position and (confirmed is None or confirmed > known.position):
         start_text = "the start of the new slot" if confirmed is None else lsn_text(confirmed)
+        cure = "; --snapshot-table '*' copies the tables again" if known.copied else ""
         plan.warnings.append(
-            f"the capture has a gap: it lacks what was committed between {lsn_text(known.position)} and {start_text}"
+            f"the capture has a gap: it lacks what was committed between {lsn_text(known.position)} and"
+            f" {start_text}{cure}"
         )
     return plan
 

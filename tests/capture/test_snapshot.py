@@ -155,6 +155,24 @@ def test_a_table_added_later_is_copied_and_the_others_are_not(newest_database: D
     assert listed(tmp_path / "c") == [("t", 20), ("u", 5), ("t", 3)]
 
 
+def test_a_gap_after_copies_names_their_cure(newest_database: Database, tmp_path: Path) -> None:
+    database = newest_database
+    make(database, "t")
+    recorded(database, tmp_path / "c")
+    database.execute("INSERT INTO t VALUES (100, 'lost')")
+    database.value("SELECT end_lsn::text FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
+    cure = "; --snapshot-table '*' copies the tables again"
+    assert cure in recorded(database, tmp_path / "c", "--allow-gap")
+    database.execute("INSERT INTO t VALUES (101, 'lost')")
+    database.value("SELECT end_lsn::text FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
+    told = recorded(database, tmp_path / "c", "--allow-gap", "--snapshot-table", "*")
+    assert "the capture has a gap" in told
+    assert cure not in told
+    found = here("decode", "-o", "json", tmp_path / "c")
+    last = [parse(line)["new"]["id"] for line in found.lines if parse(line)["op"] == "snapshot"][-22:]
+    assert sorted(map(int, last)) == [*range(1, 21), 100, 101]
+
+
 def test_globs_choose_what_is_copied_again(newest_database: Database, tmp_path: Path) -> None:
     make(newest_database, "orders", "parts")
     said = refused(newest_database, tmp_path / "c", "--snapshot-table", "order", status=2)
