@@ -262,7 +262,7 @@ class History:
             self._check()
         self._finish()
         self._some_writes()
-        self._record(snapshot=True)
+        self._record(snapshot=True, options=["--snapshot-table", "*"] if self._wrong else [])
         self._check()
         self._record(snapshot=False)
 
