@@ -137,14 +137,14 @@ def live_server(size: Size | None, tell: list[str]) -> Iterator[Live]:
 def _best(tell: list[str]) -> tuple[Installation, Path | None]:
     """The server to use, and the folder with wal2json for it."""
     own = {installation.bindir for installation in embedded_installations()}
+    why = "no PostgreSQL is installed that Debian has it for"
     for installation in installations().values():
         if installation.bindir not in own:
             try:
                 return installation, wal2json_folder(installation.major)
             except ServerError as error:
-                tell.append(f"wal2json: {error}")
-    if not tell:
-        tell.append("wal2json: no PostgreSQL is installed that Debian has it for")
+                why = str(error)
+    tell.append(f"wal2json: {why}")
     return embedded_installations()[0], None
 
 
