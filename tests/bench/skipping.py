@@ -32,7 +32,8 @@ def skipping(console: Console) -> None:
         runs: dict[str, list[Run]] = {}
         for _ in range(ROUNDS):
             for name, options in selections.items():
-                runs.setdefault(name, []).append(run([pgtail, "decode", "--jobs", "1", "-o", "json", *options, _CAPTURE], _NULL))
+                command = [pgtail, "decode", "--jobs", "1", "-o", "json", *options, _CAPTURE]
+                runs.setdefault(name, []).append(run(command, _NULL))
     finally:
         shutil.rmtree(_CAPTURE, ignore_errors=True)
     everything, rare, nothing, start = (Cost(of_one).cpu for of_one in runs.values())
