@@ -153,6 +153,8 @@ cdef int encode_wal2json_bytea(Out *out, const uint8_t *p, Py_ssize_t size, int6
 # They decline what is rare: BC, years beyond 9999, infinity, NaN, numerics of more than 18 digits.
 
 cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+cdef bytes _HEX_VALUES = bytes([int(chr(i), 16) if chr(i) in "0123456789ABCDEFabcdef" else 16 for i in range(256)])
+cdef const uint8_t *HEX_VALUES = <const uint8_t *>PyBytes_AS_STRING(_HEX_VALUES)    # 16: no hexadecimal digit
 
 # Typed constants: Cython turns a literal above 32 bits into a Python object, which makes the expression slow.
 cdef int64_t LARGEST_BEFORE_DIGIT = 99999999999999999   # with one more digit it has 18
@@ -270,43 +272,34 @@ cdef void put_unscaled(Out *out, int64_t value) noexcept:
 cdef inline void put_base64(Out *out, const uint8_t *p, int size) noexcept:
     """One to three bytes as four characters."""
     cdef uint32_t group = <uint32_t>p[0] << 16
+    cdef char *to = out.data + out.size
     if size > 1:
         group |= <uint32_t>p[1] << 8
     if size > 2:
         group |= p[2]
-    put_char(out, BASE64[group >> 18])
-    put_char(out, BASE64[(group >> 12) & 63])
-    put_char(out, BASE64[(group >> 6) & 63] if size > 1 else c"=")
-    put_char(out, BASE64[group & 63] if size > 2 else c"=")
-
-
-cdef inline int hex_value(uint8_t digit) noexcept:
-    """The value of a hexadecimal digit; -1 for another character."""
-    if is_digit(digit):
-        return digit - 48
-    digit |= 32
-    return digit - 87 if c"a" <= digit <= c"f" else -1
+    to[0] = BASE64[group >> 18]
+    to[1] = BASE64[(group >> 12) & 63]
+    to[2] = BASE64[(group >> 6) & 63] if size > 1 else c"="
+    to[3] = BASE64[group & 63] if size > 2 else c"="
+    out.size += 4
 
 
 cdef int encode_debezium_bytes(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A bytea in hex format as base64."""
     cdef uint8_t group[3]
-    cdef int count = 0, high, low
+    cdef int count, k, high, low
     cdef Py_ssize_t i
     if size < 2 or size % 2 or p[0] != c"\\" or p[1] != c"x":
         return DECLINED
     reserve(out, (size - 2 + 5) // 6 * 4 + 2)
     put_char(out, c'"')
-    for i in range(2, size, 2):
-        high, low = hex_value(p[i]), hex_value(p[i + 1])
-        if high < 0 or low < 0:
-            return DECLINED
-        group[count] = <uint8_t>(high << 4 | low)
-        count += 1
-        if count == 3:
-            put_base64(out, group, 3)
-            count = 0
-    if count:
+    for i in range(2, size, 6):
+        count = <int>min(size - i, 6) // 2
+        for k in range(count):
+            high, low = HEX_VALUES[p[i + 2 * k]], HEX_VALUES[p[i + 2 * k + 1]]
+            if (high | low) > 15:
+                return DECLINED
+            group[k] = <uint8_t>(high << 4 | low)
         put_base64(out, group, count)
     put_char(out, c'"')
     return 0
