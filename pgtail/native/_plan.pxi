@@ -56,7 +56,7 @@ cdef struct CellPlan:
 
 cdef struct Made:
     Out text
-    uint64_t generation     # of the transaction; see TextScanner
+    uint64_t generation     # that of TextScanner when it was made
 
 cdef struct Step:
     StepKind kind
@@ -87,7 +87,7 @@ cdef inline Bytes view_of(object text):
 
 @cython.final
 cdef class Group:
-    """Pieces that depend on the transaction only, with their text for one transaction. Plans share them."""
+    """Pieces that do not depend on the row, with their text for the rows of one transaction. Plans share them."""
 
     cdef RowPlan plan
     cdef Made made
@@ -321,8 +321,8 @@ cdef class RowPlan:
 
 
 cdef list used(tuple pieces, dict groups):
-    """The pieces that the scanner writes. Unless `groups` is None, groups take the place of those that depend on the
-    transaction only and of texts between them."""
+    """The pieces that the scanner writes. Unless `groups` is None, groups take the place of those that do not depend
+    on the row and of texts between them."""
     cdef list found = []
     pieces = pieces_module.joined([piece for piece in pieces if not is_unused(piece)])
     for piece in pieces if groups is None else pieces_module.grouped(pieces):

@@ -197,9 +197,9 @@ cdef class TextScanner(Scanner):
     cdef bint late                  # whether that time is out of range: no row is written
     cdef bytes state                # of a transaction that did not start here
     cdef dict groups                # by their pieces
-    cdef uint64_t generation        # counts the transactions
+    cdef uint64_t generation        # counts the transactions and the times that were read
     cdef uint64_t lsn
-    cdef int64_t now                # nanoseconds; 0 if not read for this row
+    cdef int64_t now                # nanoseconds; 0 if not read for what is in `out`
     cdef object plan_of, output, write, target
     cdef dict described             # by version: every table that was described, with its plans
     cdef RowPlan begin, end, separator
@@ -230,6 +230,9 @@ cdef class TextScanner(Scanner):
         cdef Py_ssize_t complete = self.complete
         cdef uint64_t resume_at = self.resume_at
         cdef bytes text
+        if self.now:
+            self.now = 0
+            self.generation += 1
         if complete:
             self.complete = self.resume_at = 0  # without memory it is lost, and the run cannot be resumed after it
             text = taken(&self.out, complete)
@@ -341,7 +344,7 @@ cdef class TextScanner(Scanner):
         """The start or end of a transaction; its position is the commit's."""
         if plan.count == 0:
             return 0
-        self.lsn, self.now = self.commit_lsn, 0
+        self.lsn = self.commit_lsn
         if self.run_plan(plan) < 0:
             raise ValueError("the start or end of a transaction cannot be declined")
         if self.one_by_one:
@@ -366,7 +369,7 @@ cdef class TextScanner(Scanner):
             self.boundary(self.begin)
         if self.elements:
             self.run_plan(self.separator)
-        self.lsn, self.now, self.has_old, self.has_new = lsn, 0, kind != c"N", op != OP_DELETE
+        self.lsn, self.has_old, self.has_new = lsn, kind != c"N", op != OP_DELETE
         if self.last_ordinals.of_row:
             self.last_ordinals.of_row.clear()
         if self.run_plan(plan) < 0:
@@ -524,13 +527,13 @@ cdef class TextScanner(Scanner):
         return known
 
     cdef int64_t nanoseconds(self) except -2:
-        """The time, read once for each row."""
+        """The time, read once for what is written at once."""
         if self.now == 0:
             self.now = self.clock()
         return self.now
 
     cdef inline int group(self, RowPlan plan, Step *step) except -2:
-        """Pieces that depend on the transaction only: made once for it."""
+        """Pieces that do not depend on the row: made once for a transaction and a time."""
         cdef Bytes text
         if step.made.generation != self.generation:
             return self.make(<Group>plan.objects[step.object])

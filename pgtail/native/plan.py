@@ -51,7 +51,7 @@ class Field(enum.IntEnum):
     ABORTED = 14
     """`true` for a change that was rolled back, otherwise unknown."""
     NOW_MS = 15
-    """The current time, read once for a row."""
+    """The current time, read once for a row; by the scanner once for the rows that it writes at once."""
     NOW_US = 16
     NOW_NS = 17
     COMMIT_TIME = 18
@@ -70,6 +70,8 @@ TRANSACTION_FIELDS: Final = frozenset(
     [*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END, Field.COMMIT_TIME, Field.TIME, Field.CLOCK]
 )
 """The fields that are the same for all rows of a transaction."""
+_SHARED_FIELDS: Final = TRANSACTION_FIELDS | {Field.NOW_MS, Field.NOW_US, Field.NOW_NS}
+"""Those that do not depend on the row."""
 
 
 class Value(Record):
@@ -341,7 +343,7 @@ def joined(pieces: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def grouped(pieces: Sequence[Any]) -> Iterator[Any]:
-    """The pieces, with tuples of those that depend on the transaction only and of the texts between them."""
+    """The pieces, with tuples of those that do not depend on the row and of the texts between them."""
     start = 0
     while start < len(pieces):
         end = _end_of_group(pieces, start)
@@ -354,7 +356,7 @@ def _end_of_group(pieces: Sequence[Any], start: int) -> int:
     end = start
     for index in range(start, len(pieces)):
         piece = pieces[index]
-        if isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in TRANSACTION_FIELDS):
+        if isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in _SHARED_FIELDS):
             end = index + 1
         elif end == start or not isinstance(piece, bytes):
             break
