@@ -6,9 +6,9 @@ cdef enum:
 cdef struct Fragment:
     Py_ssize_t at       # of its text
     Py_ssize_t size     # bytes
+    Py_ssize_t chars    # as many as bytes if it is ASCII
     Py_ssize_t cells
     int style
-    bint ascii
 
 cdef struct ShownItem:
     Py_ssize_t first, end   # fragments
@@ -51,8 +51,7 @@ cdef class ItemText:
         for text, style in item:
             data = text.encode()
             one.at, one.size, one.style = self.text.size, PyBytes_GET_SIZE(data), styles[style]
-            one.ascii = text.isascii()
-            one.cells = one.size if one.ascii else width_of(text)
+            one.chars, one.cells = len(text), width_of(text)
             put_object(&self.text, data)
             add_fragment(&self.fragments, one)
 
@@ -152,22 +151,23 @@ cdef class TablePage:
         self.weight += row.weight()
         self.add_row(OPS, 0)
 
-    def widths(self):
-        """The widths of the tables and of the keys of all rows."""
+    def widths(self, Py_ssize_t most_table, Py_ssize_t most_key):
+        """The widths of the widest table and the widest key within these limits."""
         cdef PageRow *row = <PageRow *>self.rows.data
         cdef ShownItem *items = <ShownItem *>self.items.data
-        cdef Py_ssize_t i
-        cdef list tables = [], keys = []
+        cdef Py_ssize_t i, table, key, widest_table = 0, widest_key = 0
         others = iter(self.others)
         for i in range(len(self)):
             if row[i].op == OPS:
                 other = next(others)
-                tables.append(other.table[0])
-                keys.append(other.key[0])
+                table, key = other.table[0], other.key[0]
             else:
-                tables.append(items[row[i].first].cells)
-                keys.append(items[row[i].first + 1].cells)
-        return tables, keys
+                table, key = items[row[i].first].cells, items[row[i].first + 1].cells
+            if widest_table < table <= most_table:
+                widest_table = table
+            if widest_key < key <= most_key:
+                widest_key = key
+        return widest_table, widest_key
 
     cdef int add_row(self, int op, Py_ssize_t first) except -2:
         cdef PageRow row
@@ -307,7 +307,7 @@ cdef class TablePage:
 
     cdef int add_one(self, Fragment one) except -2:
         self.cells += one.cells
-        self.chars += one.size if one.ascii else len(self.text.data[one.at:one.at + one.size].decode())
+        self.chars += one.chars
         return add_fragment(&self.fragments, one)
 
     cdef int put_column(self, TableColumn column, const Cell *cell) except -2:
@@ -345,14 +345,14 @@ cdef class TablePage:
         cdef Fragment one
         if cell.data == NULL:
             return self.copy(self.null)
-        one.at, one.style, one.ascii = self.text.size, style, True
+        one.at, one.style = self.text.size, style
         reserve(&self.text, part + 2)
         if column.shown.quoted:
             put_char(&self.text, c"'")
         put(&self.text, cell.data, part)
         if column.shown.quoted:
             put_char(&self.text, c"'")
-        one.size = one.cells = self.text.size - one.at
+        one.size = one.chars = one.cells = self.text.size - one.at
         self.add_one(one)
         return self.copy(self.more) if part < cell.size else 0
 
@@ -498,7 +498,10 @@ cdef class TablePage:
                 piece = self.fitting(one, left)
                 add_fragment(&self.pending, piece)
                 first = self.emit_pending(first, indent)
-                one.at, one.size, one.cells = one.at + piece.size, one.size - piece.size, one.cells - piece.cells
+                one.at += piece.size
+                one.size -= piece.size
+                one.chars -= piece.chars
+                one.cells -= piece.cells
                 left = width
             add_fragment(&self.pending, one)
             left -= one.cells
@@ -510,12 +513,12 @@ cdef class TablePage:
 
     cdef Fragment fitting(self, Fragment one, Py_ssize_t width) except *:
         """The beginning of a fragment that is at most `width` cells wide."""
-        if one.ascii:
-            one.size = one.cells = min(one.size, width)
+        if one.chars == one.size:
+            one.size = one.chars = one.cells = min(one.size, width)
             return one
         text = self.text.data[one.at:one.at + one.size].decode()
         part = text[:self.fit_end(text, 0, width)]
-        one.size, one.cells = len(part.encode()), self.width_of(part)
+        one.size, one.chars, one.cells = len(part.encode()), len(part), self.width_of(part)
         return one
 
     cdef int emit_pending(self, bint first, Py_ssize_t indent) except -2:
@@ -557,7 +560,7 @@ cdef class TablePage:
 
 @cython.final
 cdef class TableScanner(Scanner):
-    """Sends Started, rows and Ended to `output.event`, or adds rows to its `page`, a TablePage or None.
+    """Begins and ends transactions of `output`; sends it rows as events, or adds them to its `page`, a TablePage or None.
 
     While `full` is set, as no rows of the transaction are left to be shown (`output.left`), rows are counted.
     `output.counted` gets the number of rows that were not sent as events. `events` is the module of the events, `mask`
@@ -585,7 +588,7 @@ cdef class TableScanner(Scanner):
     cdef int begin(self) except -2:
         if self.transaction is None:
             self.transaction = self.events.Transaction(self.xid, self.commit_lsn, self.commit_ts)
-        self.event(self.events.Started(self.transaction))
+        self.output.begin()
         self.started = True
         return self.entered()
 
@@ -632,7 +635,7 @@ cdef class TableScanner(Scanner):
                 self.begin()
             self.flush()
             self.transaction.changes, self.transaction.end_lsn = self.seq, self.end_lsn
-            self.event(self.events.Ended(self.transaction))
+            self.output.end(self.transaction)
         return 0
 
     cdef int flush(self) except -2:

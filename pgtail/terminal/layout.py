@@ -84,7 +84,13 @@ def breakable(text: str, style: str) -> Item:
 
 def sentence(text: str, style: str, width: int) -> Item:
     """Text that is broken between words if it is wider than `width` cells, the width of a line."""
-    return ((text, style),) if width_of(text) <= width else breakable(text, style)
+    return sized_sentence(text, style, width)[1]
+
+
+def sized_sentence(text: str, style: str, width: int) -> SizedItem:
+    """The same with its width."""
+    size = width_of(text)
+    return size, ((text, style),) if size <= width else breakable(text, style)
 
 
 def wrap(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
 from pgtail.outputs.table.rows import LEFT, MARGIN, NO_NULLS, Hidden, NullColumns, TableRow
-from pgtail.terminal.layout import GAP, padding, wrap_sized
+from pgtail.terminal.layout import GAP, SizedItem, padding, wrap_sized
 from pgtail.terminal.style import Fragment
 
 PAGE: Final = 100
@@ -26,13 +27,12 @@ WriteLines: TypeAlias = Callable[[Iterable[list[Fragment]]], None]
 
 
 class Columns:
-    """The positions and widths of columns, for rows with tables and keys of these widths."""
+    """The positions and widths of columns, for tables and keys that are so wide."""
 
-    def __init__(self, tables: Sequence[int], keys: Sequence[int], width: int) -> None:
+    def __init__(self, width: int, table: int, key: int) -> None:
         self.width = width
         self.left = LEFT
-        self.table = _common(tables, int(width * _TABLE_SHARE))
-        key = _common(keys, int(width * _KEY_SHARE))
+        self.table = table
         self.values = LEFT + self.table + GAP + (key + GAP if key else 0)
         self.min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self.below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
@@ -74,8 +74,8 @@ class Page(Protocol):
     def add(self, row: TableRow) -> None:
         """Add a row."""
 
-    def widths(self) -> tuple[list[int], list[int]]:
-        """The widths of the tables and of the keys of all rows."""
+    def widths(self, most_table: int, most_key: int) -> tuple[int, int]:
+        """The widths of the widest table and the widest key within these limits."""
 
     def may_hide(self, fewest: int) -> bool:
         """Whether so many columns may be NULL in all rows."""
@@ -108,8 +108,9 @@ class RowPage(Page):
         self._rows.append(row)
         self._left -= row.weight()
 
-    def widths(self) -> tuple[list[int], list[int]]:
-        return [row.table[0] for row in self._rows], [row.key[0] for row in self._rows]
+    def widths(self, most_table: int, most_key: int) -> tuple[int, int]:
+        rows = self._rows
+        return _widest([row.table for row in rows], most_table), _widest([row.key for row in rows], most_key)
 
     def may_hide(self, fewest: int) -> bool:
         return True
@@ -131,6 +132,15 @@ def find_nulls(rows: Iterable[TableRow], nulls: NullColumns) -> None:
             nulls.add(row.relation, row.nulls.values(), row.not_null)
 
 
-def _common(widths: Sequence[int], limit: int) -> int:
-    """The width of a column: that of the widest cell within the limit."""
-    return max([width for width in widths if width <= limit], default=0)
+def _widest(items: Iterable[SizedItem], most: int) -> int:
+    """The width of the widest item within the limit."""
+    return max([width for width, _ in items if width <= most], default=0)
+
+
+def columns_for(page: Page, width: int) -> Columns:
+    """The columns for the rows of a page, and for what follows."""
+    return _columns(width, *page.widths(int(width * _TABLE_SHARE), int(width * _KEY_SHARE)))
+
+
+_columns: Final = lru_cache(maxsize=16)(Columns)
+"""Cached: consecutive transactions often have the same columns."""

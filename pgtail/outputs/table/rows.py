@@ -17,7 +17,7 @@ from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
 from pgtail.records import Record
-from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sentence, sized, wrap_sized
+from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized, sized_sentence, wrap_sized
 from pgtail.terminal.style import Fragment
 from pgtail.terminal.values import (
     BARE,
@@ -177,7 +177,7 @@ class NullColumns:
             columns = columns_of(relation, max(indexes) + 1)
             names = ", ".join([column_name(columns[index].name) for index in sorted(indexes)])
             where = f" in {table_name(relation)}" if len(self._relations) > 1 else ""
-            text = sized(sentence(f"+{len(indexes)} NULL{where}: {names}", "dim", width - LEFT))
+            text = sized_sentence(f"+{len(indexes)} NULL{where}: {names}", "dim", width - LEFT)
             yield from wrap_sized([text], width - LEFT, (padding(LEFT),), (padding(LEFT),))
 
 

@@ -34,13 +34,13 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import local_time
-from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage, find_nulls
+from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage, columns_for, find_nulls
 from pgtail.outputs.table.rows import FEWEST_NULLS, MARGIN, NO_NULLS, NullColumns, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 from pgtail.terminal import layout
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import DOT, Item, padding, sentence, sized, wrap_sized
+from pgtail.terminal.layout import DOT, Item, SizedItem, padding, sized, sized_sentence, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
 from pgtail.terminal.values import ValueStyle, name, table_name
 
@@ -92,8 +92,8 @@ class TableOutput(Output):
             RowChange: self._change,
             TableTruncate: self._change,
             LogicalMessage: self._message,
-            Started: self._started,
-            Ended: self._ended,
+            Started: lambda _: self.begin(),
+            Ended: lambda event: self.end(event.transaction, complete=event.complete),
             Outcome: self._outcome,
             SchemaChange: self._schema,
             FromClient: self._from_client,
@@ -134,14 +134,25 @@ class TableOutput(Output):
         self._seen += count
         self.left -= count
 
-    # -- events ------------------------------------------------------------------------------------------------
-
-    def _started(self, event: Started) -> None:
+    def begin(self) -> None:
+        """A transaction starts."""
         self.lay_out()
         self.headed = False
         self._columns = None
         self._seen = self._messages = self._rolled_back = 0
         self.left = self._most
+
+    def end(self, transaction: Transaction, *, complete: bool = True) -> None:
+        """It ends, or (not `complete`) the source broke off inside it."""
+        nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
+        if not (nothing and complete and transaction.gid is None):
+            if not self.headed:
+                self.head(transaction)
+            self.lay_out()
+            self._write(self._footer(transaction, complete=complete), _INDENT)
+        self.headed = False
+
+    # -- events ------------------------------------------------------------------------------------------------
 
     def _change(self, change: RowChange | TableTruncate) -> None:
         if change.aborted:
@@ -180,17 +191,6 @@ class TableOutput(Output):
         if self._schema_changes:
             self._by_itself(self._rows.schema(event))
 
-    def _ended(self, event: Ended) -> None:
-        transaction = event.transaction
-        nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
-        if not (nothing and event.complete and transaction.gid is None):
-            if not self.headed:
-                self.head(transaction)
-            self.lay_out()
-            footer = self._footer(transaction, complete=event.complete)
-            self._lines(wrap_sized(map(sized, footer), self._width - MARGIN, _INDENT, _INDENT))
-        self.headed = False
-
     def _outcome(self, outcome: Outcome) -> None:
         self.lay_out()
         prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
@@ -224,14 +224,17 @@ class TableOutput(Output):
         if not self._outside:
             self._blank()
         self._outside = True
-        self._lines(Columns([row.table[0]], [row.key[0]], self._width).lines(row))
+        self._columns = None
+        self._push(row)
+        self.lay_out()
+        self._columns = None
 
     def lay_out(self) -> None:
         """Lay out and write the page."""
         if not self._page:
             return
         if self._columns is None:
-            self._columns = Columns(*self._page.widths(), self._width)
+            self._columns = columns_for(self._page, self._width)
         if not self._page.may_hide(FEWEST_NULLS):
             self._page.lay_out(self._columns, NO_NULLS, self._sink.write, self._lines)
             return
@@ -269,7 +272,7 @@ class TableOutput(Output):
             items.append(((age(self._now() - when), "dim"),))
         return items
 
-    def _footer(self, transaction: Transaction, *, complete: bool) -> list[Item]:
+    def _footer(self, transaction: Transaction, *, complete: bool) -> list[SizedItem]:
         seen, messages, rolled_back, width = self._seen, self._messages, self._rolled_back, self._width - MARGIN
         what = "row" if transaction.snapshot else "change"
         counts = [counted(seen, what)] if seen or not (messages or rolled_back) else []
@@ -283,18 +286,23 @@ class TableOutput(Output):
         if self.left < 0:
             text += f", {grouped(-self.left)} not shown (--max-rows {self._most})"
         if not complete:
-            return [sentence(text, "dim", width), (("broken off here: its end was not seen", "bad"),)]
+            return [sized_sentence(text, "dim", width), sized((("broken off here: its end was not seen", "bad"),))]
         if not self._placed and transaction.lsn is not None:
             text += f" {DOT} commit {lsn_text(transaction.lsn)}"
         if transaction.end_lsn is not None:
             text += f" {DOT} end {lsn_text(transaction.end_lsn)}"
-        return [sentence(text, "dim", width)]
+        return [sized_sentence(text, "dim", width)]
 
     def _block(self, items: list[Item]) -> None:
         """Begin a new block with these items."""
         self._blank()
         self._outside = False
-        self._lines(wrap_sized(map(sized, items), self._width - MARGIN, (_DOT,), _INDENT))
+        self._write(map(sized, items), (_DOT,))
+
+    def _write(self, items: Iterable[SizedItem], first: Item) -> None:
+        """Write a header or a footer."""
+        lines = wrap_sized(items, self._width - MARGIN, first, _INDENT)
+        self._sink.write(self._painter.lines(lines).encode())
 
     def _blank(self) -> None:
         """Write an empty line between two blocks; the next block has the width that the terminal has now."""
