@@ -128,6 +128,13 @@ def test_nontransactional_message_may_appear_inside_a_transaction() -> None:
     assert text.endswith(FOOTER)
 
 
+def test_nontransactional_message_before_the_first_row_does_not_move_columns() -> None:
+    row = Delete(None, 1, "K", (b"7", None, None, None))
+    text = table_of(transaction(ORDERS, Message(None, 0, 9, "a_very_long_prefix", b"hello"), row))
+    assert text.startswith("  MESSAGE  a_very_long_prefix  'hello'  not transactional\n")
+    assert "  DELETE   public.orders  id=7  only the key was sent\n" in text
+
+
 def test_schema_changes_are_shown_when_asked_for() -> None:
     wider = relation(("id", INT4, True), ("customer", TEXT, False), ("total", NUMERIC, False), name="orders")
     messages = [ORDERS, *transaction(wider, Insert(None, 1, (b"1", b"", b"0")))]
