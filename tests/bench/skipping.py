@@ -32,7 +32,7 @@ def skipping(console: Console) -> None:
         runs: dict[str, list[Run]] = {}
         for _ in range(ROUNDS):
             for name, options in selections.items():
-                command = [pgtail, "decode", "--jobs", "1", "-o", "json", *options, _CAPTURE]
+                command: list[str | Path] = [pgtail, "decode", "--jobs", "1", "-o", "json", *options, _CAPTURE]
                 runs.setdefault(name, []).append(run(command, _NULL))
     finally:
         shutil.rmtree(_CAPTURE, ignore_errors=True)
