@@ -14,7 +14,7 @@ from typing import Final
 from pgtail.commands.sinks import put
 from pgtail.demo.installation import embedded_installations
 from pgtail.demo.server import SUPERUSER, EmbeddedServer
-from pgtail.demo.workload import DATABASE, SLOT, create_shop, endless_workload, workload
+from pgtail.demo.workload import DATABASE, SLOT, create_database, endless_workload, workload
 from pgtail.files.stopping import Stoppable
 
 _PAUSE: Final = 0.35
@@ -29,7 +29,7 @@ def run(*, serve: bool, environment: Mapping[str, str]) -> None:
     installation = embedded_installations()[0]
     _tell(f"starting PostgreSQL {installation.major} ...")
     with Stoppable(), EmbeddedServer(installation) as server:
-        create_shop(server.conninfo)
+        create_database(server.conninfo)
         _tell(f"database {DATABASE}, publication shop, slot {SLOT}")
         try:
             _serve(server) if serve else _show(server, environment)

@@ -9,7 +9,7 @@ from typing import Final
 
 from pgtail.postgres.connection import Connection, Connector, parameters
 
-DATABASE: Final = "shop"
+DATABASE: Final = "demo"
 SLOT: Final = "demo"
 
 _SETUP: Final = """
@@ -65,7 +65,7 @@ _TWO_PHASE: Final = (
 )
 
 
-def create_shop(conninfo: Callable[[str], str]) -> None:
+def create_database(conninfo: Callable[[str], str]) -> None:
     """Create the database, its tables, a publication and a slot; `conninfo` gives the DSN of a database.
 
     Raises ServerError.

@@ -23,6 +23,7 @@ import psycopg
 import pytest
 
 from pgtail.demo.server import EmbeddedServer
+from pgtail.demo.workload import create_database
 from tests.support.limits import within
 
 ROOT = Path(__file__).parents[2]
@@ -155,7 +156,9 @@ def test_the_examples_do_what_they_say(tmp_path: Path, start_server: Callable[..
     for tool in TOOLS:
         if shutil.which(tool) is None:
             pytest.skip(f"{tool} is not installed, which the examples need")
-    reader = Reader(tmp_path, start_server())
+    server = start_server()
+    create_database(server.conninfo)  # a reader may go on with the server of pgtail demo --serve
+    reader = Reader(tmp_path, server)
     for block in BLOCKS:
         if block.not_run is None:
             status, output, errors = reader.type(block)
