@@ -75,6 +75,8 @@ class CaptureVerifier:
         """The last segment of the stream that was read or left out."""
         self._begun = False
         """Whether one was read."""
+        self._copied = ""
+        """The first segment of a snapshot before the stream's first segment; empty if there is none."""
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
         self.part: SegmentFile | None = None
@@ -129,6 +131,7 @@ class CaptureVerifier:
             if found is None:
                 continue
             if found.snapshot is not None:
+                self._copied = self._copied or str(found.name)
                 if found.snapshot not in incomplete:
                     yield from self._next_part(found)
                 continue
@@ -229,7 +232,9 @@ class CaptureVerifier:
         if called != name:
             self.report(f"this is segment {called} under another name", segment)
         elif before is None:
-            if predecessor:
+            if predecessor and "" < self._copied < predecessor:  # changes of copied tables are missing
+                self.report(f"segment {predecessor} is missing before this one", segment)
+            elif predecessor:
                 self._tell(f"note: {segment}: segment {predecessor} came before it and is not here")
         elif not predecessor:
             self.report(f"this is the first segment of another capture, after {before}", segment)

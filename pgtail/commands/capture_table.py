@@ -43,6 +43,8 @@ class CaptureTable:
     def __init__(self, width: int) -> None:
         self._width = width
         self._segments = self._size = self._gaps = self._missing = 0
+        self._last = ""
+        """The last segment of the stream, also one that was pruned."""
         self._times: list[int] = []
         """The first and the last time of a commit."""
 
@@ -51,6 +53,7 @@ class CaptureTable:
         yield [(escape(place), "table")]
         if known is not None:
             yield from self._below(_state_items(known))
+            self._last = "" if known.pruned is None else known.pruned.segment
         yield []
         if self._width >= _WIDTH:
             titles = ("SEGMENT", "SIZE", "FIRST COMMIT", "LAST COMMIT")
@@ -60,6 +63,7 @@ class CaptureTable:
         """A segment of the stream."""
         self._segments += 1
         self._size += one.file.size
+        self._last = str(one.file.name)
         contents = one.contents
         if one.missing:
             self._missing += 1
@@ -91,17 +95,20 @@ class CaptureTable:
             yield from self._words("the stream has not reached it: it does not count yet", "note")
 
     def end(self, known: CaptureState | None) -> Iterator[Line]:
-        """The sums."""
+        """The sums, after the last segment if that is missing."""
+        if known is not None and known.last > self._last:
+            self._missing += 1
+            yield from self._words(f"segment {known.last} is missing here", "bad")
+        bad = self._gaps or self._missing
         parts = [counted(self._segments, "segment"), size_text(self._size)]
         if known is not None:
-            parts.append(f"complete up to {lsn_text(known.position)}")
+            parts.append(f"{'up to' if bad else 'complete up to'} {lsn_text(known.position)}")
         if self._times:
             first, last = self._times
             parts.append(f"committed {local_minute(first)} to {local_minute(last)}{zone_text(last)}")
         parts += [counted(self._gaps, "gap")] if self._gaps else []
         parts += [f"{counted(self._missing, 'segment')} missing"] if self._missing else []
         yield []
-        bad = self._gaps or self._missing
         yield from wrap([sentence(", ".join(parts), "bad" if bad else "value", self._width)], self._width)
 
     def _line(self, name: str, size: int, first: str, last: str) -> Iterator[Line]:

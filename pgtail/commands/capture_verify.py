@@ -43,7 +43,7 @@ class _Verify:
 
     def __init__(self, capture: Location, first: SegmentName | None) -> None:
         self.name = str(capture)
-        self.size = self.consumed = self.segments = self.problems = 0
+        self.size = self.consumed = self.segments = self.problems = self.notes = 0
         self._capture = capture
         self._first = first
         self._at = ""
@@ -88,10 +88,12 @@ class _Verify:
     def summary(self) -> str:
         """What was found, in a line."""
         found = counted(self.problems, "problem") if self.problems else "whole"
+        found += f", {counted(self.notes, 'note')}" if self.notes else ""
         return escape(f"{self.name}: {counted(self.segments, 'segment')}, {size_text(self.consumed)}: {found}")
 
     def _tell(self, text: str) -> None:
         self.problems += text.startswith("damage:")
+        self.notes += text.startswith("note:")
         say(escape(text))
 
 

@@ -683,3 +683,19 @@ def test_a_capture_of_its_segments_lacks_the_snapshots(capture: Path, tmp_path: 
 
 def test_a_frame_of_a_snapshot() -> None:
     assert frame(b"x", 0x1000) == b"w" + struct.pack(">QQq", 0xFFF, 0x1000, 0) + b"x"
+
+
+def test_the_first_segment_may_only_be_missing_where_no_table_was_copied_before(tmp_path: Path) -> None:
+    new(tmp_path, 0x1800)
+    for places in ((0x1000,), (0x2000,), (0x3000,), (0x4000,)):
+        stream(tmp_path, *places)
+    before, ahead, behind, last = sorted(path for path in tmp_path.glob(f"*{CLOSED}") if path.name.count(".") == 1)
+    before.unlink()
+    assert f"note: {ahead}: segment {before.stem} came before it and is not here" in read(tmp_path).stderr
+    ahead.unlink()
+    behind.unlink()
+    found = here("capture", "verify", tmp_path)
+    assert (found.status, f"damage: {last}: segment {behind.stem} is missing before this one" in found.stderr) == (
+        1,
+        True,
+    )

@@ -42,6 +42,7 @@ def test_what_is_missing_open_or_unknown_is_named(tmp_path: Path) -> None:
     stream = capture("A_dml", "p1")
     record(tmp_path, data_frames(stream))
     _, second, third, *_, last = segments(tmp_path)
+    saved = second.read_bytes(), last.read_bytes()
     second.unlink()
     last.rename(last.with_name(f"{last.name}.part"))
     _, one, other, *_, open_ = listed(tmp_path)
@@ -53,6 +54,13 @@ def test_what_is_missing_open_or_unknown_is_named(tmp_path: Path) -> None:
     assert max(map(len, lines[1:])) <= 80
     assert f"    segment {second.stem} is missing here" in lines
     assert lines[-1].endswith("1 segment missing")
+    assert "complete" not in lines[-2]
+    last.with_name(f"{last.name}.part").unlink()
+    lines = here("capture", "list", tmp_path, COLUMNS="200").stdout.decode().splitlines()
+    assert (lines[-3], lines[-1].endswith("2 segments missing")) == (f"    segment {last.stem} is missing here", True)
+    segments(tmp_path)[0].with_name(second.name).write_bytes(saved[0])
+    last.write_bytes(saved[1])
+    assert "complete up to 0/" in here("capture", "list", tmp_path, COLUMNS="200").stdout.decode().splitlines()[-1]
     plain = tmp_path / "plain"
     record(plain, data_frames(stream), SMALL, compress=False)
     assert {one["tables"] for one in listed(plain)[1:]} == {None}
