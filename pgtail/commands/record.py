@@ -278,6 +278,4 @@ def _spool_of(target: Location, spool: str | None) -> Path:
 def _summary(position: int, recorder: Recorder, directory: str) -> str:
     """What was recorded."""
     transactions = counted(recorder.transactions, "transaction")
-    return (
-        f"{transactions} ({size_text(recorder.bytes)}) recorded; {directory} has everything up to {lsn_text(position)}"
-    )
+    return f"{transactions} ({size_text(recorder.bytes)}) recorded; the capture in {directory} ends at {lsn_text(position)}"
