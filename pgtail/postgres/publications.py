@@ -41,6 +41,10 @@ GROUP BY schemaname, tablename HAVING bool_or(pubinsert) AND bool_or(pubupdate) 
     AND (bool_and(pubinsert AND pubupdate AND pubdelete) OR bool_and(to_jsonb(t)->>'rowfilter' IS NULL))
 """
 """The server joins the row filters of the publications for each operation."""
+_COULD_BE_PUBLISHED: Final = """
+SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND nspname !~ '^(pg_|information_schema$)' ORDER BY 1, 2
+"""
 _COLUMN_LISTS_SINCE: Final = 15
 
 
@@ -89,7 +93,11 @@ def warnings(
         found = []
     if (tables or exclude) and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
-        found += [f"--table {escape(glob)}{text}" for glob in tables if (text := _without_match(published, glob))]
+        found += [
+            f"--table {escape(glob)}{_addition(connection, names, glob) or text}"
+            for glob in tables
+            if (text := _without_match(published, glob))
+        ]
         # One for other tables, such as a configuration's, does no harm here.
         found += [
             f"--exclude {escape(glob)}{text}"
@@ -104,7 +112,22 @@ def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
     if any(name_matches(schema, table, glob) for schema, table in published):
         return ""
     names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
-    return f" matches none of the {len(names)} published tables{escape(did_you_mean(glob, names))}"
+    return f" matches no published table (of {len(names)}){escape(did_you_mean(glob, names))}"
+
+
+def _addition(connection: Connection, publications: Sequence[str], glob: str) -> str:
+    """How to publish the table that a pattern means, which matches none; nothing if there is no such table, or several."""
+    tables = [
+        (row.text("nspname"), row.text("relname"))
+        for row in rows.rows(connection, "the tables", _COULD_BE_PUBLISHED)
+        if name_matches(row.text("nspname"), row.text("relname"), glob)
+    ]
+    if len(tables) != 1 or len(publications) != 1:
+        return ""
+    name = ".".join(map(sql_identifier, tables[0]))
+    return (
+        f" is not published. To add it:{COMMAND}ALTER PUBLICATION {sql_identifier(publications[0])} ADD TABLE {name};"
+    )
 
 
 def _only(found: list[Publication], server: ServerFacts) -> Publication:

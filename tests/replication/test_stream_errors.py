@@ -192,8 +192,8 @@ def test_warnings_when_nothing_will_be_shown(newest_database: Database) -> None:
     assert "warning: publication empty has no tables" in words
     newest_database.execute("DROP PUBLICATION empty", "CREATE PUBLICATION p FOR TABLE t")
     _, words = stream(newest_database, "--for", "0.1", "-t", "public.t", "-t", "T*", "-t", "other.*")
-    assert "--table T* matches none of the 1 published tables" in words
-    assert "--table other.* matches none" in words
+    assert "--table T* matches no published table (of 1); did you mean t?\n" in words
+    assert "--table other.* matches no published table" in words
     assert "public.t " not in words
 
 
@@ -202,11 +202,19 @@ def test_a_table_that_is_not_published_may_be_a_typing_mistake(newest_database: 
     _, words = stream(
         newest_database, "--for", "100ms", "-t", "ordres", "--exclude", "public.order", "--exclude", "x_*"
     )
-    assert "warning: --table ordres matches none of the 1 published tables; did you mean orders?\n" in words
-    assert (
-        "warning: --exclude public.order matches none of the 1 published tables; did you mean public.orders?" in words
-    )
+    assert "warning: --table ordres matches no published table (of 1); did you mean orders?\n" in words
+    assert "warning: --exclude public.order matches no published table (of 1); did you mean public.orders?" in words
     assert "x_*" not in words
+
+
+def test_a_table_that_exists_may_lack_in_the_publication(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE a (id int)", 'CREATE TABLE "B" (id int)', "CREATE PUBLICATION p FOR TABLE a")
+    _, words = stream(newest_database, "--for", "100ms", "-t", "B")
+    assert "warning: --table B is not published. To add it:" in words
+    cure = 'ALTER PUBLICATION "p" ADD TABLE "public"."B";'
+    assert cure in words
+    newest_database.execute(cure)
+    assert "warning" not in stream(newest_database, "--for", "100ms", "-t", "B")[1]
 
 
 # -- acknowledging ---------------------------------------------------------------------------------------------
