@@ -170,6 +170,14 @@ class Stream:
         options = self._options
         self._filter = self._make_filter()
         request = request_of(options.request, options.end)
+        if options.snapshot.wanted and (
+            request.fork is not None or request.slot is not None and not request.create_slot
+        ):
+            raise OptionError(
+                "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
+                " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"
+                " copies them"
+            )
         request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
         self._connector = connector_for_changes(options.connection)
         self._stderr = self._open_stderr()
@@ -325,15 +333,9 @@ class Stream:
         return plan
 
     def _snapshot(self, publisher: Publisher, request: Request) -> StreamSnapshot | None:
-        """What to copy before the stream; None for nothing. Raises OptionError."""
+        """What to copy before the stream; None for nothing."""
         if not self._options.snapshot.wanted:
             return None
-        if publisher.plan.slot is not None or publisher.plan.fork is not None:
-            raise OptionError(
-                "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
-                " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"
-                " copies them"
-            )
         return StreamSnapshot(publisher, request.tables, request.exclude)
 
     def _open_stderr(self) -> StderrThread:

@@ -441,8 +441,10 @@ def test_limits_count_what_is_committed_afterwards(newest_database: Database) ->
 def test_stream_with_a_slot_that_exists(newest_database: Database) -> None:
     make(newest_database, "t")
     newest_database.query("SELECT pg_create_logical_replication_slot('old', 'pgoutput')")
-    _, said = streamed(newest_database, "-S", "old", status=2)
-    assert "--snapshot copies the tables as they are where a new slot begins" in said
+    for options in (("-S", "old"), ("--fork", "old"), ("-S", "there_is_none")):
+        _, said = streamed(newest_database, *options, status=2)
+        assert "--snapshot copies the tables as they are where a new slot begins" in said
+        assert "--create-slot" in said
 
 
 def test_a_slot_that_was_created_is_dropped_if_the_copy_fails(newest_database: Database) -> None:
