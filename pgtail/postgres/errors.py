@@ -183,7 +183,10 @@ _KINDS: Final = {
 def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> ServerError:
     """The error for a failed connection attempt."""
     text = _shown(_first_failure(str(error)))
-    cure = _cure(CONNECTING, None, text, parameters)
+    service = "service" in parameters or "PGSERVICE" in os.environ  # which may name the role
+    cure = _cure(
+        CONNECTING, None, text, parameters if service else {"user": os.environ.get("PGUSER", ""), **parameters}
+    )
     refused = CredentialsRefused if _CREDENTIALS_TEXT.search(text) else ServerError
     kind = Unreachable if _TRANSIENT_TEXT.search(text) else refused
     return kind(text, cure=cure)
@@ -212,7 +215,7 @@ def server_error(
 def _cure(cures: tuple[Cure, ...], sqlstate: str | None, text: str, parameters: Mapping[str, str]) -> str | None:
     for cure in cures:
         if cure.sqlstate in (None, sqlstate) and re.search(cure.pattern, text, re.DOTALL):
-            return cure.text.replace("{role}", _role(parameters.get("user", "THE_ROLE")))
+            return cure.text.replace("{role}", _role(parameters.get("user") or "THE_ROLE"))
     return None
 
 

@@ -69,6 +69,8 @@ def test_the_right_to_replicate_is_missing(database: Database) -> None:
     with role(database, "mere", "") as conninfo:
         words = fails(conninfo)
         assert "ALTER ROLE mere REPLICATION;" in words
+        words = fails(conninfo.replace("user=mere", ""), env={"PGUSER": "mere"})
+        assert "ALTER ROLE mere REPLICATION;" in words
         assert "rds_replication" in words
 
 
