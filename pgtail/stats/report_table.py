@@ -31,6 +31,7 @@ _PLOT_HEIGHT: Final = 4
 _MAX_STEPS: Final = 100
 _SHORT_TIME: Final = 1000
 """Durations below this (in microseconds) are not shown more exactly."""
+_UNKNOWN: Final = "?"
 _FINE_STEP: Final = 1_000_000
 """Below this width of a column (in microseconds) times are shown in milliseconds."""
 
@@ -133,7 +134,9 @@ class _View(ReportLayout):
             yield []
             yield from self._sizes("longest transactions", longest)
         if any(size.at_most is not None for size in sizes):
-            yield from self.words("took: from the first change to the commit, estimated from other commits")
+            yield from self.words(
+                "took: from the first change to the commit, estimated from other commits (?: unknown)"
+            )
 
     def _rate(self) -> Iterator[StyledLine]:
         series = self._stats.rate.series(min(self.inner, _MAX_STEPS))
@@ -198,13 +201,16 @@ class _View(ReportLayout):
         return len({_time(time).partition(" ")[0] for time in times}) == 1
 
     def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[StyledLine]:
-        heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim"), ("took", "dim")]
+        heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim")]
+        timed = any(_took(size) != _UNKNOWN for size in sizes)
+        heads += [("took", "dim")] if timed else []
         rows: list[list[Item]] = []
         widest = max([len(_xid(size)) for size in sizes])
         dated = self.width >= _DATED_WIDTH or not self._is_of_one_day()
         for size in sizes:
             amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
-            rows.append([_who(size, widest, dated=dated), *amounts, ((_took(size), "plain"),)])
+            amounts += [((_took(size), "plain"),)] if timed else []
+            rows.append([_who(size, widest, dated=dated), *amounts])
         yield from self.columns(heads, rows)
 
 
@@ -283,7 +289,7 @@ def _took(size: TransactionSize) -> str:
     """The bounds of a duration, the lower one rounded down and the upper one up."""
     upper = None if size.at_most is None else span_text(size.at_most + 999)
     if size.at_least is None or size.at_least < _SHORT_TIME:
-        return "?" if upper is None else f"< {upper}"
+        return _UNKNOWN if upper is None else f"< {upper}"
     lower = span_text(size.at_least)
     return f"> {lower}" if upper is None else f"{lower} to {upper}"
 
