@@ -180,7 +180,7 @@ class _Verify:
                     " segment after --segment-age"
                 )
             if stderr.wants_status:
-                stderr.status([f"waiting for captures: {words}"])
+                stderr.status([f"waiting for captures: {words}; pgtail record has to run"])
             elif waited >= told:
                 stderr.detail(f"waiting for captures: {words}")
                 told += _LINE_EVERY

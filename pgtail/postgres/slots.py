@@ -319,7 +319,7 @@ def changeable(connection: Connection, name: str) -> Slot:
     check_free(
         connection,
         slot,
-        cure="Stop that client first, which would lose what it has not read, and may reconnect at once:\n"
+        cure="Stop that client first. It may reconnect at once, and it loses what it has not read:\n"
         f"    SELECT pg_terminate_backend({slot.active_pid});",
     )
     return slot
