@@ -278,4 +278,5 @@ def _spool_of(target: Location, spool: str | None) -> Path:
 def _summary(position: int, recorder: Recorder, directory: str) -> str:
     """What was recorded."""
     transactions = counted(recorder.transactions, "transaction")
-    return f"{transactions} ({size_text(recorder.bytes)}) recorded; the capture in {directory} ends at {lsn_text(position)}"
+    recorded = f"{transactions} ({size_text(recorder.bytes)}) recorded"
+    return f"{recorded}; the capture in {directory} ends at {lsn_text(position)}"

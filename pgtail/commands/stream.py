@@ -170,9 +170,8 @@ class Stream:
         options = self._options
         self._filter = self._make_filter()
         request = request_of(options.request, options.end)
-        if options.snapshot.wanted and (
-            request.fork is not None or request.slot is not None and not request.create_slot
-        ):
+        exists = request.fork is not None or (request.slot is not None and not request.create_slot)
+        if options.snapshot.wanted and exists:
             raise OptionError(
                 "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
                 " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"

@@ -116,7 +116,7 @@ def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
 
 
 def _addition(connection: Connection, publications: Sequence[str], glob: str) -> str:
-    """How to publish the table that a pattern means, which matches none; nothing if there is no such table, or several."""
+    """How to publish the one table that a pattern matches; nothing if it matches none, or several."""
     tables = [
         (row.text("nspname"), row.text("relname"))
         for row in rows.rows(connection, "the tables", _COULD_BE_PUBLISHED)

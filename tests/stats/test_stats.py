@@ -283,6 +283,11 @@ def test_transactions_of_several_days_have_their_date_in_any_width(page: Callabl
     assert re.search(r"xid 7  0/100  2000-01-01 00:00:00", page(data=data))
 
 
+def test_a_duration_is_shown_if_one_is_known(page: Callable[..., str]) -> None:
+    forms = capture("A_dml", "p1").forms
+    assert [page(data=forms[form].read_bytes()).count("took") for form in ("recv.bin", "walsender.bin")] == [0, 3]
+
+
 def test_columns_without_room_go_below_the_first(page: Callable[..., str]) -> None:
     text = page(*arguments_of(capture("A_dml", "p1")), width=40)
     for words in (
