@@ -15,6 +15,7 @@ from pgtail.commands.sinks import put
 from pgtail.demo.installation import embedded_installations
 from pgtail.demo.server import SUPERUSER, EmbeddedServer
 from pgtail.demo.workload import DATABASE, SLOT, create_database, endless_workload, workload
+from pgtail.errors import ServerError
 from pgtail.files.stopping import Stoppable
 
 _PAUSE: Final = 0.35
@@ -75,19 +76,25 @@ The server runs until Ctrl-C. In another terminal, try:
     stop = threading.Event()
     thread = _in_background(endless_workload(server.conninfo(DATABASE)), stop, pause=1.0)
     try:
-        thread.join()
+        stop.wait()
     finally:
         stop.set()
         thread.join()
 
 
 def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = _PAUSE) -> threading.Thread:
-    """Run the steps one after another in a thread, with pauses in seconds, until the last one or until `stop`."""
+    """Run the steps one after another in a thread, with pauses in seconds, until the last one or until `stop`.
+
+    The first error ends them: who tries things out may drop a table.
+    """
 
     def run_steps() -> None:
-        while not stop.wait(pause):
-            if next(steps, steps) is steps:
-                return
+        try:
+            while not stop.wait(pause):
+                if next(steps, steps) is steps:
+                    return
+        except ServerError as error:
+            _tell(f"the workload has ended: {error}")
 
     thread = threading.Thread(target=run_steps, daemon=True)
     thread.start()

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
+
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.tail import PATIENCE
@@ -50,3 +52,20 @@ def test_serve_ends_cleanly_with_ctrl_c() -> None:
         _, said = demo.communicate(timeout=within(PATIENCE))
     assert demo.returncode == 0, said
     assert not directory.exists()
+
+
+def test_the_server_runs_on_after_its_workload_has_failed() -> None:
+    with started([*DEMO, "--serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        assert demo.stderr is not None
+        words = next(line for line in demo.stdout if "PGHOST=" in line).split()
+        host, port = (word.partition("=")[2] for word in words[1:])
+        with psycopg.connect(f"host={host} port={port} user=postgres dbname=demo") as connection:
+            connection.execute("DROP TABLE orders")
+            connection.commit()
+            said = next(line for line in demo.stderr if "workload" in line)
+            assert 'the workload has ended: relation "orders" does not exist' in said
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+        demo.send_signal(signal.SIGINT)
+        _, said = demo.communicate(timeout=within(PATIENCE))
+    assert (demo.returncode, "Traceback" in said) == (0, False)
