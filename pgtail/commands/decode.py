@@ -187,6 +187,10 @@ class Decode:
                 finally:
                     sink.flush()
                     assembler.close()
+        except Malformed as error:
+            if not options.resync:
+                error.reason += "; --resync skips the damage"
+            raise
         finally:
             if parts is None or not parts.elsewhere:  # else other processes tell it
                 unmasked = tell_unmasked(self.redaction, whole=whole)

@@ -419,3 +419,17 @@ def test_a_size_that_no_memory_has(size: str, dump: Path) -> None:
     result = here("decode", "--old-values", "seen", "--old-values-limit", size, dump)
     assert result.status == 2
     assert "is not a size such as 500MB or 1GB" in result.stderr
+
+
+def test_damage_names_the_option_that_skips_it(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.bin"
+    path.write_bytes(DUMP.replace(relation(oid=200, name="other"), b"X" + relation(oid=200, name="other")[1:]))
+    result = decode(path)
+    assert (result.status, result.stderr.endswith("no message starts with byte 0x58; --resync skips the damage\n")) == (
+        1,
+        True,
+    )
+    result = decode("--resync", path)
+    assert (result.status, "--resync" in result.stderr, len(result.objects) > 3) == (1, False, True)
+    path.write_bytes(DUMP[:-3])
+    assert "--resync" not in decode(path).stderr  # nothing follows
