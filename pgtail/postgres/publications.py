@@ -43,8 +43,10 @@ GROUP BY schemaname, tablename HAVING bool_or(pubinsert) AND bool_or(pubupdate) 
 """The server joins the row filters of the publications for each operation."""
 _COULD_BE_PUBLISHED: Final = """
 SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-WHERE relkind IN ('r', 'p') AND relpersistence = 'p' AND nspname !~ '^(pg_|information_schema$)' ORDER BY 1, 2
+WHERE relkind = 'r' AND NOT relispartition AND relpersistence = 'p' AND nspname !~ '^(pg_|information_schema$)'
+ORDER BY 1, 2
 """
+"""Changes of a published partitioned table have its name or those of its partitions: adding these would not help."""
 _COLUMN_LISTS_SINCE: Final = 15
 
 

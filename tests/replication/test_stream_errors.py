@@ -215,6 +215,14 @@ def test_a_table_that_exists_may_lack_in_the_publication(newest_database: Databa
     assert cure in words
     newest_database.execute(cure)
     assert "warning" not in stream(newest_database, "--for", "100ms", "-t", "B")[1]
+    newest_database.execute(
+        "CREATE TABLE whole (id int) PARTITION BY LIST (id)",
+        "CREATE TABLE part PARTITION OF whole FOR VALUES IN (1)",
+        "ALTER PUBLICATION p ADD TABLE whole",
+    )
+    assert (
+        "--table whole matches no published table (of 3)\n" in stream(newest_database, "--for", "1ms", "-t", "whole")[1]
+    )
 
 
 # -- acknowledging ---------------------------------------------------------------------------------------------
