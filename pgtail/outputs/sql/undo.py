@@ -28,7 +28,7 @@ from pgtail.terminal.escape import escape
 _NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
 _SEEN: Final = b"-- the server sent no old values: these are what the input had shown before (--old-values seen)\n"
 _NOT_SEEN: Final = (
-    "; --old-values seen knows a row that came after the server last described its table, as it does in each connection"
+    "; --old-values seen forgets the rows of a table when the server describes it again, as it does in each connection"
 )
 _MAX_REASONS = 1000
 _BEGIN: Final = b"BEGIN;\n"
