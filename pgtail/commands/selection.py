@@ -176,7 +176,10 @@ def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
         tell(escape(f"note: no selected table has a change: the changes are of {_some(list(filter_.left_out))}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
-        tell(f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared")
+        tell(
+            f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared; UNKNOWN in"
+            " pgtail-filter(7) says what helps"
+        )
     for column, test, meant in unknown_columns(filter_):
         tell(escape(f"note: no table had a column {column} (--where {test.shown}){meant}"))
     for text in filter_.notes:

@@ -368,7 +368,8 @@ class Stream:
         tell_filter(self._filter, self._stderr.tell)
         tell_dropped(self._pipeline.seen_rows, self._options.format, self._stderr.tell)
         pipeline = self._pipeline
-        shown = f"{counted(pipeline.shown, 'transaction')} shown"
+        after = " after the snapshot" if self._options.snapshot.wanted else ""
+        shown = f"{counted(pipeline.shown, 'transaction')} shown{after}"
         if pipeline.left_out:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
             shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"

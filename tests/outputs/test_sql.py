@@ -284,7 +284,9 @@ def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     reported.clear()
     asked = (relation(), begin(), delete("2", None), commit())
     render(*asked, output="sql", undo=True, old_values="seen", tell=reported.append)
-    assert reported[0].startswith("1 change cannot be undone; each is replaced by a comment; --old-values seen forgets ")
+    assert reported[0].startswith(
+        "1 change cannot be undone; each is replaced by a comment; --old-values seen forgets "
+    )
 
 
 def test_row_of_key_columns_only_can_be_undone() -> None:
