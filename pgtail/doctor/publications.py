@@ -32,7 +32,7 @@ _OPERATIONS: Final = {
     "pubinsert": "inserts",
     "pubupdate": "updates",
     "pubdelete": "deletes",
-    "pubtruncate": "truncates",
+    "pubtruncate": "truncates",  # not before PostgreSQL 11, which does not send them
 }
 
 
@@ -46,9 +46,10 @@ def publications(context: Context) -> Iterator[Finding]:
         row = one.object("publication")
         tables, filters, lists = map(one.integer, ("tables", "filters", "lists"))
         name = identifier(row.text("pubname"))
-        if not any(row.optional_boolean(column) is not False for column in _OPERATIONS):
+        if not any(row.optional_boolean(column) for column in _OPERATIONS):
             text = f"publication {name} publishes no operations: nothing is sent"
-            cure = f"ALTER PUBLICATION {name} SET (publish = 'insert, update, delete, truncate');"
+            everything = f"insert, update, delete{', truncate' if context.server.major >= 11 else ''}"
+            cure = f"ALTER PUBLICATION {name} SET (publish = '{everything}');"
             yield warning("publications", text, cure, subjects=[name])
         elif tables:
             yield ok("publications", _described(row, tables, filters, lists), name)
@@ -71,7 +72,7 @@ def _with_tables(context: Context, statement: str) -> list[str]:
 
 
 def _described(row: Row, tables: int, filters: int, lists: int) -> str:
-    sent = [word for column, word in _OPERATIONS.items() if row.optional_boolean(column) is not False]
+    sent = [word for column, word in _OPERATIONS.items() if row.optional_boolean(column)]
     left = [word for word in _OPERATIONS.values() if word not in sent]
     words = [f"publication {identifier(row.text('pubname'))}: {counted(tables, 'table')}"]
     if row.boolean("puballtables"):

@@ -80,7 +80,7 @@ def _usage(check: str, what: str, used: int, name: str, context: Context) -> Fin
     limit = context.only(name, "SELECT current_setting(%s) AS max", name).integer("max")
     if used < limit:
         return ok(check, f"{used} of {limit} {what} are in use")
-    text = f"all {limit} {what} are in use" if limit else f"{name} is 0: there are no {what}"
+    text = f"{used} of {limit} {what} are in use: none is free" if limit else f"{name} is 0: there are no {what}"
     more = context.change(name, str(limit + 10))
     return problem(check, text, *more, *(_freed(check, context) if limit else ()))
 
