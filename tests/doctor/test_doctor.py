@@ -335,6 +335,7 @@ def of_severity(database: Database, check: str) -> list[Finding]:
     return [finding for finding in of(examine(database), check) if finding.severity is not Severity.OK]
 
 
+@since(11)
 def test_unlogged_and_partitioned_tables(database: Database) -> None:
     database.execute(
         "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
