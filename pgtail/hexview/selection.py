@@ -52,7 +52,10 @@ def numbers(texts: Iterable[str]) -> list[Between]:
         match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", text)
         if match is None:
             raise OptionError(f"--message {text}: expected a number such as 7 or a range such as 7-9")
-        found.append(Between(int(match[1]), int(match[2] or match[1])))
+        one = Between(int(match[1]), int(match[2] or match[1]))
+        if not 1 <= one.first <= one.last:
+            raise OptionError(f"--message {text}: messages are counted from 1, and a range begins with its lower number")
+        found.append(one)
     return found
 
 

@@ -202,6 +202,8 @@ def test_output_goes_to_a_file(tmp_path: Path) -> None:
     [
         (["--message", "x"], "expected a number such as 7"),
         (["--message", "1-"], "expected a number such as 7"),
+        (["--message", "0"], "messages are counted from 1"),
+        (["--message", "9-7"], "begins with its lower number"),
         (["--offset", "x"], "expected a byte offset such as 1043"),
         (["--kind", "insrt"], "expected one of Begin, "),
         (["--lsn", "12"], "expected an LSN such as"),
