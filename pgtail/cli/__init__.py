@@ -155,7 +155,7 @@ def main() -> None:
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
 
-    Manual pages: pgtail help filter, formats, json, capture, config, options, service or metrics.
+    Manual pages: pgtail help pgtail, filter, formats, json, capture, config, options, service or metrics.
     """
 
 

@@ -9,6 +9,7 @@ import click
 from pgtail.cli.command import Command
 
 PAGES: Final = {
+    "pgtail": "pgtail.1",
     "filter": "pgtail-filter.7",
     "formats": "pgtail-formats.5",
     "json": "pgtail-json.5",
@@ -41,8 +42,8 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a command, or a manual page.
 
     The same as --help after the command: without more the options used most, with all every option, with the name of
-    a group the options of that group. The pages are filter (the conditions of --where), formats, json, capture,
-    config, options, service (health, systemd, logs) and metrics.
+    a group the options of that group. The pages are pgtail (what the commands have in common), filter (the conditions
+    of --where), formats, json, capture, config, options, service (health, systemd, logs) and metrics.
 
     \b
     pgtail help stream
