@@ -54,7 +54,7 @@ def numbers(texts: Iterable[str]) -> list[Between]:
             raise OptionError(f"--message {text}: expected a number such as 7 or a range such as 7-9")
         one = Between(int(match[1]), int(match[2] or match[1]))
         if not 1 <= one.first <= one.last:
-            raise OptionError(f"--message {text}: messages are counted from 1, and a range begins with its lower number")
+            raise OptionError(f"--message {text}: messages are counted from 1, a range begins with its lower number")
         found.append(one)
     return found
 
