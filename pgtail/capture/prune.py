@@ -92,7 +92,8 @@ class Prunable:
 
     def _last_snapshots(self) -> Iterator[Bound]:
         for snapshot in {one.relid: one for one in self.state.snapshots}.values():
-            yield Bound(self.before(snapshot), f"{snapshot} is the last one of its table, and needs what follows it")
+            reason = f"{snapshot} is the last one of its table, and needs what follows it"
+            yield Bound(self.before(snapshot), f"{reason}; pgtail record --snapshot-table makes a newer one")
 
     def _between_transactions(self, bound: Bound) -> Bound:
         """The same or less, so that what is left begins outside of a transaction, and has the prepared ones whole."""
