@@ -31,14 +31,14 @@ from pgtail.postgres.publications import check_operations
 from pgtail.records import replace
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.publisher import Publisher
-from pgtail.replication.record_plan import RecordedCapture
+from pgtail.replication.record_plan import SLOT, RecordedCapture
 from pgtail.replication.request import Request
 from pgtail.replication.server_copy import ServerCopy, ServerCopying
 from pgtail.service.progress import SlotProgress
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings
 from pgtail.storage import Location, locate, locate_target
-from pgtail.terminal.escape import escape
+from pgtail.terminal.escape import escape, shell_word
 
 if TYPE_CHECKING:
     from pgtail.spark.verify.scratch import Base
@@ -62,14 +62,14 @@ def run(places: Sequence[str], options: VerifyOptions) -> bool:
     connector = connector_of(replace(options.connection, dsn=dsn))
     try:
         with Interrupt() as interrupt:
-            lsn, found = _Verify(captures, target, options, conf, connector, interrupt).run()
+            lsn, found, recorder = _Verify(captures, target, options, conf, connector, interrupt).run()
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
         if palette is None:
             sink.show(report_json(verified_json(found, lsn, sample=options.sample), options.report))
         else:
-            sink.show(report_table(found, lsn, palette, width=terminal_width()))
+            sink.show(report_table(found, lsn, palette, width=terminal_width(), recorder=recorder))
     return not all(one.found.same for one in found)
 
 
@@ -94,8 +94,11 @@ class _Verify:
     connector: Connector
     interrupt: Interrupt
 
-    def run(self) -> tuple[int, list[VerifiedTable]]:
-        """The position, and how each table compares. Raises PgtailError, KeyboardInterrupt."""
+    def run(self) -> tuple[int, list[VerifiedTable], str]:
+        """The position, how each table compares, and how to record the capture that reaches farthest.
+
+        Raises PgtailError, KeyboardInterrupt.
+        """
         from pgtail.spark.verify.scratch import begin, scratch_folder
 
         stderr = StderrThread(self.options.verbosity.verbose)
@@ -122,7 +125,10 @@ class _Verify:
         for name in base.names(lambda relid: relid not in compared):
             if self._is_selected(*name, base):
                 say(escape(f"note: {'.'.join(name)} is in the state, and not published: it was not compared"))
-        return copy.lsn, found
+        slot = known.head.get(SLOT)
+        if slot is None:
+            return copy.lsn, found, "pgtail record"
+        return copy.lsn, found, f"pgtail record -S {shell_word(slot)} -D {shell_word(known.directory)}"
 
     @property
     def _sample(self) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from pgtail._orjson import orjson
 from pgtail.humanize import counted, grouped
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.terminal.escape import escape, escape_json
+from pgtail.terminal.escape import escape, escape_json, shell_word
 from pgtail.terminal.layout import GAP, padding, sentence, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 
@@ -42,12 +42,14 @@ def verified_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) ->
     return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
 
 
-def report_table(found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int) -> str:
-    """The report as text of at most `width` cells a line, as far as names allow."""
-    return Painter(palette).lines(_lines(found, lsn, max(width, 40)))
+def report_table(
+    found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int, recorder: str = "pgtail record"
+) -> str:
+    """The report as text of at most `width` cells a line, as far as names allow. `recorder`: what records, as typed."""
+    return Painter(palette).lines(_lines(found, lsn, max(width, 40), recorder))
 
 
-def _lines(found: Sequence[VerifiedTable], lsn: int, width: int) -> Iterator[list[Fragment]]:
+def _lines(found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str) -> Iterator[list[Fragment]]:
     names = [escape(f"{one.schema}.{one.table}") for one in found]
     texts = [[grouped(getattr(one.found, count)) for count in _COUNTS] for one in found]
     first = max(map(width_of, ["TABLE", *names]))
@@ -63,9 +65,10 @@ def _lines(found: Sequence[VerifiedTable], lsn: int, width: int) -> Iterator[lis
     yield []
     yield from wrap([sentence(_summary(found, lsn), _worst(found), width)], width)
     if cured := [name for one, name in zip(found, names, strict=True) if _state(one) != "good"]:
-        options = " ".join(f"--snapshot-table {name}" for name in cured)
-        yield from wrap([sentence("To make the state right from then on:", "note", width)], width)
-        yield [padding(_INDENT), (f"pgtail record {options}", "cure")]
+        options = " ".join(f"--snapshot-table {shell_word(name)}" for name in cured)
+        words = "To make the state right from then on, end the recorder of the capture, and start it with:"
+        yield from wrap([sentence(words, "note", width)], width)
+        yield [padding(_INDENT), (f"{recorder} {options}", "cure")]
 
 
 def _row(

@@ -288,7 +288,7 @@ def test_what_was_planted_is_found_with_its_key(recorded: Recorded, planted: Pat
         "different: a=2, b=two (n)",
         "missing: a=4, b=four",
         "1 table of 1 different at ",
-        "--snapshot-table",
+        f"pgtail record -S verified -D {recorded.capture} --snapshot-table public.pair",
     ):
         assert words in shown
 
