@@ -17,6 +17,7 @@ from pgtail.capture.snapshots import open_state
 from pgtail.capture.state import StateFile
 from pgtail.capture.upload import TakenOver, Uploader
 from pgtail.changes.complete_tables import CompleteTables
+from pgtail.changes.filters import any_matches
 from pgtail.commands import convert
 from pgtail.commands.checksums import verify
 from pgtail.commands.connect import connector_of
@@ -244,8 +245,9 @@ class Record:
                         )
 
     def _known(self, directory: Path, position: int, state: StateFile) -> RecordedCapture:
-        copies = {one.relid: one.lsn for one in state.snapshots}  # the last one of each table
-        copied = any(lsn <= position for lsn in copies.values())
+        globs = self._options.snapshot.snapshot_tables  # what matches is copied again, or not published any more
+        last = {one.relid: one.lsn for one in state.snapshots if not any_matches(one.schema, one.table, globs)}
+        copied = any(lsn <= position for lsn in last.values())
         return RecordedCapture(self._options.directory, position, last_head(LocalLocation(directory)), copied)
 
     def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
