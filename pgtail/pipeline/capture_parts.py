@@ -29,6 +29,8 @@ from pgtail.values import Types
 
 SIZE = 1 << 20
 """Bytes of the files of a part, at least, except for the first part."""
+KEPT = 256
+"""Segments whose contents are kept for who reads them: a part that is most of a capture has any number."""
 _DEFAULT_SCHEMA: Final = "pg_catalog"
 """Of a Relation without a namespace."""
 
@@ -59,7 +61,7 @@ class CaptureWalk:
         self._transactions = 1
         """How many began, with one in which the first segment may begin."""
         self._contents: dict[int, SegmentContents] = {}
-        """Of the segments of the parts that nobody reads yet, by their indexes."""
+        """Of segments of the parts that nobody reads yet, by their indexes."""
         self._before: SegmentContents | None = None
         """Of the last segment of the stream."""
         self._before_parts = {0: ""}
@@ -127,7 +129,9 @@ class CaptureWalk:
             return False
         if self._before is None and contents.predecessor:  # else nothing came before it that it could repeat
             self.descriptions += self._beginning(file).descriptions
-        self._before = self._contents[index] = contents
+        self._before = contents
+        if len(self._contents) < KEPT:
+            self._contents[index] = contents
         self._transactions += contents.transactions
         self._prepared.update([one.gid for one in contents.prepared])
         self._prepared.difference_update([one.gid for one in contents.outcomes])

@@ -13,6 +13,7 @@ import pytest
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.pipeline import capture_parts
 from pgtail.pipeline.parts import Part
+from pgtail.storage.local import LocalLocation
 from tests.capture.test_contents import OUTPUTS, Random, options_of
 from tests.capture.test_snapshots import new
 from tests.support.captures import segments, take
@@ -74,6 +75,18 @@ def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, t
             found = [with_jobs(jobs, words, names) for jobs in (1, choose.choice((2, 3)))]
             several += len(divided) > 1
             assert found[0] == found[1], f"{name}: {' '.join(words)} {names}"
+
+
+def test_of_any_number_of_segments_few_contents_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    recorded(tmp_path / "c", Random(1, two_phase=False, count=150), random.Random(1), compress=True)
+    monkeypatch.setattr(capture_parts, "SIZE", 1 << 30)
+    monkeypatch.setattr(capture_parts, "KEPT", 3)
+    walk = capture_parts.CaptureWalk([LocalLocation(tmp_path / "c")], None, "utf-8")
+    *_, last = [part for part in walk.parts() if part is not None]
+    found = walk.segments_of(last)
+    assert found is not None
+    known = [one.name for one in found.segments if one.contents is not None]
+    assert 0 < len(known) <= 3 < len(found.segments)
 
 
 @pytest.mark.in_one_run_of(6)
