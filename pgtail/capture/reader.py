@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,6 +79,12 @@ def snapshot_segments(capture: Location, known: CaptureState | None) -> list[Seg
         for one in (() if known is None else known.counting)
         for part in one.segments
     ]
+
+
+def missing_segments(capture: Location, snapshot: TableSnapshot, there: Container[str]) -> list[Location]:
+    """The segments of a snapshot that are not among the files of the capture, which have the names `there`."""
+    names = [f"{part.name}{SNAPSHOT_CLOSED}" for part in snapshot.segments]
+    return [capture / name for name in names if name not in there]
 
 
 def refreshed(capture: Location, found: SegmentFile) -> SegmentFile | None:

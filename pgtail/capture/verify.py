@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName, gap_in
-from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
+from pgtail.capture.reader import SegmentFile, first_segment, listed, missing_segments, refreshed, snapshot_segments
 from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
 from pgtail.capture.state import FILE, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
@@ -125,14 +125,18 @@ class CaptureVerifier:
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
         """Yield these segments, which are the last ones now."""
-        incomplete = self._incomplete(capture, segments)
+        there: set[str] | None = None
+        incomplete: TableSnapshot | None = None
         for segment in segments:
             found = refreshed(capture, segment)
             if found is None:
                 continue
             if found.snapshot is not None:
                 self._copied = self._copied or str(found.name)
-                if found.snapshot not in incomplete:
+                if found.name == found.snapshot.segments[0].name:
+                    there = {entry.name for entry in capture.list()} if there is None else there
+                    incomplete = found.snapshot if self._lacks(found.snapshot, capture, there) else None
+                if found.snapshot != incomplete:
                     yield from self._next_part(found)
                 continue
             name, before = str(found.name), self._before
@@ -204,16 +208,12 @@ class CaptureVerifier:
         else:
             self._messages = None
 
-    def _incomplete(self, capture: Location, segments: Sequence[SegmentFile]) -> set[TableSnapshot]:
-        """The snapshots of which a segment is missing: a part of a table would be taken for all of it. Reports them."""
-        parts = [one for one in segments if one.snapshot is not None]
-        there = {entry.name for entry in capture.list()} if parts else set()
-        found = set()
-        for part in parts:
-            if part.location.name not in there:
-                self.report(f"missing, a part of {part.snapshot}, of which nothing is shown", part.location)
-                found.add(part.snapshot)
-        return {snapshot for snapshot in found if snapshot is not None}
+    def _lacks(self, snapshot: TableSnapshot, capture: Location, there: Container[str]) -> bool:
+        """Whether a segment of a snapshot is missing: a part of a table would be taken for all of it. Reports it."""
+        missing = missing_segments(capture, snapshot, there)
+        for location in missing:
+            self.report(f"missing, a part of {snapshot}, of which nothing is shown", location)
+        return bool(missing)
 
     def _count(self, part: SegmentFile, *, whole: bool) -> None:
         """Count the messages of a part that was read; compare them with the rows of the whole snapshot at its end."""

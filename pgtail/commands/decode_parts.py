@@ -156,7 +156,9 @@ class PartsDecoder:
 
         def task_of(part: Part, last: Part | None) -> Task[Part]:
             nonlocal ended
-            known = self._parts.descriptions[0 if last is None else last.after : part.before]
+            # Also those in its last part: it may have left out the segment that has them.
+            start = 0 if last is None else last.after if last.stop == part.start else last.before
+            known = self._parts.descriptions[start : part.before]
             # At least one: if those before show as many as the limit, this part is not needed.
             room = 0 if part.alone else max(limit - (ended - unshown), 1)
             ended = part.ended

@@ -17,6 +17,7 @@ from pgtail.storage.local import LocalLocation
 from tests.capture.test_contents import OUTPUTS, Random, options_of
 from tests.capture.test_snapshots import new
 from tests.support.captures import segments, take
+from tests.support.encode import INT4, TEXT, begin, commit, frame, insert, relation
 from tests.support.every import ALL, new_seed
 from tests.support.object_store import ObjectStore
 from tests.support.run import Result, command, here
@@ -87,6 +88,51 @@ def test_of_any_number_of_segments_few_contents_are_kept(monkeypatch: pytest.Mon
     assert found is not None
     known = [one.name for one in found.segments if one.contents is not None]
     assert 0 < len(known) <= 3 < len(found.segments)
+
+
+def test_a_table_that_was_described_in_a_segment_that_is_left_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its last description is known also in the process that left that segment out.
+
+    No description is repeated where a part begins with a snapshot.
+    """
+    monkeypatch.setattr(capture_parts, "SIZE", 1)
+    new(tmp_path / "c", 0x5800, count=1)
+    recorder = Recorder(tmp_path / "c", HEAD, rotation=Rotation(size=1 << 30))
+    described = {
+        1: [relation(columns=[("id", INT4)])],
+        4: [relation(columns=[("id", INT4), ("v", TEXT)])],
+        6: [relation(200, "shown"), insert("6", "y", oid=200)],
+    }
+    for xid in range(1, 9):
+        lsn, row = 0x1000 * xid, insert("1") if xid < 4 else insert("1", "x")
+        messages = [begin(xid, lsn), *described.get(xid, []), row, commit(lsn, lsn + 8)]
+        take(recorder, [frame(message, lsn) for message in messages])
+        recorder.follow({"pgtail.options": f"of segment {xid}"})
+    recorder.close()
+    for jobs in (1, 2, 3, 2, 2):
+        found = with_jobs(jobs, ["decode", "-o", "json", "-t", "shown"], [tmp_path / "c"])
+        assert (found.status, found.stderr) == (0, "")
+        assert [one["new"] for one in found.objects] == [{"id": 6, "v": "y"}]
+
+
+def test_a_snapshot_that_lacks_a_segment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It is told at its place."""
+    monkeypatch.setattr(capture_parts, "SIZE", 1)
+    new(tmp_path / "c", 0x1800, count=3)
+    recorder = Recorder(tmp_path / "c", HEAD, rotation=Rotation(size=1 << 30))
+    for xid in range(1, 5):
+        lsn = 0x1000 * xid
+        take(recorder, [frame(message, lsn) for message in (begin(xid, lsn), commit(lsn, lsn + 8))])
+        recorder.follow({"pgtail.options": f"of segment {xid}"})
+    recorder.close()
+    of_snapshots = sorted((tmp_path / "c").glob("*.snapshot.pgcap"))
+    of_snapshots[len(of_snapshots) // 2].unlink()
+    one, *others = [with_jobs(jobs, ["decode", "-o", "json", "-v"], [tmp_path / "c"]) for jobs in (1, 2, 3)]
+    before, told, _ = one.stderr.partition(f"damage: {of_snapshots[len(of_snapshots) // 2]}: missing, a part of ")
+    assert (one.status, told != "", f"{of_snapshots[0]}: pgcap" in before) == (1, True, True)
+    assert others == [one, one]
 
 
 @pytest.mark.in_one_run_of(6)
