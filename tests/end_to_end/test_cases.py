@@ -34,7 +34,9 @@ def test_origin_after_the_first_row_is_ignored(way: Way) -> None:
 def test_an_old_tuple_with_more_columns_than_the_new_one(way: Way) -> None:
     result = run(way, "sql-indexerror.bin", "decode", "-o", "sql")
     assert result.status == 1
-    assert result.stderr.endswith("byte 2693: Insert.new[1] kind: byte 0x00 where 't', 'b', 'n' or 'u' was expected\n")
+    assert result.stderr.endswith(
+        "byte 2693: Insert.new[1] kind: byte 0x00 where 't', 'b', 'n' or 'u' was expected; --resync skips the damage\n"
+    )
     assert "5 changes could not be written as SQL" in result.stderr
 
 
