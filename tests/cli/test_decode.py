@@ -155,7 +155,7 @@ def test_where_and_values_not_sent(dump: Path) -> None:
 def test_filter_that_leaves_nothing_names_the_tables_found(dump: Path, more: list[str]) -> None:
     result = decode("-t", "nosuch", *more, dump)
     assert (result.status, result.stdout) == (0, b"")
-    note = "note: no selected table has a change: the changes are of public.t, public.other"
+    note = "note: no selected table has a change: the changes are of public.other, public.t"
     count = "note: 0 of 3 transactions matched; the input covers 2000-01-01 00:00Z"
     assert result.stderr == f"pgtail: {count}\npgtail: {note}\n"
     assert decode("-t", "nosuch", "-t", "other", *more, dump).stderr.count("no selected table") == 0

@@ -46,6 +46,7 @@ def with_jobs(jobs: int, words: Sequence[str], names: Sequence[Path]) -> Result:
     return replace(done, stderr="".join(lines))
 
 
+@pytest.mark.timeout(SECONDS + 180)
 @pytest.mark.in_one_run_of(6)
 def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0

@@ -59,6 +59,7 @@ def _with_jobs(jobs: int, command: Sequence[str], file: Path) -> Result:
     return here(*command, "--jobs", str(jobs), file)
 
 
+@pytest.mark.timeout(SECONDS + 180)
 @pytest.mark.in_one_run_of(6)
 def test_random_streams(divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seed, end, several, inside, number = new_seed(), time.monotonic() + SECONDS, 0, 0, 0

@@ -53,6 +53,7 @@ def _options(command: Sequence[str], choose: random.Random) -> Iterator[str]:
     yield from choose.choice(((), ("--resync",), ("-v",), ("--redact", "*"), ("-n", str(choose.randrange(1, 20)))))
 
 
+@pytest.mark.timeout(SECONDS + 180)
 @pytest.mark.usefixtures("bounded")
 def test_random_streams(divided: list[parts.Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
