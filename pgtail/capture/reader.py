@@ -41,6 +41,11 @@ class SegmentFile:
     contents: SegmentContents | None = None
     """What it says that it contains, if that was read."""
 
+    @property
+    def begins_snapshot(self) -> bool:
+        """Whether it is the first one of a snapshot."""
+        return self.snapshot is not None and self.name == self.snapshot.segments[0].name
+
 
 def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
     """The segments of a capture whose names sort after `after`; none if nothing was recorded yet.

@@ -133,7 +133,7 @@ class CaptureVerifier:
                 continue
             if found.snapshot is not None:
                 self._copied = self._copied or str(found.name)
-                if found.name == found.snapshot.segments[0].name:
+                if found.begins_snapshot:
                     there = {entry.name for entry in capture.list()} if there is None else there
                     incomplete = found.snapshot if self._lacks(found.snapshot, capture, there) else None
                 if found.snapshot != incomplete:
@@ -198,8 +198,7 @@ class CaptureVerifier:
 
     def _next_part(self, found: SegmentFile) -> Iterator[Location]:
         """Yield a segment of a table's snapshot, if there is one."""
-        assert found.snapshot is not None
-        if found.name == found.snapshot.segments[0].name:
+        if found.begins_snapshot:
             self._messages = 0
         if self._is_there(found):
             location = self._next(found.location, found.location)

@@ -42,9 +42,7 @@ def verified_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) ->
     return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
 
 
-def report_table(
-    found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int, recorder: str = "pgtail record"
-) -> str:
+def report_table(found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int, recorder: str) -> str:
     """The report as text of at most `width` cells a line, as far as names allow. `recorder`: what records, as typed."""
     return Painter(palette).lines(_lines(found, lsn, max(width, 40), recorder))
 

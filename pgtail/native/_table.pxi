@@ -560,11 +560,11 @@ cdef class TablePage:
 
 @cython.final
 cdef class TableScanner(Scanner):
-    """Begins and ends transactions of `output`; sends it rows as events, or adds them to its `page`, a TablePage or None.
+    """Begins and ends transactions of `output`; sends it rows as events, or adds them to its `page`.
 
-    While `full` is set, as no rows of the transaction are left to be shown (`output.left`), rows are counted.
-    `output.counted` gets the number of rows that were not sent as events. `events` is the module of the events, `mask`
-    that of outputs/base.py.
+    `page` is a TablePage or None. While `full` is set, as no rows of the transaction are left to be shown
+    (`output.left`), rows are counted. `output.counted` gets the number of rows that were not sent as events. `events` is
+    the module of the events, `mask` that of outputs/base.py.
     """
 
     cdef object output, mask, event, events, row_change

@@ -120,7 +120,7 @@ class CaptureWalk:
     def _take(self, index: int, file: SegmentFile) -> bool:
         """Learn what a segment contains; returns whether it says that."""
         if file.snapshot is not None:
-            if file.name == file.snapshot.segments[0].name:
+            if file.begins_snapshot:
                 if self._lacks_segments(file.snapshot):
                     self.why = f"{file.location}, of a snapshot that lacks a segment"
                     return False

@@ -183,10 +183,9 @@ _KINDS: Final = {
 def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> ServerError:
     """The error for a failed connection attempt."""
     text = _shown(_first_failure(str(error)))
-    service = "service" in parameters or "PGSERVICE" in os.environ  # which may name the role
-    cure = _cure(
-        CONNECTING, None, text, parameters if service else {"user": os.environ.get("PGUSER", ""), **parameters}
-    )
+    if "service" not in parameters and "PGSERVICE" not in os.environ:  # a service may name the role
+        parameters = {"user": os.environ.get("PGUSER", ""), **parameters}
+    cure = _cure(CONNECTING, None, text, parameters)
     refused = CredentialsRefused if _CREDENTIALS_TEXT.search(text) else ServerError
     kind = Unreachable if _TRANSIENT_TEXT.search(text) else refused
     return kind(text, cure=cure)

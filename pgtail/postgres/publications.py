@@ -118,13 +118,14 @@ def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
 
 
 def _addition(connection: Connection, publications: Sequence[str], glob: str) -> str:
-    """How to publish the one table that a pattern matches; nothing if it matches none, or several."""
-    tables = [
-        (row.text("nspname"), row.text("relname"))
-        for row in rows.rows(connection, "the tables", _COULD_BE_PUBLISHED)
-        if name_matches(row.text("nspname"), row.text("relname"), glob)
-    ]
-    if len(tables) != 1 or len(publications) != 1:
+    """How to publish the one table that a pattern matches; nothing if it matches none or several, or for several
+    publications."""
+    if len(publications) != 1:
+        return ""
+    found = rows.rows(connection, "the tables", _COULD_BE_PUBLISHED)
+    names = [(row.text("nspname"), row.text("relname")) for row in found]
+    tables = [(schema, table) for schema, table in names if name_matches(schema, table, glob)]
+    if len(tables) != 1:
         return ""
     name = ".".join(map(sql_identifier, tables[0]))
     return (
