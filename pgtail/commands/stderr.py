@@ -224,14 +224,12 @@ class StderrThread:
 
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
-        """Erase the status line, and write nothing while the body uses the terminal."""
+        """Write the queued messages, erase the status line, and write nothing while the body uses the terminal."""
         if not self.wants_status:
             yield
             return
         with self._terminal:
-            if self._drawn:
-                self._write(_ERASE)
-                self._drawn = False
+            self._write_queued(with_status=False)
             yield
 
     def _put(self, line: str) -> None:
@@ -243,20 +241,27 @@ class StderrThread:
             self._changed.notify()
 
     def _write_all(self) -> None:
-        while True:
+        closed = False
+        while not closed:
             with self._changed:
                 while not (self._lines or self._status is not None or self._closed):
                     self._changed.wait()
-                lines, status, dropped = list(self._lines), self._status, self._dropped
                 closed = self._closed
-                self._lines.clear()
-                self._status, self._dropped = None, 0
-            if dropped:
-                lines.insert(0, _message(f"{dropped} lines were dropped here: standard error was blocked", -1))
             with self._terminal:
-                self._draw(lines, None if closed else status)
-            if closed:
-                return
+                self._write_queued(with_status=not closed)
+
+    def _write_queued(self, *, with_status: bool) -> None:
+        """Called with the terminal's lock: whoever takes messages from the queue writes them before anybody else."""
+        with self._changed:
+            lines, dropped = list(self._lines), self._dropped
+            status = self._status if with_status else None
+            self._lines.clear()
+            self._dropped = 0
+            if with_status:
+                self._status = None
+        if dropped:
+            lines.insert(0, _message(f"{dropped} lines were dropped here: standard error was blocked", -1))
+        self._draw(lines, status)
 
     def _draw(self, lines: list[str], status: list[str] | None) -> None:
         text = _ERASE if self._drawn else ""

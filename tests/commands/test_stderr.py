@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.commands.stderr import laid_out
+from pgtail.commands.stderr import StderrThread, laid_out
 from pgtail.errors import COMMAND
 from tests.support.run import command
-from tests.support.terminals import on_terminal
+from tests.support.terminals import on_terminal, open_terminal
 
 ALTER = 'ALTER TABLE "public"."a table with a long name" REPLICA IDENTITY FULL;'
 MESSAGE = f"note: without the old row, columns may be unchanged. To send it:{COMMAND}{ALTER}\nThat is slower."
@@ -67,3 +68,21 @@ def test_errors_wrap_on_a_terminal_only(columns: int) -> None:
     assert max(map(len, lines)) <= columns
     assert lines[-2:] == ["        for help:", "            pgtail decode --help"]
     assert " ".join(" ".join(lines[:-2]).split()) == one_line
+
+
+def test_messages_come_before_what_is_written_later_to_the_same_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, programs = open_terminal()
+    with open(programs, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        stderr = StderrThread(0)
+        shown = b""
+        for number in range(200):
+            stderr.tell(f"message {number}")
+            with stderr.quiet():
+                os.write(programs, b"output\n")
+            while shown.count(b"output") <= number:
+                shown += os.read(ours, 1000)
+        stderr.close()
+    os.close(ours)
+    lines = shown.decode().splitlines()
+    assert lines == [line for number in range(200) for line in (f"pgtail: message {number}", "output")]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -39,10 +41,7 @@ def scan(made: Any, sink: Sink) -> bytes:
     return b"".join(sink.parts)
 
 
-def test_rows_are_written_whole_or_not_at_all() -> None:
-    """Each allocation of a run fails once."""
-    if compiled() is None:
-        need_compiled()
+def fail_each_allocation_once() -> None:
     whole = scan(*scanner())
     for number in range(1, 100):
         made, sink = scanner()
@@ -59,3 +58,12 @@ def test_rows_are_written_whole_or_not_at_all() -> None:
         else:
             break
     assert 5 < number < 50
+
+
+def test_rows_are_written_whole_or_not_at_all() -> None:
+    """In a process of its own: allocations of every thread fail, also of those that other tests have started."""
+    if compiled() is None:
+        need_compiled()
+    program = f"from {__name__} import fail_each_allocation_once as test; test()"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
