@@ -18,7 +18,9 @@ from pgtail.__main__ import main
 sys.argv[0] = "pgtail"
 main()
 """
-SLOW = frozenset(("asyncio", "dataclasses", "json", "orjson", "pathlib", "psycopg", "rich", "subprocess", "tempfile"))
+SLOW = frozenset(
+    ("asyncio", "dataclasses", "difflib", "json", "orjson", "pathlib", "psycopg", "rich", "subprocess", "tempfile")
+)
 """Libraries that take long to import."""
 
 MODULES = {
