@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from pgtail.capture.contents import SegmentContents
@@ -18,6 +17,7 @@ from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import Point
 from pgtail.pgoutput.transaction import Begin
 from pgtail.pgoutput.two_phase import BeginPrepare
+from pgtail.records import NamedTuple
 from pgtail.storage import Location
 
 _TIMES: Final = {TAGS[Begin]: struct.Struct(">34xq"), TAGS[BeginPrepare]: struct.Struct(">42xq")}
@@ -26,8 +26,7 @@ _TAG: Final = XLOG_HEADER_SIZE
 """The offset of a message's tag in its frame."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFile:
+class SegmentFile(NamedTuple):
     """One segment of a capture, of `size` bytes when it was listed. `open`: it is not closed yet."""
 
     location: Location

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from pgtail.capture.format import (
@@ -33,6 +32,7 @@ from pgtail.files import MAGIC
 from pgtail.files.gunzip import Gunzip
 from pgtail.pgoutput.frames import MOST
 from pgtail.pgoutput.scalars import parse_lsn
+from pgtail.records import Record, made_by
 from pgtail.storage import Location
 from pgtail.values.encodings import python_name
 
@@ -87,11 +87,10 @@ class SegmentBytes:
         return self._gunzip is not None and self._gunzip.damage is not None and self._gunzip.members_follow()
 
 
-@dataclass(slots=True)
-class Head:
+class Head(Record, frozen=False):
     """The parameters at the beginning of a segment, and which part of it is being read."""
 
-    parameters: dict[str, str] = field(default_factory=dict)
+    parameters: dict[str, str] = made_by(dict)
     own: bool = False
     """Whether what is repeated at the beginning was read: the segment's own messages follow."""
     ended: bool = False

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -102,7 +101,7 @@ class CaptureWalk:
             return None
         stop = len(found.segments) if part.stop is None else part.stop
         known = [(found.segments[index], self._contents.pop(index, None)) for index in range(part.start, stop)]
-        found = found._replace(segments=[replace(file, contents=contents) for file, contents in known])
+        found = found._replace(segments=[file._replace(contents=contents) for file, contents in known])
         if part.stop is not None:
             found = found._replace(last="")
         before = self._before_parts[part.start]

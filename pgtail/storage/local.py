@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import sync_directory, write_synced
@@ -73,11 +72,17 @@ def _entry(file: os.DirEntry[str] | Path) -> Entry | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class LocalLocation(Location):
     """A local path."""
 
-    local: Path
+    def __init__(self, local: Path) -> None:
+        self.local: Final = local
+
+    def __eq__(self, other: object) -> bool:
+        return self.local == other.local if isinstance(other, LocalLocation) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.local)
 
     @property
     def path(self) -> Path | None:
@@ -141,6 +146,8 @@ class LocalLocation(Location):
             raise OutputError(f"cannot remove {self}: {error.strerror}") from error
 
     def delete_all(self) -> None:
+        import shutil
+
         try:
             shutil.rmtree(self.local)
         except FileNotFoundError:
