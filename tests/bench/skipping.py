@@ -17,8 +17,8 @@ from tests.support.encode import begin, commit, frame, insert, relation
 
 ROUNDS = 3
 SEGMENTS, RARE = 1000, 10
-_ROWS = 8000
-"""Of a transaction, which has four megabytes and a segment of its own. Segments have 64 by default."""
+_ROWS = 16_000
+"""Of a transaction, which has eight megabytes and a segment of its own. Segments have 64 by default."""
 _NULL = Path("/dev/null")
 _CAPTURE = WORK / "segments"
 
