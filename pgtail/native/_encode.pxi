@@ -31,7 +31,7 @@ cdef inline bint is_shown(const uint8_t *p) noexcept:
 
 
 cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote, bint escaped=False) except -2:
-    """Text with each `quote` doubled; DECLINED if it is not valid UTF-8 or a character may be hidden.
+    """Text with each `quote` doubled; DECLINED if it is not valid UTF-8, has a NUL, or a character may be hidden.
 
     Returns 1 for control characters unless `escaped`: these then have a backslash, and backslashes are doubled.
     """
@@ -46,6 +46,8 @@ cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote, b
             if p[0] >= 0x20 and p[0] != 0x7F:
                 put_char(out, p[0])
                 put_char(out, p[0])
+            elif not p[0]:
+                return DECLINED     # PostgreSQL has no such text, and SQL no literal for it
             elif not escaped:
                 return 1
             else:

@@ -16,9 +16,10 @@ from pgtail.native import compiled
 from pgtail.native.plan import Encoding, Form
 from pgtail.outputs.csv import field_of_text
 from pgtail.outputs.debezium.values import converter
+from pgtail.outputs.sql.statements import literal
 from pgtail.outputs.values import shown_encoding
 from pgtail.outputs.wal2json import values
-from pgtail.terminal.escape import escape, hides, quoted
+from pgtail.terminal.escape import escape, hides
 from pgtail.terminal.values import BARE, ValueStyle
 from pgtail.values import Types, Undecoded
 from pgtail.values.oids import OIDS
@@ -78,7 +79,7 @@ def json_case(name: str) -> Case:
     return Case(Form(codec.native.json, codec.native.quoted), codec.json_text)
 
 
-SQL = Case(Form("sql"), lambda cell: quoted(cell.decode()).encode())
+SQL = Case(Form("sql"), lambda cell: literal(cell.decode()))
 CSV = Case(Form("csv"), lambda cell: field_of_text(cell.decode()))
 TEXTS = (json_case("text"), SQL, CSV, Case(Form("bare"), lambda cell: escape(cell.decode()).encode()))
 """Encodings of text that compare blocks of bytes."""
@@ -187,12 +188,16 @@ def test_damaged_values(native: Native, name: str) -> None:
     assert native(case, b'["\xff"]') is None
 
 
-LITERALS = ("", "it's", "''''''''''", '\\ "', "it's\t\r\n\0\x7f\\", "Zürich „東京“ Ελλάδα Москва हिन्दी العربية €😀")
+LITERALS = ("", "it's", "''''''''''", '\\ "', "it's\t\r\n\1\x7f\\", "Zürich „東京“ Ελλάδα Москва हिन्दी العربية €😀")
 
 
 @pytest.mark.parametrize("text", LITERALS)
 def test_usual_sql_literals(native: Native, text: str) -> None:
     assert native(SQL, text.encode()) is not None
+
+
+def test_no_sql_literal_has_a_nul(native: Native) -> None:
+    assert [native(SQL, text) for text in (b"\0", b"\t\0", b"eight or more \0 around it")] == [None] * 3
 
 
 @pytest.mark.in_one_run_of(6)

@@ -241,7 +241,8 @@ def _names(columns: Iterable[Column]) -> str:
     return ", ".join([sql_identifier(column.name) for column in columns])
 
 
-def _literal(text: str) -> bytes:
+def literal(text: str) -> bytes:
+    """A value of a statement. Raises Undecoded for a NUL, for which SQL has no literal."""
     if "\0" in text:
         raise Undecoded(text)
     return quoted(text).encode()
@@ -253,7 +254,7 @@ def _compared(column: Column) -> Encoding:
     if name is None:
         return _encoding(column)
     kind = f"pg_catalog.{'_' * bool(name[2])}{'timestamptz' if name[1].startswith('timestamp') else name[1]} "
-    return _encoding(column, lambda text: kind.encode() + _literal(text), form=None)
+    return _encoding(column, lambda text: kind.encode() + literal(text), form=None)
 
 
 def _stored(column: Column) -> Encoding:
@@ -264,10 +265,10 @@ def _stored(column: Column) -> Encoding:
     """
     if column.type_name != "xml":
         return _encoding(column)
-    return _encoding(column, lambda text: _literal(f"\n{text}" if text.startswith("\n") else text), form=None)
+    return _encoding(column, lambda text: literal(f"\n{text}" if text.startswith("\n") else text), form=None)
 
 
-def _encoding(column: Column, encode: Callable[[str], bytes] = _literal, *, form: Form | None = _FORM) -> Encoding:
+def _encoding(column: Column, encode: Callable[[str], bytes] = literal, *, form: Form | None = _FORM) -> Encoding:
     """The values of a column as output of its type.
 
     One that cannot be decoded raises NoPlan, as does one that HEAD's settings would give another meaning.
