@@ -181,13 +181,9 @@ class Record:
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
             if options.snapshot.wanted:
-                files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
-                globs, jobs = options.snapshot.snapshot_tables, options.snapshot.jobs
-                self._copying = True
                 publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
-                with self._progress.copying_tables():
-                    SnapshotRecording(publisher, known, files, globs=globs, jobs=jobs).run()
-                self._copying = False
+                files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
+                self._copy_tables(publisher, known, files)
                 known = self._known(directory, recovered.position, state)  # whose rows it has now
                 plan = self._plan(request, known, connector, interrupt)
             for warning in plan.warnings:
@@ -196,14 +192,12 @@ class Record:
             same_tables = SameTables(connector, plan)
 
             def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
-                gap = (known.position, position) if 0 < known.position < position else None
-                head = head_of(plan, identity, self._complete)
                 recorder = Recorder(
                     directory,
-                    head,
+                    head_of(plan, identity, self._complete),
                     rotation=_rotation(options),
                     compress=options.compress,
-                    gap=gap,
+                    gap=(known.position, position) if 0 < known.position < position else None,
                     start=position,
                     state=state,
                 )
@@ -237,12 +231,24 @@ class Record:
                 stderr.tell(str(error))  # what was asked for is to stop, not to wait
             finally:
                 if tail.resume is not None and recorders and directory.is_dir():
-                    stderr.inform(_summary(tail.resume, recorders[0], options.directory))
-                    if uploader is not None and uploader.waiting:
-                        stderr.tell(
-                            f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged:"
-                            " the next run does that"
-                        )
+                    self._summarize(tail.resume, recorders[0], directory, uploader, stderr)
+
+    def _copy_tables(self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles) -> None:
+        wanted = self._options.snapshot
+        self._copying = True
+        with self._progress.copying_tables():
+            SnapshotRecording(publisher, known, files, globs=wanted.snapshot_tables, jobs=wanted.jobs).run()
+        self._copying = False
+
+    def _summarize(
+        self, resume: int, recorder: Recorder, directory: Path, uploader: Uploader | None, stderr: StderrThread
+    ) -> None:
+        stderr.inform(_summary(resume, recorder, self._options.directory))
+        if uploader is not None and uploader.waiting:
+            stderr.tell(
+                f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged: the next"
+                " run does that"
+            )
 
     def _known(self, directory: Path, position: int, state: StateFile) -> RecordedCapture:
         globs = self._options.snapshot.snapshot_tables  # what matches is copied again, or not published any more

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
@@ -73,6 +73,9 @@ from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import shell_word
 from pgtail.values import Types
+
+if TYPE_CHECKING:
+    from pgtail.changes.seen_rows import SeenRows
 
 STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
 """The cure of commands that have no such option."""
@@ -235,23 +238,14 @@ class Stream:
             yield sink
 
     def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
-        options, stderr, encoding = self._options, self._stderr, request.encoding or "utf-8"
+        """Write the stream to its end; returns whether something was damaged, or shown unmasked."""
+        options, encoding = self._options, request.encoding or "utf-8"
         types = Types(encoding=encoding, numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
-        if plan.slot is None and plan.fork is None:
-            _check_since(options.filter.since)
-        publisher = Publisher(plan, self._connector, interrupt, stderr, self._progress)
+        self._check(plan, request)
+        self._tell_plan(plan)
+        publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
         snapshot = self._snapshot(publisher, request)
-        check_acknowledged(options.format, plan)
-        if options.filter.since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
-            raise OptionError(
-                "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"
-                " --yes confirms this"
-            )
-        for warning in plan.warnings:
-            stderr.tell(f"warning: {warning}")
-        for note in plan.notes:
-            stderr.tell(f"note: {note}")
         spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
         assembler = Assembler(
             types,
@@ -259,19 +253,13 @@ class Stream:
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),
         )
-        same_tables: SameTables | None = None
-        if takes_seen(options.format) and not plan.temporary:
-            same_tables = SameTables(self._connector, plan)
-        seen_rows = seen_rows_of(
-            options.format, stderr.tell, asked=self._asked, is_same=None if same_tables is None else same_tables.is_same
-        )
-        if seen_rows is not None:
-            seen_rows.trust(self._complete, until=plan.server.position)
+        same_tables = self._same_tables(plan)
+        seen_rows = self._seen_rows(plan, same_tables)
         self._pipeline = Pipeline(
             assembler,
             self._output(sink, plan, spool),
             filter_=self._filter,
-            note=lambda note: tell_note(note, tell=stderr.tell),
+            note=lambda note: tell_note(note, tell=self._stderr.tell),
             limit=options.limit,
             until=plan.until if snapshot is None else None,
             seen_rows=seen_rows,
@@ -302,6 +290,41 @@ class Stream:
             snapshot=snapshot,
             ready=self._ready,
         )
+        with contextlib.closing(assembler):
+            return self._read()
+
+    def _check(self, plan: Plan, request: Request) -> None:
+        """Raises OptionError if the options do not fit each other and the slot."""
+        since = self._options.filter.since
+        if plan.slot is None and plan.fork is None:
+            _check_since(since)
+        check_acknowledged(self._options.format, plan)
+        if since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
+            raise OptionError(
+                "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"
+                " --yes confirms this"
+            )
+
+    def _tell_plan(self, plan: Plan) -> None:
+        for warning in plan.warnings:
+            self._stderr.tell(f"warning: {warning}")
+        for note in plan.notes:
+            self._stderr.tell(f"note: {note}")
+
+    def _same_tables(self, plan: Plan) -> SameTables | None:
+        """What finds out whether tables stay the same over reconnections; None if no row is remembered over one."""
+        wanted = takes_seen(self._options.format) and not plan.temporary
+        return SameTables(self._connector, plan) if wanted else None
+
+    def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
+        """What remembers the rows of the stream; None if that is not wanted."""
+        is_same = None if same_tables is None else same_tables.is_same
+        seen_rows = seen_rows_of(self._options.format, self._stderr.tell, asked=self._asked, is_same=is_same)
+        if seen_rows is not None:
+            seen_rows.trust(self._complete, until=plan.server.position)
+        return seen_rows
+
+    def _read(self) -> bool:
         try:
             with no_quotes(self._redaction):
                 ending = self._tail.run()
@@ -312,8 +335,7 @@ class Stream:
             raise
         finally:
             self._copied = self._tail.copied
-            assembler.close()
-            unmasked = tell_unmasked(self._redaction, stderr.tell)
+            unmasked = tell_unmasked(self._redaction, self._stderr.tell)
         self._summarize()
         return self._pipeline.damaged or unmasked
 
