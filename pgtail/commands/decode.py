@@ -26,7 +26,7 @@ from pgtail.commands.output import (
 )
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted
+from pgtail.commands.reading import Reading, interrupted, name_resync
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -187,10 +187,6 @@ class Decode:
                 finally:
                     sink.flush()
                     assembler.close()
-        except Malformed as error:
-            if not options.resync:
-                error.reason += "; --resync skips the damage"
-            raise
         finally:
             if parts is None or not parts.elsewhere:  # else other processes tell it
                 unmasked = tell_unmasked(self.redaction, whole=whole)
@@ -367,6 +363,7 @@ class Decode:
                         tell(f"note: {error}")
                     return True
                 if not self.options.resync:
+                    name_resync(error)
                     raise
                 if not self._skip(input_, pipeline, error):
                     return True

@@ -13,7 +13,7 @@ from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted
+from pgtail.commands.reading import Reading, interrupted, name_resync
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -172,6 +172,7 @@ class Inspect:
                 coverage.explain(error)
                 self._damage(input_, error)
                 if not self._options.resync:
+                    name_resync(error)
                     raise
                 if not self._skip(input_, error):
                     return True

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from pgtail.errors import Interrupted
+from pgtail.errors import InputError, Interrupted, Malformed
 from pgtail.files.stopping import is_broken_off, postpone, status_after, stop_if_asked
 from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.source.file import Source
@@ -68,3 +68,9 @@ class Reading:
 def interrupted(stopped: KeyboardInterrupt) -> Interrupted:
     """The error after a request to stop while no source is open."""
     return Interrupted(f"interrupted; {_NOT_READ}", status_after(stopped))
+
+
+def name_resync(error: InputError) -> None:
+    """Of malformed bytes the error names the option that skips them."""
+    if isinstance(error, Malformed):
+        error.reason += "; --resync skips the damage"

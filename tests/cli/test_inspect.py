@@ -244,6 +244,7 @@ def test_a_damaged_message_shows_its_good_fields_and_the_bad_byte(tmp_path: Path
     assert bad == "  71  58                       ✗ id kind" + 27 * " " + "'X' where 't', 'b', 'n' or 'u' was expected"
     assert end == ""
     assert "byte 71: Insert.new[0] kind: 'X' where" in ran.stderr
+    assert ran.stderr.endswith("; --resync skips the damage\n")
 
 
 def test_a_message_of_an_unknown_kind(tmp_path: Path) -> None:
