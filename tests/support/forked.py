@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 import traceback
-import warnings
 from dataclasses import dataclass
 from importlib import import_module
 from typing import NoReturn
@@ -38,9 +37,7 @@ def load() -> None:
 def run(*arguments: str) -> Ran:
     """Run pgtail until it ends."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # the fork does not need the other threads
-            pid = os.fork()
+        pid = os.fork()
         if pid == 0:
             _child(arguments, out.fileno(), err.fileno())
         _, status, used = os.wait4(pid, 0)
