@@ -55,6 +55,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         raise OptionError("--watch does not end, and --until is an end: use one of them")
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     conf = conf_of(options.conf)
+    check_installed()
     from pgtail.capture.lock import has_segments
     from pgtail.spark.segments.listing import places_of
 

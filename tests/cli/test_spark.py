@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,10 +17,14 @@ from pgtail.commands.server_options import ConnectionOptions
 from pgtail.commands.spark import Dataset
 from pgtail.commands.spark_options import SparkOptions, VerifyOptions
 from pgtail.pgoutput.scalars import Point
+from pgtail.spark.session import NEEDED
 from pgtail.storage import StorageOptions
 
 CHANGES = ["-t", "a.*", "-t", "b", "--watch", "--every", "2m", "--master", "yarn", "--conf", "a=b"]
 CHANGES += ["--storage", "aws_region=x", "-v"]
+needs_spark = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in NEEDED), reason="the extra `spark` is not installed"
+)
 STATE = ["--until", "0/10", "--allow-gap", "--retain", "30s"]
 
 
@@ -94,7 +99,7 @@ def test_every_option_of_verify_is_passed_on(monkeypatch: pytest.MonkeyPatch) ->
         (["state", "--watch", "--until", "0/1", "capture", "out"], "--watch does not end"),
         (["all", "--until", "someday", "capture", "out"], "invalid value for '--until': 'someday' is neither an LSN"),
         (["tables", "--every", "soon", "capture", "out"], "'soon' is not a time such as 30s"),
-        (["tables", "capture", "ftp://host/out"], "ftp:// is no storage"),
+        pytest.param(["tables", "capture", "ftp://host/out"], "ftp:// is no storage", marks=needs_spark),
         (["verify", "out", "shop"], "expected CAPTURE... OUT DSN"),
         (["verify", "-d", "shop", "out"], "expected CAPTURE... OUT DSN"),
         (["verify", "--sample", "0", "capture", "out", "shop"], "0 is not a percentage above 0"),
@@ -107,6 +112,7 @@ def test_contradictions_are_refused_before_spark_starts(arguments: list[str], me
     assert message in ran.stderr
 
 
+@needs_spark
 def test_wrong_places_are_told_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark, "session", None)
     ran = CliRunner().invoke(main, ["spark", "all", "captures/none", "out"])
@@ -114,3 +120,10 @@ def test_wrong_places_are_told_before_spark_starts(tmp_path: Path, monkeypatch: 
     (tmp_path / f"0{CLOSED}").touch()
     ran = CliRunner().invoke(main, ["spark", "all", "out", str(tmp_path)])
     assert (ran.exit_code, "captures are named first" in ran.stderr) == (2, True)
+
+
+def test_what_is_not_installed_is_told_before_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(NEEDED, "pyarrow", ((999,), None))
+    ran = CliRunner().invoke(main, ["spark", "all", "captures/none", "out"])
+    assert ran.exit_code == 2
+    assert "pgtail spark needs what is not installed here: " in ran.stderr
