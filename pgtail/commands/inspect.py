@@ -134,10 +134,11 @@ class Inspect:
         options = self._options.report
         if options.output == "json":
             return JsonView(sink)
+        terminal = to_terminal(options.file)
         return TextView(
             sink,
-            width=shutil.get_terminal_size((120, 24)).columns,
-            color=wants_color(options.color, terminal=to_terminal(options.file)),
+            width=shutil.get_terminal_size((80 if terminal else 120, 24)).columns,  # a terminal may not know its own
+            color=wants_color(options.color, terminal=terminal),
             max_bytes=self._options.max_bytes,
             colors=options.colors,
         )
