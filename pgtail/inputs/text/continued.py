@@ -52,6 +52,8 @@ class ContinuedRow:
         """Characters that a whole message needs at least, as far as it is known; each byte of it has one or more."""
         self.wrapped = self.broken = False
         """Whether psql wrapped it, or a terminal broke it."""
+        self._full = self._last = 0
+        """The width of lines with a mark at their end, if there was one, and that of the last line."""
 
     def marked(self) -> bool:
         """Whether the last line may end with a mark that psql made."""
@@ -67,12 +69,19 @@ class ContinuedRow:
             end, mark = self._end()
             if mark != (b" " if self._by_border(shown) else mark) or mark not in (*WRAP_MARKS, b" "):
                 raise Malformed("the line before has no mark that its cell goes on in this one", offset=offset)
+            if mark in WRAP_MARKS:
+                self._full = self._width
             del self.text[end:]
             piece = cell.encode("utf-8", "surrogateescape")
             self._add(piece, offset + len(line) - len(piece))
+            self._last = len(shown)
         self._continue_lsn(shown)
         self.wrapped = True
         return True
+
+    def lacks_lines(self) -> bool:
+        """Whether psql wrapped the row into more lines: the last one is full and has a mark where others had one."""
+        return self.wrapped and self._last == self._full and self._end()[1] in WRAP_MARKS
 
     def breaks_into(self, line: bytes, offset: int) -> bool:
         """Add a line into which a terminal broke the row. Returns whether the row may go on after it."""

@@ -240,6 +240,8 @@ class RowReader:
         row, self._row = self._row, None
         assert row is not None
         text = self._text(row)
+        if row.lacks_lines():
+            raise Malformed("the next line of this row is missing", offset=row.source_offset(max(len(text) - 1, 0)))
         bare = text.rstrip(b" ")
         bare = bare.removesuffix(b"|").removesuffix("│".encode()) if row.broken or self.layout.padded else text
         try:
