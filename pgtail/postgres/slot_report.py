@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import rows
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
@@ -49,18 +50,20 @@ _FIRST: Final = (
 """The first keys of a slot, in this order; other columns of the server's version follow."""
 
 _COUNTERS: Final = (
-    "spill_txns", "spill_count", "spill_bytes", "stream_txns", "stream_count", "stream_bytes", "total_txns",
-    "total_bytes", "stats_reset",
+    "spill_txns", "spill_count", "spill_bytes", "stream_txns", "stream_count", "stream_bytes", "mem_exceeded_count",
+    "total_txns", "total_bytes", "slotsync_skip_count", "slotsync_last_skip", "stats_reset",
 )  # fmt: skip
 
 _NUMBERS: Final = frozenset({
     "active_pid", "connected_seconds", "lag_bytes", "wal_held_bytes", "safe_wal_size", "inactive_seconds", "xmin",
     "xmin_age", "catalog_xmin", "catalog_xmin_age", "datoid", *_COUNTERS,
-}) - {"stats_reset"}  # fmt: skip
-_TIMES: Final = frozenset({"inactive_since", "stats_reset"})
+}) - {"slotsync_last_skip", "stats_reset"}  # fmt: skip
+_TIMES: Final = frozenset({"inactive_since", "slotsync_last_skip", "stats_reset"})
+_LSNS: Final = frozenset({"restart_lsn", "confirmed_flush_lsn", "server_lsn", "two_phase_at"})
+"""Since PostgreSQL 19 the server prints them with leading zeros."""
 _TEXTS: Final = frozenset({
-    "slot_name", "slot_type", "plugin", "database", "user", "application_name", "client", "restart_lsn",
-    "confirmed_flush_lsn", "server_lsn", "wal_status", "invalidation_reason",
+    "slot_name", "slot_type", "plugin", "database", "user", "application_name", "client", "wal_status",
+    "invalidation_reason",
 })  # fmt: skip
 _ALWAYS: Final = (
     "active_pid", "user", "application_name", "client", "connected_seconds", "restart_lsn", "confirmed_flush_lsn",
@@ -124,6 +127,9 @@ def _value(row: Row, name: str) -> Any:
     if name in _TIMES:
         time = row.optional_time(name)
         return None if time is None else time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    if name in _LSNS:
+        lsn = row.optional_lsn(name)
+        return None if lsn is None else lsn_text(lsn)
     if name == "lag_seconds":
         row.optional_seconds(name)
     return row.optional_text(name) if name in _TEXTS else row.any(name)
