@@ -46,7 +46,7 @@ class Comparison(NamedTuple):
 
 def comparison_of(column: Column) -> Comparison:
     """How the values of a column compare."""
-    if column.codec.kind is ValueKind.NUMBER or column.type_name == "xid8":
+    if column.codec.kind is ValueKind.NUMBER or column.type_name in ("xid8", "oid8"):
         return NUMBER
     if column.codec.kind is ValueKind.BOOL:
         return _BOOL

@@ -40,7 +40,7 @@ MODULES: Final = {
     "geometric": ("point", "lseg", "box", "line", "circle", "path", "polygon"),
     "json": ("json", "jsonb"),
     "network": ("inet", "cidr", "macaddr", "macaddr8"),
-    "numbers": ("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "money"),
+    "numbers": ("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "oid8", "money"),
     "numeric": ("numeric",),
     "pg_lsn": ("pg_lsn", "tid", "pg_snapshot", "txid_snapshot"),
     "text": ("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar", "char", "xml", "jsonpath"),

@@ -1,6 +1,6 @@
 """Integers, object and transaction ids, and money.
 
-Sources: src/backend/utils/adt/int.c, int8.c, oid.c, xid.c, xid8funcs.c, cash.c.
+Sources: src/backend/utils/adt/int.c, int8.c, oid.c, oid8.c, xid.c, xid8funcs.c, cash.c.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ TYPES: Final = {
     "xid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I")), "oid"),
     "cid": Loader(ValueKind.TEXT, strings, plain(_integer(">I"))),
     "xid8": Loader(ValueKind.TEXT, strings, plain(_integer(">Q"))),
+    "oid8": Loader(ValueKind.TEXT, strings, plain(_integer(">Q"))),
     "money": Loader(ValueKind.TEXT, strings, plain(money_text)),
 }
 """The types by name."""

@@ -120,6 +120,7 @@ BUILTIN: Final[dict[int, BuiltinType]] = {
     1563: BuiltinType("_varbit", element=1562),
     1700: BuiltinType("numeric"),
     1790: BuiltinType("refcursor"),
+    2173: BuiltinType("pg_parameter_acl", typtype="c"),
     2201: BuiltinType("_refcursor", element=1790),
     2202: BuiltinType("regprocedure"),
     2203: BuiltinType("regoper"),
@@ -193,6 +194,10 @@ BUILTIN: Final[dict[int, BuiltinType]] = {
     6153: BuiltinType("_tstzmultirange", element=4534),
     6155: BuiltinType("_datemultirange", element=4535),
     6157: BuiltinType("_int8multirange", element=4536),
+    6437: BuiltinType("oid8"),
+    6442: BuiltinType("_oid8", element=6437),
+    6490: BuiltinType("regdatabase"),
+    6491: BuiltinType("_regdatabase", element=6490),
     # generated: end
 }
 """The types by OID."""
