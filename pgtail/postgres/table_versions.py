@@ -18,12 +18,13 @@ from pgtail.postgres.connection import Connection
 from pgtail.postgres.pgoutput_options import literal
 from pgtail.records import NamedTuple
 
-MAJORS: Final = range(14, 19)
+MAJORS: Final = range(14, 20)
 """Servers of which it is known that nothing else hides changes. Those before PostgreSQL 14 may leave out changes of a
 table because of an older transaction, and not describe it after that."""
 MOST: Final = 1000
 """Tables that have a version: those with the lowest OIDs."""
 _SCHEMAS_SINCE: Final = 15
+_EXCEPT_SINCE: Final = 19
 _FIRST_USER_OID: Final = 16384
 _PURPOSE: Final = "the versions of the published tables"
 
@@ -46,10 +47,11 @@ published AS (
     FROM pg_class c WHERE relkind = 'r' AND c.oid {which} AND (SELECT count(*) FROM named) = {count}
         AND NOT (relispartition AND EXISTS (SELECT FROM named WHERE via_root))),
 reason AS (
-    SELECT id, named.version FROM named, published WHERE whole AND puballtables
+    SELECT id, named.version FROM named, published WHERE whole AND puballtables AND {all_stay}
     UNION ALL
     SELECT id, {r} FROM named, published, pg_publication_rel r
-    WHERE whole AND prpubid = named.oid AND prrelid = id AND to_jsonb(r)->>'prqual' IS NULL {schemas}),
+    WHERE whole AND prpubid = named.oid AND prrelid = id AND to_jsonb(r)->>'prqual' IS NULL
+        AND (to_jsonb(r)->>'prexcept')::boolean IS NOT TRUE {schemas}),
 chosen AS (SELECT DISTINCT id FROM reason ORDER BY id LIMIT {most}),
 uses AS (
     SELECT id, atttypid AS type FROM chosen JOIN pg_attribute ON attrelid = id AND attnum > 0
@@ -74,7 +76,8 @@ SELECT id, md5(string_agg(version, ',' ORDER BY version)) AS version FROM part J
 """
 """It is no reason that a publication has an ancestor: a row filter of the partition itself may come and go there. With
 publish_via_partition_root a partition would be sent as its ancestor. What text a value has also depends on enums,
-composite types and the like."""
+composite types and the like. Since PostgreSQL 19 it is no reason that a publication has all tables: one may come to its
+EXCEPT and go, and no other row of a catalog tells that."""
 _SCHEMAS: Final = """
     UNION ALL SELECT id, {s} FROM named, published, pg_publication_namespace s
     WHERE whole AND pnpubid = named.oid AND pnnspid = schema"""
@@ -106,6 +109,7 @@ def versions(
         first=_FIRST_USER_OID,
         count=len(set(publications)),
         most=MOST,
+        all_stay="true" if major < _EXCEPT_SINCE else "false",
         schemas=_SCHEMAS.format(s=_ROW.format("s")) if major >= _SCHEMAS_SINCE else "",
     )
     return {row.integer("id"): row.text("version") for row in rows.rows(connection, _PURPOSE, command)}

@@ -28,7 +28,7 @@ _STEPS: Final = 400
 _EXPECTED: Final = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation)
 _ALTERED: Final = "ALTER TABLE {} ALTER v TYPE int USING v + 1"
 _CUT: Final = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
-_STREAMS_SINCE, _AT_ONCE_SINCE = 14, 16
+_STREAMS_SINCE, _AT_ONCE_SINCE, _EXCEPT_SINCE = 14, 16, 19
 Session = psycopg.Connection[Any]
 
 
@@ -43,6 +43,8 @@ class History:
         self._session = self._connect()
         self._open: list[Session] = []
         self._running: Tailing | None = None
+        self._of_all = False
+        """Whether the publication has all tables but some."""
         self._kinds: dict[Callable[[int], None], int] = {
             self._change: 60,
             self._go_on: 12,
@@ -59,6 +61,8 @@ class History:
 
     def setup(self) -> None:
         names = [f"{kind}{number}" for number in range(_TABLES) for kind in ("keyed", "full")]
+        self._of_all = self._database.version >= _EXCEPT_SINCE and self._choose.random() < 0.4
+        published = f"TABLE marks, idle, {', '.join(names)}"
         two_phase = ", false, true" if self._database.version >= _STREAMS_SINCE and self._choose.random() < 0.3 else ""
         self._database.execute(
             *[f"CREATE TYPE mood{number}_ AS ENUM ('good')" for number in range(_TABLES)],
@@ -66,7 +70,7 @@ class History:
             *[f"ALTER TABLE full{number} REPLICA IDENTITY FULL" for number in range(_TABLES)],
             "CREATE TABLE marks (n int)",
             "CREATE TABLE idle ()",
-            f"CREATE PUBLICATION p FOR TABLE marks, idle, {', '.join(names)}",
+            f"CREATE PUBLICATION p FOR {'ALL TABLES' if self._of_all else published}",
             f"SELECT pg_create_logical_replication_slot('s', 'pgoutput'{two_phase})",
         )
 
@@ -110,11 +114,11 @@ class History:
 
     def _hide(self, number: int) -> None:
         """Change tables while the publication does not have them, or not these changes."""
-        tables = f"keyed{number}, full{number}"
+        hidden = self._hiding(f"keyed{number}, full{number}")
         away, back = self._choose.choice(
             (
-                (f"DROP TABLE {tables}", f"ADD TABLE {tables}"),
-                (f"DROP TABLE {tables}", f"ADD TABLE {tables}"),
+                hidden,
+                hidden,
                 ("SET (publish = 'insert')", "SET (publish = 'insert, update, delete')"),
             )
         )
@@ -131,6 +135,12 @@ class History:
                 self._cut()
             self._bring_back(back)
 
+    def _hiding(self, tables: str) -> tuple[str, str]:
+        """What ALTER PUBLICATION does to hide tables, and to bring them back."""
+        if self._of_all:
+            return f"SET ALL TABLES EXCEPT (TABLE {tables})", "SET ALL TABLES"
+        return f"DROP TABLE {tables}", f"ADD TABLE {tables}"
+
     def _bring_back(self, back: str) -> None:
         """Alter the publication again, after ending the transactions that would keep it from that."""
         try:
@@ -142,11 +152,11 @@ class History:
 
     def _stay(self, number: int) -> None:
         """A transaction begins while the publication does not have a table, and goes on after a reconnection."""
-        tables = f"keyed{number}, full{number}"
+        away, back = self._hiding(f"keyed{number}, full{number}")
         self.end()
-        self._session.execute(f"ALTER PUBLICATION p DROP TABLE {tables}".encode())
+        self._session.execute(f"ALTER PUBLICATION p {away}".encode())
         self._leave(number)
-        self._bring_back(f"ADD TABLE {tables}")
+        self._bring_back(back)
         before = (self._cut, self.wait_until_read, self._several, self._go_on)
         for step in (*before, self._cut, self._commit, self._look_again, self._several):
             if self._choose.random() < 0.95:
@@ -161,8 +171,8 @@ class History:
 
     def _look_again(self, _: int) -> None:
         """Have the server look again which tables it publishes: servers before 14 do not describe them again."""
-        for word in ("DROP", "ADD"):
-            self._session.execute(f"ALTER PUBLICATION p {word} TABLE idle".encode())
+        for change in self._hiding("idle"):
+            self._session.execute(f"ALTER PUBLICATION p {change}".encode())
 
     def _several(self, number: int) -> None:
         """A change of each row, unless it is locked."""
@@ -229,7 +239,7 @@ class History:
         """Wait until pgtail has processed everything."""
         running, number, mark = self._running, next(self._numbers), "INSERT INTO marks VALUES "
         assert running is not None
-        end = self._database.value(f"{mark}({number}) RETURNING pg_current_wal_insert_lsn()::text")
+        end = self._database.value(f"{mark}({number}) RETURNING pg_current_wal_insert_lsn()")
         read = f"SELECT write_lsn > '{end}' FROM pg_stat_replication WHERE state = 'streaming'"
 
         locked = time.monotonic() + 3

@@ -157,6 +157,38 @@ def test_what_a_filter_hid_of_a_partition_is_forgotten(newest_database: Database
         assert found == {"plain": "b"}
 
 
+@since(19)
+def test_what_an_exception_hid_is_forgotten(database: Database) -> None:
+    """A table has come to the EXCEPT of a publication and gone, of which the catalogs have no trace."""
+    database.execute(
+        *[f"CREATE TABLE {table} (id int PRIMARY KEY, v text)" for table in ("listed", "hidden")],
+        "CREATE PUBLICATION p FOR ALL TABLES",
+        "CREATE PUBLICATION q FOR TABLE listed",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        *[f"INSERT INTO {table} VALUES (1, '0')" for table in ("listed", "hidden")],
+    )
+    hides = [
+        "ALTER PUBLICATION p SET ALL TABLES EXCEPT (TABLE listed, hidden)",
+        "UPDATE hidden SET v = 'unseen' WHERE id = 1",
+        "ALTER PUBLICATION p SET ALL TABLES",
+    ]
+    found: dict[str, str] = {}
+    with started(database, "-P", "p", "-P", "q", *SEEN) as running:
+        old_values(running, database, "a", "listed", "hidden")
+        database.execute(*hides)
+        assert "hidden" not in old_values(running, database, "b", "listed", "hidden"), "in one session"
+
+        def is_kept() -> bool:
+            old_values(running, database, "c", "listed", "hidden")
+            old_values(running, database, "d", "listed", "hidden")
+            reconnect(running, database, *hides)
+            found.update(old_values(running, database, "e", "listed", "hidden"))
+            return bool(found)
+
+        wait_for("old values", is_kept)
+        assert found == {"listed": "d"}
+
+
 def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: Database, tmp_path: Path) -> None:
     database = newest_database
     tables = ("kept", "hidden")
