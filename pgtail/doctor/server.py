@@ -15,8 +15,15 @@ from pgtail.replication.plan import counts_as_standby
 _SHORT: Final = 10_000
 """Milliseconds; a busy consumer may miss a shorter walsender timeout."""
 _ENTRY: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
-_EFFECTIVE_SINCE: Final = 19
+EFFECTIVE_SINCE: Final = 19
 _STANDBY_SINCE: Final = 16
+RAISE_ON_PRIMARY: Final = (
+    "On the primary, create a logical slot and keep it: pgtail slot create NAME",
+    "Or there: ALTER SYSTEM SET wal_level = logical; and restart it.",
+)
+"""How to turn logical decoding on for a standby, since PostgreSQL 19."""
+_USED: Final = "SELECT count(*) AS used FROM pg_replication_slots WHERE plugin IS DISTINCT FROM 'pgrepack'"
+"""REPACK (CONCURRENTLY) has slots of its own, max_repack_replication_slots."""
 
 
 def bugs(context: Context) -> Iterator[Finding]:
@@ -41,12 +48,17 @@ def _shows(bug: Bug, context: Context) -> bool:
 
 def wal_level(context: Context) -> Iterator[Finding]:
     """Whether the WAL has what decoding needs. Since PostgreSQL 19 the level depends on the slots."""
-    level = context.server.wal_level
-    effective = context.settings.get("effective_wal_level", level)
+    level, effective = context.server.wal_level, context.server.effective_wal_level
     if effective == "logical":
-        yield ok("wal_level", "wal_level is logical" if level == effective else "effective_wal_level is logical")
-    elif level == "replica" and context.server.major >= _EFFECTIVE_SINCE:
+        why = "as on the primary" if context.server.in_recovery else "as long as there is a logical slot"
+        yield ok(
+            "wal_level", "wal_level is logical" if level == effective else f"effective_wal_level is logical, {why}"
+        )
+    elif context.server.raises_wal_level:
         yield ok("wal_level", "wal_level is replica: the first logical slot turns logical decoding on")
+    elif context.server.in_recovery and context.server.major >= EFFECTIVE_SINCE:
+        text = f"the primary's effective_wal_level is {effective}: the WAL lacks what logical decoding needs"
+        yield problem("wal_level", text, *(comment(line) for line in RAISE_ON_PRIMARY))
     else:
         text = f"wal_level is {level}: the WAL lacks what logical decoding needs"
         yield problem("wal_level", text, *context.change("wal_level", "logical"))
@@ -64,12 +76,13 @@ def standby(context: Context) -> Iterator[Finding]:
         text = "the server is a standby without hot_standby_feedback: vacuum on the primary invalidates its slots"
         yield warning("standby", text, *context.change("hot_standby_feedback", "on"))
     else:
-        yield ok("standby", "the server is a standby; it can decode as long as wal_level on its primary is logical")
+        name = "effective_wal_level" if major >= EFFECTIVE_SINCE else "wal_level"
+        yield ok("standby", f"the server is a standby; it can decode as long as {name} on its primary is logical")
 
 
 def free(context: Context) -> Iterator[Finding]:
     """Whether a slot and a walsender are free for pgtail."""
-    used = context.only("the slots", "SELECT count(*) AS used FROM pg_replication_slots").integer("used")
+    used = context.only("the slots", _USED).integer("used")
     yield _usage("free_slots", "replication slots", used, "max_replication_slots", context)
     senders = "SELECT count(*) AS used FROM pg_stat_get_wal_senders() WHERE pid IS NOT NULL"
     used = context.only("the walsenders", senders).integer("used")

@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
 from pgtail.doctor.publication_age import publication_age
+from pgtail.doctor.server import EFFECTIVE_SINCE, RAISE_ON_PRIMARY
 from pgtail.humanize import seconds_text, size_text
 from pgtail.postgres.rows import Row
 from pgtail.postgres.slot_report import SlotReport, reports
@@ -89,12 +90,18 @@ def _broken(report: SlotReport, context: Context) -> Iterator[Finding]:
     text = f"slot {slot.name} is invalidated ({invalid}): its changes are lost"
     cure = [comment("Its changes are already lost; dropping it loses nothing more:"), _drop(report, context)]
     if invalid == "wal_level_insufficient":
-        cure.insert(0, comment("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it."))
+        cure[:0] = [comment(line) for line in _raise_wal_level(context)]
     again = (
         "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
     )
     cure.append(comment(f"Then create it again; {again}."))
     yield problem("slot_invalid", text, *cure, subjects=[slot.name])
+
+
+def _raise_wal_level(context: Context) -> tuple[str, ...]:
+    if context.server.major >= EFFECTIVE_SINCE:
+        return ("First:", *RAISE_ON_PRIMARY)
+    return ("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it.",)
 
 
 def _wal(report: SlotReport, context: Context) -> Iterator[Finding]:

@@ -15,6 +15,8 @@ from pgtail.postgres.rows import Row
 
 _GENERATED_SINCE: Final = 18
 """Since this version generated columns can be published, and the identity must not contain unpublished ones."""
+_EXCEPT_SINCE: Final = 19
+"""Since this version a publication of all tables can leave out some."""
 
 _LEAVES: Final = """
 WITH RECURSIVE tree AS (
@@ -149,7 +151,7 @@ _UNLOGGED: Final = (
     _LEAVES
     + """, found AS (
     SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    JOIN pg_publication p ON p.puballtables {schemas}
+    JOIN pg_publication p ON p.puballtables {excepted} {schemas}
     WHERE c.relpersistence = 'u' AND c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
   UNION
     SELECT l.oid FROM leaves l JOIN pg_class c ON c.oid = l.oid WHERE c.relpersistence = 'u'
@@ -165,6 +167,9 @@ SELECT format('%I.%I', n.nspname, c.relname) AS name, to_json(ARRAY(
 FROM found f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1
 """
 )
+_EXCEPTED: Final = """AND NOT EXISTS (
+    SELECT FROM pg_publication_rel r
+    WHERE r.prpubid = p.oid AND r.prexcept AND r.prrelid = coalesce(pg_partition_root(c.oid), c.oid))"""
 _SCHEMAS: Final = """OR EXISTS (
     SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid)"""
 _PARTITIONED: Final = """
@@ -289,7 +294,8 @@ def toast(context: Context) -> Iterator[Finding]:
 def unlogged(context: Context) -> Iterator[Finding]:
     """Unlogged tables that a publication of all tables, a schema or a partitioned table silently omits."""
     schemas = _SCHEMAS if context.server.major >= 15 else ""
-    query = _UNLOGGED.replace("{schemas}", schemas)
+    excepted = _EXCEPTED if context.server.major >= _EXCEPT_SINCE else ""
+    query = _UNLOGGED.replace("{schemas}", schemas).replace("{excepted}", excepted)
     found = {
         row.text("name"): (row.texts("above"), row.boolean("bare"))
         for row in context.rows("the unlogged tables", query)

@@ -16,7 +16,9 @@ from pgtail.records import Record
 
 _SERVER = """
 SELECT current_setting('server_version_num') AS server_version_num, current_setting('server_version') AS server_version,
-    current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS in_recovery,
+    current_setting('wal_level') AS wal_level,
+    coalesce(current_setting('effective_wal_level', true), current_setting('wal_level')) AS effective_wal_level,
+    pg_is_in_recovery() AS in_recovery,
     current_setting('server_encoding') AS server_encoding, current_database() AS database, current_user AS role,
     (SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout') AS wal_sender_timeout,
     current_setting('synchronous_standby_names') AS synchronous_standby_names,
@@ -94,6 +96,8 @@ class ServerFacts(Record):
     version: int
     version_text: str
     wal_level: str
+    effective_wal_level: str
+    """What the WAL has. Since PostgreSQL 19 the slots raise it, and a standby has that of its primary."""
     in_recovery: bool
     encoding: str
     database: str
@@ -107,6 +111,11 @@ class ServerFacts(Record):
     @property
     def major(self) -> int:
         return self.version // 10_000
+
+    @property
+    def raises_wal_level(self) -> bool:
+        """Whether the first logical slot makes the WAL have what decoding needs: since PostgreSQL 19."""
+        return self.major >= 19 and self.wal_level == "replica" and not self.in_recovery
 
 
 class Slot(Record):
@@ -188,6 +197,7 @@ def server_facts(connection: Connection) -> ServerFacts:
         version=row.integer("server_version_num"),
         version_text=row.text("server_version"),
         wal_level=row.text("wal_level"),
+        effective_wal_level=row.text("effective_wal_level"),
         in_recovery=row.boolean("in_recovery"),
         encoding=row.text("server_encoding"),
         database=row.text("database"),

@@ -85,6 +85,9 @@ RUNNING: Final = (
     Cure("53400", "all replication slots are in use",
          "Drop an unused slot (SELECT * FROM pg_replication_slots), or raise max_replication_slots and"
          " restart the server."),
+    Cure(None, 'decoding on standby requires',
+         f"On the primary, as a superuser, and then restart it:{COMMAND}ALTER SYSTEM SET wal_level = logical;\n"
+         "PostgreSQL 19 and later need no more than a logical slot on the primary."),
     Cure(None, "wal_level",
          f"As a superuser, and then restart the server:{COMMAND}ALTER SYSTEM SET wal_level = logical;"),
     Cure(None, "may not be used as an output plugin",
@@ -103,7 +106,8 @@ RUNNING: Final = (
     Cure("22021", "", "The database has bytes that are not valid in its encoding. pgtail stream --encoding NAME reads"
          " them as they are; so does pgtail record."),
     Cure(None, "conflict with recovery.*slot",
-         "A lower wal_level on the primary invalidates the slots of a standby, and so does vacuum without"
+         "A lower wal_level on the primary invalidates the slots of a standby (with wal_level replica, since"
+         " PostgreSQL 19: the end of the primary's last logical slot), and so does vacuum without"
          " hot_standby_feedback. Fix that, then create the slot again."),
     Cure(None, "conflict with recovery", STANDBY_CONFLICT),
     Cure(None, "requested WAL segment .* has already been removed|can no longer get changes from replication slot|slot"

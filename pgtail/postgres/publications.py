@@ -47,6 +47,15 @@ WHERE relkind = 'r' AND NOT relispartition AND relpersistence = 'p' AND nspname 
 ORDER BY 1, 2
 """
 """Changes of a published partitioned table have its name or those of its partitions: adding these would not help."""
+_MEMBERSHIP: Final = """
+SELECT puballtables, coalesce((to_jsonb(p) ->> 'puballsequences')::boolean, false) AS puballsequences,
+    (SELECT coalesce(json_agg(format('TABLE ONLY %%I.%%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname), '[]')
+        FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE r.prpubid = p.oid AND (to_jsonb(r) ->> 'prexcept')::boolean AND (n.nspname, c.relname) <> (%s, %s)
+    ) AS others
+FROM pg_publication p WHERE pubname = %s
+"""
+"""FOR ALL SEQUENCES and FOR ALL TABLES EXCEPT exist since PostgreSQL 19; `others` are the tables of EXCEPT but one."""
 _COLUMN_LISTS_SINCE: Final = 15
 
 
@@ -127,10 +136,23 @@ def _addition(connection: Connection, publications: Sequence[str], glob: str) ->
     tables = [(schema, table) for schema, table in names if name_matches(schema, table, glob)]
     if len(tables) != 1:
         return ""
-    name = ".".join(map(sql_identifier, tables[0]))
-    return (
-        f" is not published. To add it:{COMMAND}ALTER PUBLICATION {sql_identifier(publications[0])} ADD TABLE {name};"
-    )
+    change = _change(connection, publications[0], *tables[0])
+    if not change:
+        return ""
+    return f" is not published. To add it:{COMMAND}ALTER PUBLICATION {sql_identifier(publications[0])} {change};"
+
+
+def _change(connection: Connection, publication: str, schema: str, table: str) -> str:
+    """What ALTER PUBLICATION has to do to publish a table; nothing if there is no way to."""
+    found = rows.first(connection, "what the publication has", _MEMBERSHIP, schema, table, publication)
+    if found is None:
+        return ""
+    if not found.boolean("puballtables"):
+        name = ".".join(map(sql_identifier, (schema, table)))
+        return "" if found.boolean("puballsequences") else f"ADD TABLE {name}"
+    others = found.texts("others")
+    excepted = f" EXCEPT ({', '.join(others)})" if others else ""
+    return f"SET ALL TABLES{excepted}" + (", ALL SEQUENCES" if found.boolean("puballsequences") else "")
 
 
 def _only(found: list[Publication], server: ServerFacts) -> Publication:

@@ -126,13 +126,20 @@ def check_server(server: ServerFacts) -> None:
             f"the server is a standby, and PostgreSQL {server.major} decodes only on a primary (16 and later on both).",
             cure="Connect to the primary.",
         )
-    # Since 19 a server with wal_level replica enables logical decoding when a slot is created.
-    if server.wal_level != "logical" and not (server.major >= 19 and server.wal_level == "replica"):
+    if server.effective_wal_level == "logical" or server.raises_wal_level:
+        return
+    if server.in_recovery and server.major >= 19:
         raise ServerError(
-            f"the server's wal_level is {server.wal_level}: its WAL lacks what logical decoding needs.",
-            cure=f"As a superuser, and then restart the server:{COMMAND}ALTER SYSTEM SET wal_level = logical;"
-            "\nOn Amazon RDS set rds.logical_replication = 1.",
+            f"the server is a standby, and its primary's effective_wal_level is {server.effective_wal_level}: the WAL"
+            " lacks what logical decoding needs.",
+            cure=f"Create a slot on the primary, and keep it:{COMMAND}pgtail slot create NAME"
+            f"\nOr there, as a superuser, and then restart it:{COMMAND}ALTER SYSTEM SET wal_level = logical;",
         )
+    raise ServerError(
+        f"the server's wal_level is {server.wal_level}: its WAL lacks what logical decoding needs.",
+        cure=f"As a superuser, and then restart the server:{COMMAND}ALTER SYSTEM SET wal_level = logical;"
+        "\nOn Amazon RDS set rds.logical_replication = 1.",
+    )
 
 
 def check_logical(slot: Slot, server: ServerFacts) -> None:

@@ -448,7 +448,7 @@ class History:
 
     def _check(self) -> None:
         """Keep what the tables have now, if the capture shall have it."""
-        position = parse_lsn(self._database.value("SELECT pg_current_wal_insert_lsn()::text"))
+        position = parse_lsn(self._database.value("SELECT pg_current_wal_insert_lsn()"))
         shown = [one for table in self._tables for one in table.shown if one.name not in self._wrong]
         self._checks.append(Check(position, {one: one.rows(self._session) for one in shown}))
 

@@ -41,9 +41,7 @@ def recording(database: Database, directory: Path, *options: str) -> AbstractCon
 
 
 def confirmed(database: Database) -> int:
-    return parse_lsn(
-        database.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'cap'")
-    )
+    return parse_lsn(database.value("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'cap'"))
 
 
 @pytest.mark.in_one_run_of(6)
@@ -80,7 +78,7 @@ def test_acknowledged_changes_and_idle_positions_are_on_disk(newest_database: Da
     with recording(database, tmp_path / "c", "--sync-interval", "0.05") as running:
         before = confirmed(database)
         database.execute("INSERT INTO t VALUES (1, 'x')")
-        after = parse_lsn(database.value("SELECT pg_current_wal_flush_lsn()::text"))
+        after = parse_lsn(database.value("SELECT pg_current_wal_flush_lsn()"))
         wait_for("acknowledgement", lambda: confirmed(database) > before)
         assert confirmed(database) <= after
         running.kill()
@@ -168,7 +166,7 @@ def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Pat
     first = lsn_text(confirmed(database))
     for number in (2, 3):
         database.execute(f"INSERT INTO t VALUES ({number}, 'lost')")
-        last = database.value("SELECT end_lsn::text FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
+        last = database.value("SELECT end_lsn FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
         record(database, tmp_path / "c", "--until", "now", "--allow-gap", status=0)
     for number in (4, 5):
         database.execute(f"INSERT INTO t VALUES ({number}, 'behind')")
@@ -208,11 +206,11 @@ def test_missing_directory_stops_acknowledgements(
     record(database, directory, "--until", "now")
     with recording(database, directory, "--sync-interval", "50ms") as running:
         database.execute("INSERT INTO t VALUES (1, 'x')")
-        first = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
+        first = parse_lsn(database.value("SELECT pg_current_wal_lsn()"))
         wait_for("acknowledged", lambda: confirmed(database) >= first)
         away(directory)
         database.execute("INSERT INTO t VALUES (2, 'y')")
-        last = parse_lsn(database.value("SELECT pg_current_wal_lsn()::text"))
+        last = parse_lsn(database.value("SELECT pg_current_wal_lsn()"))
         _, said = running.communicate(timeout=within(PATIENCE))
     assert (running.returncode, "is gone: it or its directory was removed or renamed" in said) == (4, True)
     assert "has everything" not in said

@@ -51,7 +51,7 @@ class Recording:
         return started([*PROGRAM, *self.arguments(*options)], stderr=subprocess.PIPE, text=True)
 
     def confirmed(self) -> int:
-        query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'cap'"
+        query = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'cap'"
         return parse_lsn(self.database.value(query))
 
     def uploaded(self) -> int:
@@ -110,7 +110,7 @@ def test_what_is_acknowledged_was_uploaded(recording: Recording) -> None:
         wait_for("start", lambda: recording.database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
         before = recording.confirmed()
         recording.insert(1)
-        committed = parse_lsn(recording.database.value("SELECT pg_current_wal_flush_lsn()::text"))
+        committed = parse_lsn(recording.database.value("SELECT pg_current_wal_flush_lsn()"))
         wait_for("segment", lambda: list(recording.spool.glob("*.part")))
         assert recording.confirmed() == before
         while recording.confirmed() < committed:

@@ -9,7 +9,7 @@ from tests.support.servers import Database
 from tests.support.tail import stream, tailing
 
 SLOT = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
-STATE = "SELECT slot_name, confirmed_flush_lsn::text FROM pg_replication_slots"
+STATE = "SELECT slot_name, confirmed_flush_lsn FROM pg_replication_slots"
 UNTIL = ("-S", "s", "--until", "now")
 
 

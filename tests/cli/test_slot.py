@@ -33,7 +33,7 @@ def publish(database: Database) -> None:
 
 def slots(database: Database) -> dict[str, list[object]]:
     rows = database.query(
-        "SELECT slot_name, plugin, temporary, confirmed_flush_lsn::text FROM pg_replication_slots"
+        "SELECT slot_name, plugin, temporary, confirmed_flush_lsn FROM pg_replication_slots"
         " WHERE database = current_database()"
     )
     return {str(name): rest for name, *rest in rows}
@@ -65,7 +65,7 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
     told = [held[name] for name in ("active", "active_pid", "plugin", "slot_type")]
     assert told == [False, None, "pgoutput", "logical"]
     [(restart, confirmed, xmin, lag, size)] = database.query(
-        "SELECT restart_lsn::text, confirmed_flush_lsn::text, catalog_xmin::text::bigint,"
+        "SELECT restart_lsn, confirmed_flush_lsn, catalog_xmin::text::bigint,"
         " pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint,"
         " pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint"
         " FROM pg_replication_slots WHERE slot_name = 'held'"
@@ -312,7 +312,7 @@ def test_create_copy_advance_and_drop(database: Database) -> None:
     database.execute("INSERT INTO t VALUES (1)")
     out, words = pgtail("slot", "copy", "made", "copied", conninfo)
     assert slots(database)["copied"] == slots(database)["made"] == ["pgoutput", False, out.strip()]
-    before = database.value("SELECT pg_current_wal_flush_lsn()::text")
+    before = database.value("SELECT pg_current_wal_flush_lsn()")
     out, _ = pgtail("slot", "advance", "copied", "now", conninfo, "--yes")
     assert slots(database)["copied"][2] == out.strip()
     assert database.value(f"SELECT '{out.strip()}'::pg_lsn >= '{before}'")
@@ -366,7 +366,7 @@ def test_impossible_requests_are_refused(newest_database: Database) -> None:
     assert "slot made exists already" in refused("copy", "made", "made", status=3)
     assert "lower case" in refused("create", "Made")
     assert "use --yes" in refused("drop", "made")
-    place = newest_database.value("SELECT pg_current_wal_flush_lsn()::text")
+    place = newest_database.value("SELECT pg_current_wal_flush_lsn()")
     assert f"slot made: to advance it to {place} cannot be undone" in refused("advance", "made", place)
     assert "a slot cannot go back" in refused("advance", "made", "0/1", "--yes")
     assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")

@@ -187,7 +187,7 @@ def test_a_created_slot_stays_and_acknowledges(shop: Database) -> None:
         shop.execute("INSERT INTO t VALUES (10)")
         running.wait_for_lines(1)
         words = running.stop()
-    query = "SELECT temporary, active, confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 'made'"
+    query = "SELECT temporary, active, confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'made'"
     [(temporary, _, confirmed)] = shop.query(query)
     assert not temporary
     assert confirmed == resume(words)

@@ -261,7 +261,7 @@ class Scene:
         """End everything, and compare; returns what is wrong."""
         self._workload.stop()
         count = int(self._database.value("SELECT count(*) FROM t"))
-        end = self._database.value("SELECT pg_current_wal_flush_lsn()::text")
+        end = self._database.value("SELECT pg_current_wal_flush_lsn()")
         query = f"SELECT count(*) FROM pg_replication_slots WHERE confirmed_flush_lsn >= '{end}'"
         wait_for("both slots at the end", lambda: self._database.value(query) == 2, 60)
         problems = []

@@ -132,23 +132,25 @@ def server_version(database: Database) -> int:
 
 
 @pytest.mark.parametrize(
-    ("level", "effective", "version", "severity"),
+    ("level", "effective", "version", "standby", "severity"),
     [
-        ("minimal", None, 180000, Severity.PROBLEM),
-        ("replica", None, 180000, Severity.PROBLEM),
-        ("replica", "replica", 190000, Severity.OK),
-        ("replica", "logical", 190000, Severity.OK),
-        ("minimal", "minimal", 190000, Severity.PROBLEM),
-        ("logical", "logical", 190000, Severity.OK),
+        ("minimal", "minimal", 180000, False, Severity.PROBLEM),
+        ("replica", "replica", 180000, False, Severity.PROBLEM),
+        ("replica", "replica", 180000, True, Severity.PROBLEM),
+        ("replica", "replica", 190000, False, Severity.OK),
+        ("replica", "replica", 190000, True, Severity.PROBLEM),
+        ("replica", "logical", 190000, False, Severity.OK),
+        ("replica", "logical", 190000, True, Severity.OK),
+        ("minimal", "minimal", 190000, False, Severity.PROBLEM),
+        ("logical", "logical", 190000, False, Severity.OK),
     ],
 )
 def test_the_wal_level_of_any_version(
-    newest_database: Database, level: str, effective: str | None, version: int, severity: Severity
+    newest_database: Database, level: str, effective: str, version: int, standby: bool, severity: Severity
 ) -> None:
-    settings = {} if effective is None else {"effective_wal_level": effective}
     with context_of(newest_database) as context:
-        other = replace(context.server, wal_level=level, version=version)
-        [finding] = server.wal_level(replace(context, server=other, settings=settings))
+        facts = {"wal_level": level, "effective_wal_level": effective, "version": version, "in_recovery": standby}
+        [finding] = server.wal_level(replace(context, server=replace(context.server, **facts)))
     assert finding.severity is severity
 
 

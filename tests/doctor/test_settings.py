@@ -13,7 +13,7 @@ from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.doctor import slots
 from pgtail.doctor.base import Severity
 from tests.doctor.test_cures import paste
-from tests.doctor.test_doctor import examine, of_severity, one, publish, role, wrong
+from tests.doctor.test_doctor import examine, of, of_severity, one, publish, role, wrong
 from tests.support.servers import Database, embedded_server, installations
 from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
@@ -28,10 +28,12 @@ class Setup:
     found: dict[str, Severity]
     settings: dict[str, Setting] = field(default_factory=dict)
     made: tuple[str, ...] = ()
+    before: int = 100
+    """The first version in which nothing is wrong with them."""
 
 
 SETUPS = {
-    "wal_level": Setup({"wal_level": PROBLEM}, {"wal_level": "replica"}),
+    "wal_level": Setup({"wal_level": PROBLEM}, {"wal_level": "replica"}, before=19),
     "no replication at all": Setup(
         {"wal_level": PROBLEM, "free_senders": PROBLEM, "replication_connection": PROBLEM},
         {"wal_level": "minimal", "max_wal_senders": 0},
@@ -72,6 +74,8 @@ def alone(own: EmbeddedServer) -> Iterator[Database]:
 @pytest.mark.parametrize("name", SETUPS)
 def test_settings_are_found_and_cured(alone: Database, name: str) -> None:
     setup = SETUPS[name]
+    if alone.version >= setup.before:
+        pytest.skip(f"nothing is wrong with it since PostgreSQL {setup.before}")
     alone.server.configure(**setup.settings)
     alone.server.restart()
     alone.execute(*setup.made)
@@ -85,6 +89,36 @@ def test_settings_are_found_and_cured(alone: Database, name: str) -> None:
     if restart:
         alone.server.restart()
     wait_for("cure", lambda: wrong(examine(alone)) == {})
+
+
+def test_logical_slots_raise_the_wal_level(alone: Database) -> None:
+    """Since PostgreSQL 19. REPACK (CONCURRENTLY) does not use the slots that are free for others."""
+    if alone.version < 19:
+        pytest.skip("wal_level has to be logical before PostgreSQL 19")
+    alone.server.configure(wal_level="replica", max_replication_slots=1)
+    alone.server.restart()
+
+    def texts(check: str) -> list[str]:
+        findings = examine(alone)
+        assert wrong(findings) == {}
+        return [finding.text for finding in of(findings, check)]
+
+    assert texts("wal_level") == ["wal_level is replica: the first logical slot turns logical decoding on"]
+    alone.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    [finding] = of(examine(alone), "wal_level")
+    assert finding.text == "effective_wal_level is logical, as long as there is a logical slot"
+    alone.query("SELECT pg_drop_replication_slot('s')")
+    wait_for("lower level", lambda: texts("wal_level")[0].startswith("wal_level is replica"))
+    alone.execute("INSERT INTO t SELECT generate_series(1, 5)")
+    with alone.connect() as session, alone.connect() as repacking:
+        session.execute("BEGIN; INSERT INTO t VALUES (6)")  # REPACK waits for it, with a slot
+        thread = threading.Thread(target=repacking.execute, args=(b"REPACK (CONCURRENTLY) t",))
+        thread.start()
+        wait_for("slot", lambda: alone.query("SELECT 1 FROM pg_replication_slots"))
+        assert of(examine(alone), "free_slots")[0].text == "0 of 1 replication slots are in use"
+        alone.query("SELECT pg_create_logical_replication_slot('own', 'pgoutput', true)")
+        session.execute("COMMIT")
+        thread.join()
 
 
 def test_a_setting_of_a_role_is_changed_there(alone: Database) -> None:
@@ -244,7 +278,15 @@ def invalidated(primary: Database, standby: Database) -> None:
     primary.server.restart(wal_level="replica")
     wait_for("invalidation", lambda: of_severity(standby, "slot_invalid"))
     [finding] = of_severity(standby, "slot_invalid")
-    assert ("on the primary: ALTER SYSTEM SET wal_level" in finding.cure[0]) == ("wal_level" in finding.text)
-    primary.server.restart(wal_level="logical")
+    if primary.version < 19:
+        assert ("on the primary: ALTER SYSTEM SET wal_level" in finding.cure[0]) == ("wal_level" in finding.text)
+        primary.server.restart(wal_level="logical")
+    else:
+        assert finding.text.startswith("slot s is invalidated (wal_level_insufficient)")
+        assert "-- On the primary, create a logical slot and keep it: pgtail slot create NAME" in finding.cure
+        [level] = of_severity(standby, "wal_level")
+        assert level.text.startswith("the primary's effective_wal_level is replica")
+        primary.query("SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
+        wait_for("higher level", lambda: of_severity(standby, "wal_level") == [])
     paste(standby, finding, decide=True)
     wait_for("cure", lambda: wrong(examine(standby)) == {})

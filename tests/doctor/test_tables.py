@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.doctor.test_doctor import examine, of, of_severity, one, refusing
+from pgtail.doctor import Severity
+from tests.doctor.test_doctor import examine, of, of_severity, one, refusing, wrong
 from tests.support.servers import Database, since
 
 
@@ -102,3 +103,43 @@ def test_a_publication_of_all_tables_where_there_are_none(newest_database: Datab
     finding = one(examine(newest_database), "publications")
     assert "has no tables" in finding.text
     assert "ADD TABLE" not in " ".join(finding.cure), "the server refuses that"
+
+
+@since(19)
+def test_a_publication_of_all_tables_but_some(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE without_key (v int)",
+        'CREATE TABLE "My t" (id int PRIMARY KEY)',
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+        "CREATE UNLOGGED TABLE part PARTITION OF parts DEFAULT",
+        'CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE "My t", without_key, parts)',
+    )
+    findings = examine(database)
+    assert wrong(findings) == {"publications": Severity.WARNING}
+    except_ = 'EXCEPT (public."My t", public.parts, public.without_key)'
+    [cure] = one(findings, "publications").cure
+    assert cure == f"-- It is FOR ALL TABLES {except_}, and there is no other table yet: new tables will be in it."
+    assert refusing(database, ("without_key",)) == set()
+    database.execute("CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)", "CREATE TABLE t (id int PRIMARY KEY)")
+    findings = examine(database)
+    assert wrong(findings) == {"unlogged": Severity.WARNING}
+    assert one(findings, "unlogged").subjects == ("public.scratch",)
+    assert f'"p": 1 table, all tables {except_}, including future ones' in one(findings, "publications").text
+    database.execute(
+        "DROP TABLE scratch",
+        *[f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in range(6)],
+        "ALTER PUBLICATION p SET ALL TABLES EXCEPT (TABLE t, t0, t1, t2, t3, t4, t5)",
+    )
+    text = one(examine(database), "publications").text
+    assert "EXCEPT (public.t, public.t0, public.t1, public.t2, public.t3, 2 more), including" in text
+
+
+@since(19)
+def test_a_publication_of_sequences_has_nothing_for_the_stream(database: Database) -> None:
+    database.execute("CREATE TABLE t (id serial PRIMARY KEY)", "CREATE PUBLICATION s FOR ALL SEQUENCES")
+    [finding] = of_severity(database, "publications")
+    assert "has sequences only, which are not in the stream" in finding.text
+    database.execute(*finding.cure)
+    assert [one.severity for one in of(examine(database), "publications")] == [Severity.WARNING, Severity.OK]
+    database.execute("ALTER PUBLICATION s SET ALL TABLES, ALL SEQUENCES")
+    assert of_severity(database, "publications") == []

@@ -36,6 +36,7 @@ from tests.support.encode import (
 from tests.support.limits import within
 from tests.support.render import Rendered, render
 from tests.support.servers import FETCHED, Database, Servers, fresh_database, installations
+from tests.support.truth import unpadded
 from tests.support.workload import Message, make_slots, pgoutput, pinned, published, write
 from tests.tools.scenarios import SCENARIOS, Sessions
 
@@ -93,6 +94,9 @@ class Pair:
                 for schema, table in self.tables:
                     for database in (source, target):
                         database.execute(f'ALTER TABLE "{schema}"."{table}" REPLICA IDENTITY FULL')
+                # With it and a generated column, a published table refuses UPDATE and DELETE since PostgreSQL 18.
+                for (publication,) in target.query("SELECT quote_ident(pubname) FROM pg_publication"):
+                    target.execute(f"DROP PUBLICATION {publication}")
             make_slots(source, [("one", "pgoutput", False), ("two", "pgoutput", True)])
             list(sessions.run([(who, text) for who, text in workload if not re.search(without, text)]))
 
@@ -158,7 +162,7 @@ def test_undecoded_binary_values_are_left_out_and_reported(databases: tuple[Data
     assert b"-- left out: insert on public.ty_reg (xid " in found.written
     assert b"cannot be read as regclass" in found.written
     num = b'INSERT INTO "public"."ty_num"'
-    plain = [line for line in write("sql", pair.messages()).lines if line.startswith(num)]
+    plain = [unpadded(line) for line in write("sql", pair.messages()).lines if line.startswith(num)]
     assert plain
     assert plain == [line for line in found.lines if line.startswith(num)]
 

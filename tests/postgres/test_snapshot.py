@@ -211,7 +211,7 @@ def test_a_standby_that_cancels_the_copy(database: Database) -> None:
             batches = copy_part(session, table, table.parts[0], form, stop=threading.Event(), batch_bytes=1)
             next(batches)
             database.execute("DELETE FROM t", "VACUUM t")
-            position = database.value("SELECT pg_current_wal_flush_lsn()::text")
+            position = database.value("SELECT pg_current_wal_flush_lsn()")
             wait_for("replay", lambda: on_standby.value(f"SELECT pg_last_wal_receive_lsn() >= '{position}'"))
             with pytest.raises(RecoveryConflict, match="conflict with recovery|the connection broke") as caught:
                 list(batches)

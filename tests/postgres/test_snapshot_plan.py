@@ -109,6 +109,7 @@ PARTITIONS = (
     "ALTER TABLE middle ATTACH PARTITION leaf FOR VALUES FROM (10) TO (20)",
     "CREATE UNLOGGED TABLE unlogged PARTITION OF middle FOR VALUES FROM (20) TO (25)",
 )
+ALL_OF_THEM = {"low", "leaf", "parent", "child", "other"}
 FILL = "INSERT INTO root SELECT n, 'v' || n FROM generate_series(0, 22) n"
 
 
@@ -132,6 +133,42 @@ def test_partitions(database: Database, publications: tuple[str, ...], names: se
         *[f"CREATE PUBLICATION p{number} {text}" for number, text in enumerate(publications)],
         SLOT,
         FILL,
+    )
+    assert same_as_streamed(database, *[f"p{number}" for number in range(len(publications))]).keys() == names
+
+
+@since(19)
+@pytest.mark.parametrize(
+    ("publications", "names"),
+    [
+        (("FOR ALL TABLES EXCEPT (TABLE root, parent)",), {"other"}),
+        (("FOR ALL TABLES EXCEPT (TABLE ONLY parent), ALL SEQUENCES",), {"low", "leaf", "child", "other"}),
+        (
+            ("FOR ALL TABLES EXCEPT (TABLE child) WITH (publish_via_partition_root = true)",),
+            {"root", "parent", "other"},
+        ),
+        (("FOR ALL TABLES EXCEPT (TABLE root)", "FOR TABLE low"), {"low", "parent", "child", "other"}),
+        (
+            (
+                "FOR ALL TABLES EXCEPT (TABLE root, parent) WITH (publish_via_partition_root = true)",
+                "FOR TABLE middle WITH (publish_via_partition_root = true)",
+            ),
+            {"middle", "other"},
+        ),
+        (("FOR ALL TABLES EXCEPT (TABLE root)", "FOR ALL TABLES EXCEPT (TABLE parent, other)"), ALL_OF_THEM),
+        (("FOR ALL SEQUENCES", "FOR TABLE other"), {"other"}),
+    ],
+)
+def test_tables_that_are_left_out(database: Database, publications: tuple[str, ...], names: set[str]) -> None:
+    database.execute(
+        *PARTITIONS,
+        "CREATE TABLE parent (id serial PRIMARY KEY)",
+        "CREATE TABLE child () INHERITS (parent)",
+        "CREATE TABLE other (id int)",
+        *[f"CREATE PUBLICATION p{number} {text}" for number, text in enumerate(publications)],
+        SLOT,
+        FILL,
+        *[f"INSERT INTO {name} (id) SELECT generate_series(1, 3)" for name in ("parent", "child", "other")],
     )
     assert same_as_streamed(database, *[f"p{number}" for number in range(len(publications))]).keys() == names
 

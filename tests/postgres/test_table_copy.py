@@ -40,6 +40,7 @@ FORM = CopyForm(False, XLogData(1, 2, 3), LENGTHS)
         (("DROP PUBLICATION pub", "ALTER TABLE t SET UNLOGGED"), "truncated or rewritten"),
         (("ALTER TABLE t ALTER v TYPE varchar(4) USING 'x'",), "altered"),
         (("VACUUM FULL t",), "truncated or rewritten"),
+        (("REPACK (CONCURRENTLY) t",), "truncated or rewritten"),
         (("ALTER TABLE t RENAME v TO x",), "altered or dropped"),
         (("ALTER TABLE t RENAME v TO x", "ALTER TABLE t RENAME w TO v", "ALTER TABLE t RENAME x TO w"), "altered"),
         (("ALTER TABLE t DROP v", "ALTER TABLE t ADD v text"), "altered"),
@@ -49,6 +50,8 @@ FORM = CopyForm(False, XLogData(1, 2, 3), LENGTHS)
 )
 def test_a_table_that_has_changed(database: Database, statements: tuple[str, ...], how: str) -> None:
     """It must be copied again; the session still has its snapshot, and copies other tables."""
+    if database.version < 19 and "REPACK" in statements[0]:
+        pytest.skip(f"PostgreSQL {database.version} has no REPACK")
     database.execute(*TABLE)
     with snapshot_of(database) as (session, _):
         tables = {table.name: table for table in snapshot_plan(session, ["pub"])}

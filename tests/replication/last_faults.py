@@ -239,7 +239,7 @@ def _stop(writer: Writer) -> None:
 
 
 def _wait_for_acknowledgement(one: Round) -> None:
-    lsn = one.database.value("SELECT pg_current_wal_flush_lsn()::text")
+    lsn = one.database.value("SELECT pg_current_wal_flush_lsn()")
     query = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = 's' AND confirmed_flush_lsn >= '{lsn}'"
     wait_for("acknowledgement", lambda: one.database.query(query) or one.process.poll() is not None)
     assert one.process.poll() is None, one.said

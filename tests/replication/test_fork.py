@@ -17,7 +17,7 @@ from tests.support.tail import ids, stream, tailing, wait_for
 
 def slot(database: Database, name: str) -> tuple[Any, ...]:
     """All properties of a slot that reading could change."""
-    columns = "plugin, temporary, active_pid, xmin, catalog_xmin, restart_lsn::text, confirmed_flush_lsn::text"
+    columns = "plugin, temporary, active_pid, xmin, catalog_xmin, restart_lsn, confirmed_flush_lsn"
     [row] = database.query(f"SELECT {columns} FROM pg_replication_slots WHERE slot_name = '{name}'")
     return row
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 
@@ -223,6 +224,31 @@ def test_a_table_that_exists_may_lack_in_the_publication(newest_database: Databa
     assert (
         "--table whole matches no published table (of 3)\n" in stream(newest_database, "--for", "1ms", "-t", "whole")[1]
     )
+
+
+@since(19)
+def test_a_table_that_is_left_out_can_be_put_back(database: Database) -> None:
+    names = ("a", '"B"', "parent", "child")
+    database.execute(
+        "CREATE TABLE a (id int)",
+        'CREATE TABLE "B" (id int)',
+        "CREATE TABLE parent (id int)",
+        "CREATE TABLE child () INHERITS (parent)",
+        f"CREATE PUBLICATION p FOR ALL TABLES EXCEPT (TABLE {', '.join(names)}), ALL SEQUENCES",
+        "CREATE TABLE c (id int)",
+    )
+    published = {"c"}
+    for name, table in (("B", "B"), ("child", "child"), ("a", "a"), ("parent", "parent")):
+        _, words = stream(database, "--for", "100ms", "-t", name)
+        [cure] = re.findall(r'ALTER PUBLICATION "p" SET ALL TABLES.*, ALL SEQUENCES;', words)
+        database.execute(cure)
+        published.add(table)
+        assert {one for (one,) in database.query("SELECT tablename FROM pg_publication_tables")} == published
+    assert database.value("SELECT puballsequences FROM pg_publication")
+    database.execute("DROP PUBLICATION p", "CREATE PUBLICATION s FOR ALL SEQUENCES", "CREATE PUBLICATION q FOR TABLE a")
+    assert "--table c matches no published table (of 1)\n" in stream(database, "--for", "1ms", "-t", "c")[1]
+    database.execute("DROP PUBLICATION q")
+    assert "warning: publication s has no tables" in stream(database, "--for", "1ms", "-t", "c")[1]
 
 
 # -- acknowledging ---------------------------------------------------------------------------------------------

@@ -36,11 +36,12 @@ def insert(database: Database, first: int, last: int, note: str = "") -> None:
 
 
 def slot(database: Database, name: str, column: str) -> object:
-    return database.value(f"SELECT {column}::text FROM pg_replication_slots WHERE slot_name = '{name}'")
+    text = "" if column.endswith("_lsn") else "::text"
+    return database.value(f"SELECT {column}{text} FROM pg_replication_slots WHERE slot_name = '{name}'")
 
 
 def flushed(database: Database) -> str:
-    return str(database.value("SELECT pg_current_wal_flush_lsn()::text"))
+    return str(database.value("SELECT pg_current_wal_flush_lsn()"))
 
 
 def wait_for_ack(database: Database, name: str, lsn: str) -> None:

@@ -59,6 +59,31 @@ def test_a_standby_is_read_and_promoted(version: str, start_server: StartServer)
 
 
 @pytest.mark.in_one_run_of(6)
+def test_a_primary_has_to_write_what_a_standby_decodes(start_server: StartServer) -> None:
+    """Since PostgreSQL 19 a logical slot of the primary is enough for that."""
+    server = start_server(wal_level="replica")
+    primary = Database(server, "postgres")
+    if primary.version < 19:
+        pytest.skip("wal_level has to be logical before PostgreSQL 19")
+    primary.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    with standby_of(server) as other:
+        standby = Database(other, "postgres")
+        insert(primary, standby, 1)
+        _, words = stream(standby, status=3)
+        assert "its primary's effective_wal_level is replica" in words
+        assert "Create a slot on the primary, and keep it:" in words
+        primary.query("SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
+        wait_for("level", lambda: standby.value("SHOW effective_wal_level") == "logical")
+        with tailing(standby, "-S", "s", "--create-slot") as running:
+            wait_for("slot", lambda: created(primary, standby))
+            insert(primary, standby, 2)
+            running.wait_for_lines(1)
+            primary.query("SELECT pg_drop_replication_slot('kept')")
+            words = running.end(status=3)
+        assert "since PostgreSQL 19: the end of the primary's last logical slot" in words
+
+
+@pytest.mark.in_one_run_of(6)
 def test_another_history_is_refused(start_server: StartServer) -> None:
     """A standby that had not received everything takes over the address of the primary."""
     server = start_server(installations()[VERSIONS[-1]])

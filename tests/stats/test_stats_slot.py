@@ -34,7 +34,7 @@ def report_of(running: Tailing) -> Any:
 
 
 def test_changes_of_a_slot_are_reported_and_not_consumed(shop: Database) -> None:
-    before = shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+    before = shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots")
     shop.execute(
         "UPDATE orders SET status = 'paid' WHERE id = 2",
         "UPDATE stock SET left_over = 1",  # as it was
@@ -55,7 +55,7 @@ def test_changes_of_a_slot_are_reported_and_not_consumed(shop: Database) -> None
         assert (change["table"], change["differences"]) == ("stock", ["column place added"])
         [key] = report["hot_keys"]["keys"]
         assert (key["table"], key["key"], key["changes"]) == ("orders", {"id": "2"}, "2")
-    assert shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots") == before
+    assert shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots") == before
 
 
 def test_the_duration_of_a_transaction_is_within_the_bounds(shop: Database) -> None:

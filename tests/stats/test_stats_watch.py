@@ -43,7 +43,7 @@ def summed(running: Tailing, table: str, count: str) -> int:
 
 @pytest.mark.parametrize("which", ["--slot", "--fork"])
 def test_lines_of_json_count_what_comes(shop: Database, which: str) -> None:
-    before = shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots")
+    before = shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots")
     shop.execute("INSERT INTO orders SELECT g, 'x' FROM generate_series(1, 5) g")
     with tailing(shop, *WATCH, which, "s", command="stats") as running:
         wait_for("what the slot holds", lambda: summed(running, "orders", "inserts") == 5)
@@ -60,7 +60,7 @@ def test_lines_of_json_count_what_comes(shop: Database, which: str) -> None:
     assert sum([int(line["bytes"]) for line in lines]) == sum([int(table["bytes"]) for table in tables])
     assert [(key["key"], key["changes"]) for key in lines[-1]["hot_keys"]] == [({"id": "1"}, "2")]
     assert all(float(line["seconds"]) >= 0.09 for line in lines[:-1]), "the last one is short"
-    assert shop.value("SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = 's'") == before
+    assert shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 's'") == before
 
 
 def test_an_open_transaction_is_shown_with_its_changes(shop: Database) -> None:

@@ -2,8 +2,8 @@
 
 Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
 environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
-`make servers` fetched. Each test runs on one that it can run on, chosen by its name, half of them on the newest; with
-PGTAIL_TEST_ALL=1 on all.
+`make servers` fetched; with PGTAIL_TEST_SERVERS="18 19" those of these major versions alone. Each test runs on one that
+it can run on, chosen by its name, half of them on the newest; with PGTAIL_TEST_ALL=1 on all.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import sql
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
 
 from pgtail.demo.installation import Installation, embedded_installations
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.errors import ServerError
+from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from tests.support.every import ALL
 from tests.support.limits import within
 
@@ -47,8 +50,11 @@ def installations() -> dict[str, Installation]:
     found = [*embedded_installations(), *map(Installation.at, bindirs)]
     majors = {str(one.major) for one in found}
     found += [Installation.at(folder / "bin") for folder in FETCHED.glob("[0-9]*") if folder.name not in majors]
+    wanted = os.environ.get("PGTAIL_TEST_SERVERS", "").split()
     named: dict[str, Installation] = {}
     for installation in sorted(found, key=lambda one: one.major):
+        if wanted and str(installation.major) not in wanted:
+            continue
         name = f"pg{installation.major}"
         named[name if name not in named else f"{name}-{installation.bindir}"] = installation
     return named
@@ -164,8 +170,16 @@ class Database:
         return value
 
 
+class _Lsn(Loader):
+    """An LSN as pgtail prints it: servers since PostgreSQL 19 pad it with zeros."""
+
+    def load(self, data: Buffer) -> str:
+        return lsn_text(parse_lsn(bytes(data).decode()))
+
+
 def _rows(server: EmbeddedServer, dbname: str, statement: str | sql.SQL | sql.Composed) -> list[tuple[Any, ...]]:
     with psycopg.connect(server.conninfo(dbname), autocommit=True) as session:
+        session.adapters.register_loader("pg_lsn", _Lsn)
         cursor = session.execute(statement.encode() if isinstance(statement, str) else statement)
         return cursor.fetchall() if cursor.description else []
 

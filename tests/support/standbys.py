@@ -71,7 +71,7 @@ def synchronize(primary: Database, standby: Database, *slots: str) -> None:
 
 def catch_up(primary: Database, standby: Database) -> None:
     """Wait until the standby has replayed what the primary has written."""
-    lsn = primary.value("SELECT pg_current_wal_lsn()::text")
+    lsn = primary.value("SELECT pg_current_wal_lsn()")
     wait_for("replay", lambda: standby.value(f"SELECT pg_last_wal_replay_lsn() >= '{lsn}'"))
 
 

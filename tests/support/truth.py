@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 
@@ -60,3 +61,8 @@ def _column(
     result = connection.pgconn.exec_params(query, encoded, result_format=result_format)
     assert result.status == ExecStatus.TUPLES_OK, result.error_message.decode()
     return [result.get_value(row, 0) for row in range(result.ntuples)]
+
+
+def unpadded(text: bytes) -> bytes:
+    """LSNs as pgtail prints them from their binary form, and servers before 19: without leading zeros."""
+    return re.sub(rb"/0+(?=[0-9A-F])", b"/", text)

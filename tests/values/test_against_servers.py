@@ -11,7 +11,7 @@ from pgtail.values import Types, Undecoded, ValueKind
 from pgtail.values.oids import BUILTIN
 from tests.support.randoms import RANDOM
 from tests.support.samples import EXTENSION_SAMPLES, SAMPLES, SINCE, USER_SAMPLES
-from tests.support.truth import both_forms, cast
+from tests.support.truth import both_forms, cast, unpadded
 from tests.values.conftest import World
 
 PG_CATALOG = "pg_catalog"
@@ -22,9 +22,11 @@ def check(types: Types, oid: int, cells: list[tuple[bytes, bytes]]) -> None:
     """Both forms give the same text and the same JSON, and that is JSON."""
     codec = types.codec(oid)
     for text, binary in cells:
-        assert codec.text_binary(binary) == codec.text_text(text) == text.decode()
+        alike = unpadded(text) if oid in (builtin("pg_lsn"), builtin("_pg_lsn")) else text
+        assert codec.text_text(text) == text.decode()
+        assert codec.text_binary(binary) == alike.decode()
         token = codec.json_text(text)
-        assert codec.json_binary(binary) == token
+        assert codec.json_binary(binary) == codec.json_text(alike)
         assert b"\n" not in token
         json.loads(token, parse_int=str, parse_float=str)
 

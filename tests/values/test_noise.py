@@ -19,6 +19,7 @@ from pgtail.values.oids import BUILTIN, OIDS
 from tests.support.cells import TypesScenario, array, binary_cells, record
 from tests.support.every import every
 from tests.support.limits import within
+from tests.support.truth import unpadded
 from tests.values.conftest import World
 
 NUMBERS = (0, 1, 2, 3, 16, 100, 0x10000, 0x7FFFFFFF, -1, -2, -0x80000000)
@@ -118,6 +119,8 @@ def test_cells_that_the_server_accepts_are_read_the_same(world: World) -> None:
             continue
         if world.version < 14 and (shown, BUILTIN[oid].name) == ("NaN", "numeric"):
             continue  # no server sends a NaN with a weight, and these make 0 of it
+        if "pg_lsn" in BUILTIN[oid].name:
+            said = unpadded(said)
         assert shown == said.decode(), (BUILTIN[oid].name, cell.hex())
         compared += 1
     assert compared > 500
