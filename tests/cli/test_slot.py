@@ -77,6 +77,7 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
     assert held.get("wal_status") == ("reserved" if database.version >= 13 else None)
     assert ("total_bytes" in read) == ("two_phase" in read) == (database.version >= 14)
     assert ("failover" in read) == ("inactive_since" in read) == (database.version >= 17)
+    assert ("mem_exceeded_count" in read) == ("slotsync_skip_count" in read) == (database.version >= 19)
     if database.version >= 17:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", str(held["inactive_since"]))
 
