@@ -22,7 +22,7 @@ RAISE_ON_PRIMARY: Final = (
     "Or there: ALTER SYSTEM SET wal_level = logical; and restart it.",
 )
 """How to turn logical decoding on for a standby, since PostgreSQL 19."""
-_USED: Final = "SELECT count(*) AS used FROM pg_replication_slots WHERE plugin IS DISTINCT FROM 'pgrepack'"
+USED_SLOTS: Final = "SELECT count(*) AS used FROM pg_replication_slots WHERE plugin IS DISTINCT FROM 'pgrepack'"
 """REPACK (CONCURRENTLY) has slots of its own, max_repack_replication_slots."""
 
 
@@ -82,7 +82,7 @@ def standby(context: Context) -> Iterator[Finding]:
 
 def free(context: Context) -> Iterator[Finding]:
     """Whether a slot and a walsender are free for pgtail."""
-    used = context.only("the slots", _USED).integer("used")
+    used = context.only("the slots", USED_SLOTS).integer("used")
     yield _usage("free_slots", "replication slots", used, "max_replication_slots", context)
     senders = "SELECT count(*) AS used FROM pg_stat_get_wal_senders() WHERE pid IS NOT NULL"
     used = context.only("the walsenders", senders).integer("used")

@@ -110,13 +110,13 @@ def test_logical_slots_raise_the_wal_level(alone: Database) -> None:
     alone.query("SELECT pg_drop_replication_slot('s')")
     wait_for("lower level", lambda: texts("wal_level")[0].startswith("wal_level is replica"))
     alone.execute("INSERT INTO t SELECT generate_series(1, 5)")
-    with alone.connect() as session, alone.connect() as repacking:
+    with alone.connect() as repacking, alone.connect() as session:
         session.execute("BEGIN; INSERT INTO t VALUES (6)")  # REPACK waits for it, with a slot
         thread = threading.Thread(target=repacking.execute, args=(b"REPACK (CONCURRENTLY) t",))
         thread.start()
         wait_for("slot", lambda: alone.query("SELECT 1 FROM pg_replication_slots"))
         assert of(examine(alone), "free_slots")[0].text == "0 of 1 replication slots are in use"
-        alone.query("SELECT pg_create_logical_replication_slot('own', 'pgoutput', true)")
+        alone.query("SELECT pg_create_physical_replication_slot('own')")
         session.execute("COMMIT")
         thread.join()
 

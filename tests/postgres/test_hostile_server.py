@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from pgtail.doctor.server import USED_SLOTS
 from tests.support import forked
 from tests.support.every import ALL
 from tests.support.forked import Ran
@@ -166,7 +167,7 @@ def test_unreadable_replies_are_reported(
 
 
 def test_a_failed_check_does_not_end_the_doctor(proxied: ProxiedDatabase) -> None:
-    ran = proxied.run("doctor", about("SELECT count(*) AS used FROM pg_replication_slots", WRONG_REPLIES["words"]))
+    ran = proxied.run("doctor", about(USED_SLOTS, WRONG_REPLIES["words"]))
     check(ran, "doctor", 1, 2)
     assert "could not be checked: the server's answer about the slots cannot be read" in " ".join(
         ran.out.decode().split()
