@@ -149,7 +149,7 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
             if left <= 0:
                 break
             if draft.pending > 1 << 20:
-                draft.sync()
+                draft.flush()
     draft.messages = part.messages
     draft.finish(part.whole, _contents_of(part))
     draft.close()
