@@ -138,7 +138,7 @@ class EmulatedAzureStore(AzureStore):
 
 def s3_store(**variables: str) -> AbstractContextManager[ObjectStore]:
     """Start a server of the S3 protocol."""
-    return _running(ObjectStore, [Path(sys.executable).with_name("moto_server"), "-H", "127.0.0.1", "-p"], variables)
+    return _running(ObjectStore, [sys.executable, "-m", "tests.support.s3_server", "-H", "127.0.0.1", "-p"], variables)
 
 
 def google_store() -> AbstractContextManager[ObjectStore]:

@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.signals import reset_ignored_signals
+
 KEPT: Final = Path(sys.prefix, "torture")
 _ALL: Final = {"PGTAIL_TEST_ALL": "1"}
 Trial = tuple[Sequence[str], dict[str, str]]
@@ -65,6 +67,7 @@ def main() -> None:
     parser.add_argument("--anew", action="store_true", help="forget what an interrupted run has done")
     parser.add_argument("--only", action="append", choices=[*TRIALS], help="these trials; nothing is kept")
     given = parser.parse_args()
+    reset_ignored_signals()
     if given.only:
         done = [run(name) for name in given.only]
     else:
