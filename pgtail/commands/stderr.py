@@ -168,7 +168,7 @@ class StderrThread:
     def __init__(self, verbosity: int) -> None:
         # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
         self._fd = _descriptor()
-        terminal = self._fd >= 0 and os.isatty(self._fd)
+        self._on_terminal = terminal = self._fd >= 0 and os.isatty(self._fd)
         self.wants_status = terminal and not quiet_mode and not json_log
         self.wants_trace = verbosity >= 2
         self._wants_more = verbosity >= 1 or json_log
@@ -225,7 +225,7 @@ class StderrThread:
     @contextlib.contextmanager
     def quiet(self) -> Iterator[None]:
         """Write the queued messages, erase the status line, and write nothing while the body uses the terminal."""
-        if not self.wants_status:
+        if not self._on_terminal:
             yield
             return
         with self._terminal:

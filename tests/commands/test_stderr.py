@@ -70,7 +70,12 @@ def test_errors_wrap_on_a_terminal_only(columns: int) -> None:
     assert " ".join(" ".join(lines[:-2]).split()) == one_line
 
 
-def test_messages_come_before_what_is_written_later_to_the_same_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("quiet", [False, True])
+def test_messages_come_before_what_is_written_later_to_the_same_terminal(
+    monkeypatch: pytest.MonkeyPatch, quiet: bool
+) -> None:
+    """Also with -q, which leaves out notes and the status line, not warnings."""
+    monkeypatch.setattr("pgtail.commands.stderr.quiet_mode", quiet)
     ours, programs = open_terminal()
     with open(programs, "w") as terminal:
         monkeypatch.setattr("sys.stderr", terminal)
