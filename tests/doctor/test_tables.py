@@ -51,6 +51,7 @@ def test_generated_columns_of_the_identity_must_be_published(database: Database)
     found_and_cured(database, names, "identity_generated", refused)
 
 
+@since(12)
 def test_no_cure_makes_a_table_refuse_updates(database: Database) -> None:
     """REPLICA IDENTITY FULL would, with a column list, and since 18 with unpublished generated columns."""
     names = ("plain", *(("listed",) if database.version >= 15 else ()), "made")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import limits
+from tests.support.servers import installations
 from tests.support.terminals import on_terminal, open_terminal
 
 CHECKOUT = Path(__file__).parents[2]
@@ -43,6 +44,14 @@ def test_a_slow_machine_has_longer_limits(request: pytest.FixtureRequest, monkey
     assert limits.within(77) >= 77_000
     limits.limit_test(request.node)
     assert request.node.get_closest_marker("timeout").args[0] >= 77_000
+
+
+def test_only_the_servers_that_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGTAIL_TEST_SERVERS", "18 16")
+    assert {one.major for one in installations.__wrapped__().values()} == {16, 18}
+    monkeypatch.setenv("PGTAIL_TEST_SERVERS", "18,16 9")
+    with pytest.raises(pytest.UsageError, match="no server of version 18,16 or 9 was found"):
+        installations.__wrapped__()
 
 
 def test_without_pseudo_terminals_a_test_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,11 +50,14 @@ def installations() -> dict[str, Installation]:
     found = [*embedded_installations(), *map(Installation.at, bindirs)]
     majors = {str(one.major) for one in found}
     found += [Installation.at(folder / "bin") for folder in FETCHED.glob("[0-9]*") if folder.name not in majors]
-    wanted = os.environ.get("PGTAIL_TEST_SERVERS", "").split()
+    if wanted := os.environ.get("PGTAIL_TEST_SERVERS", "").split():
+        found = [one for one in found if str(one.major) in wanted]
+        if missing := set(wanted) - {str(one.major) for one in found}:  # else its tests would be skipped
+            raise pytest.UsageError(
+                f"PGTAIL_TEST_SERVERS: no server of version {' or '.join(sorted(missing))} was found"
+            )
     named: dict[str, Installation] = {}
     for installation in sorted(found, key=lambda one: one.major):
-        if wanted and str(installation.major) not in wanted:
-            continue
         name = f"pg{installation.major}"
         named[name if name not in named else f"{name}-{installation.bindir}"] = installation
     return named
