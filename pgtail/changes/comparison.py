@@ -11,6 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal
 
 from pgtail.changes.relations import Column
+from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.records import NamedTuple
 from pgtail.values import ValueKind
 from pgtail.values.datetime import date_text, timestamp_text, timestamptz_text
@@ -138,4 +139,6 @@ _BY_NAME: Final = {
     "timestamp without time zone": Comparison("a timestamp without time zone", "time", _micros, _timestamp),
     "timestamp with time zone": TIMESTAMPTZ,
     "uuid": Comparison("a uuid", "text", str, _uuid),
+    # Servers since PostgreSQL 19 print leading zeros. It is no plain number, so the scanner leaves it to Python.
+    "pg_lsn": Comparison("a log position", "number", parse_lsn, lambda text: lsn_text(parse_lsn(text))),
 }

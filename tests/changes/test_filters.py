@@ -320,6 +320,7 @@ def test_the_time_of_the_commit() -> None:
         ("e = '2026-02-30'", "e is a date, '2026-02-30' is none"),
         ("e = '2026-01-01 10:00'", "e is a date, '2026-01-01 10:00' is none"),
         ("f = 'x'", "f is a uuid, 'x' is none"),
+        ("g = 12", "g is a log position, '12' is none"),
         ("xid = x", "xid is a number, 'x' is none"),
         ("commit_ts > x", "commit_ts is a timestamp with time zone, 'x' is none"),
         ("a = new.b", "public.t.a is a number, public.t.b is text"),
@@ -327,10 +328,10 @@ def test_the_time_of_the_commit() -> None:
     ],
 )
 def test_what_does_not_fit_a_column(where: str, words: str) -> None:
-    relation = table(types=(INT4, TEXT, BOOL, TIMESTAMP, 1082, 2950))
+    relation = table(types=(INT4, TEXT, BOOL, TIMESTAMP, 1082, 2950, 3220))
     filter_ = Filter(where=[where])
     with pytest.raises(OptionError, match=words):
-        filter_.passes(insert(relation, b"1", b"x", b"t", None, None, None))
+        filter_.passes(insert(relation, b"1", b"x", b"t", None, None, None, None))
     assert [name for name, _ in filter_.columns_not_seen] == ["nosuch"] * where.startswith("nosuch")
 
 

@@ -46,6 +46,7 @@ VALUES: dict[str, tuple[str, list[str]]] = {
     ),
     "d": ("date", ["2024-01-02", "0044-03-15 BC", "12024-01-01", "infinity", "1999-12-31"]),
     "u": ("uuid", ["a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11", "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A12"]),
+    "l": ("pg_lsn", ["0/0", "0/1949A30", "0/01949a30", "A/9", "10/1", "FFFFFFFF/FFFFFFFF"]),
     "j": ("jsonb", JSON),
     "js": ("json", [*JSON, DUPLICATES]),
     "ia": ("int4[]", ["{}", "{1,2}", "{10}", "{NULL,-3}", "{{1,2},{3,4}}", "[0:1]={7,8}"]),
