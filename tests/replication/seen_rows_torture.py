@@ -142,7 +142,12 @@ class History:
         return f"DROP TABLE {tables}", f"ADD TABLE {tables}"
 
     def _bring_back(self, back: str) -> None:
-        """Alter the publication again, after ending the transactions that would keep it from that."""
+        """Alter the publication again, after ending the transactions that would keep it from that.
+
+        Before PostgreSQL 14 those that run might leave out changes afterwards (pgtail(1), old values).
+        """
+        if self._database.version < _STREAMS_SINCE:
+            self.end()
         try:
             with self._session.transaction():
                 self._session.execute(f"ALTER PUBLICATION p {back}".encode())
