@@ -29,7 +29,6 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.checksums": "--verify",
     "pgtail.commands.column_check": "--redact",
     "pgtail.commands.connect": "--op",
-    "pgtail.commands.decode --resync": "--resync",
     "pgtail.commands.decode_parts": "--jobs",
     "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
     "pgtail.commands.expect": "--count",
@@ -37,6 +36,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.last": "--last",
     "pgtail.commands.metrics": "--max-lag",
     "pgtail.commands.output": "--format-string",
+    "pgtail.commands.reading --resync": "--resync",
     "pgtail.commands.selection": "--where",
     "pgtail.commands.service": "--max-lag",
     "pgtail.commands.spark --delete": "--delete",
