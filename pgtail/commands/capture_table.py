@@ -99,6 +99,7 @@ class CaptureTable:
         if known is not None and known.last > self._last:
             self._missing += 1
             yield from self._words(f"segment {known.last} is missing here", "bad")
+        self._gaps += known is not None and known.gap is not None  # at the end: no segment has it yet
         bad = self._gaps or self._missing
         parts = [counted(self._segments, "segment"), size_text(self._size)]
         if known is not None:

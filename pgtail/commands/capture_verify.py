@@ -8,7 +8,7 @@ import shlex
 from pgtail.capture.format import SegmentName
 from pgtail.capture.reader import segments
 from pgtail.capture.segment import SegmentBytes
-from pgtail.capture.state import FILE
+from pgtail.capture.state import FILE, read_state
 from pgtail.capture.verify import CaptureVerifier
 from pgtail.commands.capture_options import CaptureVerifyOptions
 from pgtail.commands.progress import progress
@@ -17,6 +17,7 @@ from pgtail.commands.stderr import say
 from pgtail.errors import COMMAND, InputError, Interrupted
 from pgtail.files.stopping import Stoppable, status_after
 from pgtail.humanize import counted, size_text
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import Location, Reader, locate
 from pgtail.terminal.escape import escape
 
@@ -61,6 +62,13 @@ class _Verify:
             self._at = segment.name.partition(".")[0]
             self._read(segment, verifier)
             self.segments += 1
+        state = read_state(self._capture)
+        if state is not None and state.gap is not None:  # no segment has it yet
+            start, end = lsn_text(state.gap.start), lsn_text(state.gap.end)
+            self._tell(
+                f"note: {self.name}: there is a gap at the end: what was committed between {start} and {end}"
+                " is not in the capture"
+            )
 
     def _read(self, segment: Location, verifier: CaptureVerifier) -> None:
         before = self.consumed

@@ -74,7 +74,9 @@ def test_a_gap_and_a_capture_without_anything(tmp_path: Path) -> None:
     )
     [head] = listed(tmp_path)
     assert head["gap"] == ["0/10", "0/20"]
-    assert "a gap at the end: 0/10 to 0/20" in here("capture", "list", tmp_path).stdout.decode()
+    shown = here("capture", "list", tmp_path).stdout.decode()
+    assert "a gap at the end: 0/10 to 0/20" in shown
+    assert ("complete up to" in shown, shown.endswith("up to 0/10, 1 gap\n")) == (False, True)
     missing = here("capture", "list", tmp_path / "missing")
     assert (missing.status, "No such file" in missing.stderr) == (1, True)
     (tmp_path / "capture.json").unlink()

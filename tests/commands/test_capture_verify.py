@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import json
 import random
 import signal
 import subprocess
@@ -75,6 +76,17 @@ def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
     stored.create(bytes(damaged))
     found = verify(place, *s3.arguments)
     assert (found.status, f"damage: {stored}: " in found.stderr) == (1, True)
+
+
+def test_a_gap_at_the_end_is_noted(tmp_path: Path) -> None:
+    """Of a recorder that went on after it, and has recorded nothing yet."""
+    record(tmp_path, data_frames(STREAM))
+    state = json.loads((tmp_path / "capture.json").read_text())
+    state["gap"] = [segments(tmp_path)[-1].stem, "F/10", "F/20"]
+    (tmp_path / "capture.json").write_text(json.dumps(state))
+    found = verify(tmp_path)
+    assert (found.status, found.stdout.decode().endswith(": whole, 1 note\n")) == (0, True)
+    assert "a gap at the end: what was committed between F/10 and F/20 is not in the capture" in found.stderr
 
 
 def test_a_stopped_pass_says_how_to_go_on(tmp_path: Path) -> None:
