@@ -23,6 +23,14 @@ _TEST_DECODING: Final = re.compile(
 )
 """Without xids BEGIN alone in a line may be of SQL, if not all lines are such."""
 
+_OWN_JSON: Final = re.compile(
+    rb'\{"op":"(?:insert|update|delete|truncate|message|snapshot|commit_prepared|rollback_prepared)",'
+    rb'|\{"xid":\d+,"(?:commit|prepare)_lsn":"'
+)
+_OWN_JSON_REFUSED: Final = (
+    "this is JSON that pgtail wrote, which it does not read: decode again what it was made from. pgtail record keeps"
+    " what a slot sends, for pgtail decode and stats"
+)
 _NO_TEXT: Final = re.compile(rb"[\0-\x08]")
 _NEAR: Final = 64 * 1024
 
@@ -43,7 +51,7 @@ def refusal(head: bytes) -> str | None:
     near = head[:_NEAR]
     plugin = "wal2json" if _WAL2JSON.search(near) else "test_decoding" if _TEST_DECODING.search(near) else None
     if plugin is None:
-        return None
+        return _OWN_JSON_REFUSED if _OWN_JSON.match(near) else None
     also = " (-o wal2json writes this format)" if plugin == "wal2json" else ""
     return (
         f"this is text of the output plugin {plugin}, and pgtail reads the messages of pgoutput:"
