@@ -74,8 +74,8 @@ class CommandLineError(click.ClickException):
     exit_code = 2
 
     def __init__(self, error: click.UsageError) -> None:
-        elsewhere = _where_it_is(error) if isinstance(error, click.NoSuchOption) else ""
-        message = elsewhere or " ".join(error.format_message().split())  # click breaks lines between choices
+        meant = _what_is_meant(error) if isinstance(error, click.NoSuchOption) else ""
+        message = meant or " ".join(error.format_message().split())  # click breaks lines between choices
         super().__init__(message[:1].lower() + message[1:])
         self._path = None if error.ctx is None else error.ctx.command_path
         self._hint = error.hint if isinstance(error, Hinted) else None
@@ -90,13 +90,13 @@ class CommandLineError(click.ClickException):
         say(f"error: {escape(self.message)}{cure}")
 
 
-def _where_it_is(error: click.NoSuchOption) -> str:
-    """If other commands have the option: which ones. click proposes options with a similar name."""
-    if error.ctx is None:
-        return ""
-    root = error.ctx.find_root()
-    names = list(_with_option(root.command, root, error.option_name))
-    return f"{error.message} It is an option of pgtail {', '.join(names)}." if names else ""
+def _what_is_meant(error: click.NoSuchOption) -> str:
+    """The message with the commands that have the option, or else the option with the most similar name, if any."""
+    root = None if error.ctx is None else error.ctx.find_root()
+    names = [] if root is None else list(_with_option(root.command, root, error.option_name))
+    if names:
+        return f"{error.message} It is an option of pgtail {', '.join(names)}."
+    return f"{error.message} Did you mean {error.possibilities[0]}?" if error.possibilities else ""
 
 
 def _with_option(command: click.Command, ctx: click.Context, option: str, path: str = "") -> Iterator[str]:

@@ -106,7 +106,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer range.", "pgtail decode"),
         ("stream --last 3", "no such option '--last'. It is an option of pgtail decode.", "pgtail stream"),
         ("slot list --yes", "no such option '--yes'. It is an option of pgtail stream, ", "pgtail slot list"),
-        ("decode --nosuch", "no such option '--nosuch'. (Did you mean one of: ", "pgtail decode"),
+        ("decode --outptu", "no such option '--outptu'. Did you mean --output?", "pgtail decode"),
         ("stream --from x", "invalid value for '-I' / '--startpos': ", "pgtail stream"),
     ],
 )
