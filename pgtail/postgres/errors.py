@@ -61,6 +61,9 @@ CONNECTING: Final = (
          _REPLICATION_RIGHT),
     Cure(None, 'role "[^"]*" does not exist', "Connect as another user: -U NAME."),
     Cure(None, 'database "[^"]*" does not exist', "Name a database that exists: -d NAME; psql -l lists them."),
+    Cure(None, r"max_wal_senders\W*\(currently 0\)",
+         f"The server is set up without walsenders. As a superuser, and then restart it:{COMMAND}ALTER SYSTEM SET"
+         " max_wal_senders = 10;"),
     Cure(None, "max_wal_senders|number of requested standby connections",
          "All walsenders are in use: stop one (SELECT * FROM pg_stat_replication), or raise max_wal_senders and restart"
          " the server."),

@@ -242,7 +242,7 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
             "\npgtail stream --allow-missing-publication needs PostgreSQL 18: older servers stop at the first change."
         )
     elif server.major >= 18:
-        cure += "\nOr continue without it: pgtail stream --allow-missing-publication"
+        cure += "\nOr let pgtail stream continue without it, with --allow-missing-publication"
     return ServerError(f"database {escape(server.database)} has no publication {names}. {there}", cure=cure)
 
 

@@ -304,6 +304,9 @@ def test_every_cure_matches_a_server_message() -> None:
         ("22P05", "whatever it says, in whatever language"): "--encoding NAME",
         ("58P01", "requested WAL segment 000 has already been removed"): "Drop the slot",
         ("53300", "number of requested standby connections exceeds max_wal_senders (currently 1)"): "max_wal_senders",
+        ("53300", 'number of requested standby connections exceeds "max_wal_senders" (currently 0)'): (
+            "ALTER SYSTEM SET max_wal_senders = 10;"
+        ),
         ("XX000", "something that nobody foresaw"): "",
     }
     for (sqlstate, text), cure in messages.items():
