@@ -187,6 +187,9 @@ class _Verify:
                 )
             if stderr.wants_status:
                 stderr.status([f"waiting for captures: {words}; pgtail record has to run"])
+            elif not told:
+                stderr.inform(f"waiting for captures: {words}; pgtail record has to run")
+                told += _LINE_EVERY
             elif waited >= told:
                 stderr.detail(f"waiting for captures: {words}")
                 told += _LINE_EVERY

@@ -363,7 +363,7 @@ def test_another_database_is_refused(recorded: Recorded, tmp_path: Path, newest_
 
 
 def test_interrupted_while_it_waits(recorded: Recorded, stopped: Path) -> None:
-    arguments = ["spark", "verify", "-v", str(stopped), str(recorded.out), recorded.database.conninfo()]
+    arguments = ["spark", "verify", str(stopped), str(recorded.out), recorded.database.conninfo()]
     with started([*PROGRAM, *arguments], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
