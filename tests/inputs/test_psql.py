@@ -288,6 +288,27 @@ def test_a_mark_is_no_value() -> None:
     assert reading.messages == whole[: len(reading.messages)]
 
 
+BORDERED_ROW = rb"""+-----+------------------------------------------+
+| xid |                   data                   |
++-----+------------------------------------------+
+|   7 | M\001\000\000\000\000\000\000\000\220p\0.|
+|     |.00\000\000\000Cxxxxxxxxxxxxxxxxxxxxxxxxx.|
+|     |.xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx.|
+|     |.xx                                       |
++-----+------------------------------------------+
+(1 row)
+"""
+
+
+def test_a_border_is_no_value() -> None:
+    """Without the third line of the row, the blanks and the border would be what the message lacks."""
+    assert read_bytes(BORDERED_ROW).messages == [Message(None, 1, 0x90, "p", b"x" * 67)]
+    lines = BORDERED_ROW.splitlines(keepends=True)
+    reading = read_bytes(b"".join([*lines[:5], *lines[6:]]), format="psql")
+    assert reading.messages == []
+    assert reading.error is not None
+
+
 def folded(text: bytes, width: int) -> bytes:
     """Lines as a terminal of this width shows them."""
     lines = text.decode().split("\n")

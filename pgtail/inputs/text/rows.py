@@ -242,12 +242,13 @@ class RowReader:
         text = self._text(row)
         if row.lacks_lines():
             raise Malformed("the next line of this row is missing", offset=row.source_offset(max(len(text) - 1, 0)))
-        bare = text.rstrip(b" ")
-        bare = bare.removesuffix(b"|").removesuffix("│".encode()) if row.broken or self.layout.padded else text
+        bare = text.rstrip(b" ").removesuffix(b"|").removesuffix("│".encode())
         try:
             try:
-                message = self._message(text, 0, padded=True)
+                message = self._message(bare if self.layout.padded else text, 0, padded=True)
             except DecodeError:
+                if not row.broken:
+                    raise
                 message = self._message(bare, 0, padded=True)
         except DecodeError as error:
             raise error.located(None, row.source_offset(error.offset)) from None
