@@ -64,6 +64,8 @@ def _concerns(slot: Slot, context: Context) -> bool:
 def _missing(context: Context, slot: Slot, unsure: list[str], deadline: float) -> list[str]:
     """Those of the `unsure` publications that did not exist at the slot's first change. Raises _Unknown."""
     connection = context.connection
+    if not context.server.copies_slots:
+        raise _Unknown(f"PostgreSQL {context.server.major} cannot copy slots")
     if not is_direct(connection):
         raise _Unknown("there is a pooler in between")
     missing: list[str] = []
@@ -89,9 +91,11 @@ def _missing(context: Context, slot: Slot, unsure: list[str], deadline: float) -
 
 def _not_found_out(context: Context, slot: Slot, unsure: list[str], reason: str) -> Finding:
     text = f"slot {slot.name} may have changes older than publication {_names(unsure)}: not checked, because {reason}"
-    look = comment("If its consumer makes progress, all is well. To check:")
-    fork = context.command(f"pgtail stream --fork {slot.name}")
-    return warning("publication_age", text, look, fork, subjects=[slot.name])
+    well = "If its consumer makes progress, all is well."
+    cure = [comment(well)]
+    if context.server.copies_slots:
+        cure = [comment(f"{well} To check:"), context.command(f"pgtail stream --fork {slot.name}")]
+    return warning("publication_age", text, *cure, subjects=[slot.name])
 
 
 def _found(context: Context, missing: list[str], others: list[str], slots: list[str]) -> Finding:

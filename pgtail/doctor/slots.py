@@ -141,8 +141,11 @@ def _why(report: SlotReport, context: Context) -> list[str]:
         return [
             comment("Its reader has confirmed most of it: an old open transaction retains the rest (see transactions).")
         ]
+    lags = f"Its reader lags by {size_text(lag)}"
+    if not context.server.copies_slots:
+        return [comment(f"{lags}.")]
     return [
-        comment(f"Its reader lags by {size_text(lag)}; to see what it gets:"),
+        comment(f"{lags}; to see what it gets:"),
         context.command(f"pgtail stream --fork {slot.name}", slot.database),
     ]
 

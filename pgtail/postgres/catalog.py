@@ -113,6 +113,11 @@ class ServerFacts(Record):
         return self.version // 10_000
 
     @property
+    def copies_slots(self) -> bool:
+        """Whether it can copy slots, as --fork does: since PostgreSQL 12."""
+        return self.major >= 12
+
+    @property
     def raises_wal_level(self) -> bool:
         """Whether the first logical slot makes the WAL have what decoding needs: since PostgreSQL 19."""
         return self.major >= 19 and self.wal_level == "replica" and not self.in_recovery

@@ -24,7 +24,6 @@ from pgtail.postgres.pgoutput_options import Wanted, identifier, literal
 from pgtail.postgres.walsender import Session
 from pgtail.terminal.escape import escape, sql_identifier
 
-_SINCE: Final = 12
 _DECODE_SECONDS: Final = 5
 """Maximum seconds for decoding up to the first change."""
 _COPY: Final = "SELECT pg_copy_logical_replication_slot(%s, %s, true, %s)"
@@ -44,8 +43,8 @@ _QUOTED: Final = re.compile(r'"(.+)"')
 
 def find(connection: Connection, name: str, server: ServerFacts, wanted: Wanted) -> Slot:
     """The slot of this name, if it can be read through a copy. Raises OptionError and ServerError."""
-    if server.major < _SINCE:
-        raise OptionError(f"--fork needs PostgreSQL {_SINCE} or later; this is {server.major}")
+    if not server.copies_slots:
+        raise OptionError(f"--fork needs PostgreSQL 12 or later; this is {server.major}")
     if wanted.two_phase:
         raise OptionError("--two-phase: a copy of a slot cannot have it")
     slot = slots.existing(connection, name)

@@ -27,7 +27,6 @@ from pgtail.terminal.escape import escape, shell_word
 PLUGIN: Final = "pgoutput"
 _NAMES: Final = "the name of a slot has at most 63 characters: lower case letters, digits and underscores"
 _TEMPORARY: Final = "use pgtail stream without --slot, which creates a temporary slot."
-_COPY_SINCE: Final = 12
 _FAILOVER_SINCE: Final = 17
 _CREATION_PAUSE: Final = 1.0
 """Seconds after which pgtail reports what the creation of a slot waits for."""
@@ -80,12 +79,12 @@ def find_readable(connection: Connection, name: str, server: ServerFacts) -> Slo
     cure = f"{create}Without --slot, pgtail stream and pgtail stats --for TIME use a temporary slot."
     slot = existing(connection, name, cure=cure)
     check_readable(slot, server)
+    copy = f"To read a copy of it:{COMMAND}pgtail stream --fork {name}\nOr stop" if server.copies_slots else "Stop"
     check_free(
         connection,
         slot,
-        cure=f"Only one client can read a slot. To read a copy of it:{COMMAND}pgtail stream --fork {name}\nOr stop"
-        f" the other client; it may reconnect at once:{COMMAND}SELECT pg_terminate_backend({slot.active_pid});"
-        f"\nOr {_TEMPORARY}",
+        cure=f"Only one client can read a slot. {copy} the other client; it may reconnect at once:"
+        f"{COMMAND}SELECT pg_terminate_backend({slot.active_pid});\nOr {_TEMPORARY}",
     )
     return slot
 
@@ -107,9 +106,10 @@ def check_readable(slot: Slot, server: ServerFacts) -> None:
     """Check that pgoutput messages can be read from the slot here. Raises ServerError."""
     check_logical(slot, server)
     if slot.plugin != PLUGIN:
+        copy = f"To read a copy of it that uses {PLUGIN}:{COMMAND}pgtail stream --fork {slot.name}\nOr "
         raise ServerError(
             f"slot {slot.name} uses the plugin {_shown(slot.plugin)}; pgtail reads {PLUGIN}.",
-            cure=f"To read a copy of it that uses {PLUGIN}:{COMMAND}pgtail stream --fork {slot.name}\nOr {_TEMPORARY}",
+            cure=f"{copy}{_TEMPORARY}" if server.copies_slots else _TEMPORARY.capitalize(),
         )
     check_not_synced(
         slot,
@@ -370,8 +370,8 @@ def copy(connection: Connection, source: str, name: str) -> tuple[Slot, Slot]:
     """Copy a slot, even one in use, to a permanent slot; returns both. Raises OptionError and ServerError."""
     check_name(name)
     server = catalog.server_facts(connection)
-    if server.major < _COPY_SINCE:
-        raise ServerError(f"PostgreSQL can copy slots since version {_COPY_SINCE}; this is {server.major}.")
+    if not server.copies_slots:
+        raise ServerError(f"PostgreSQL can copy slots since version 12; this is {server.major}.")
     slot = existing(connection, source)
     if not slot.physical:
         check_logical(slot, server)

@@ -304,6 +304,7 @@ def test_watch_of_a_server_that_was_never_there_is_an_error(tmp_path: Path) -> N
 # -- create, copy, advance, drop -------------------------------------------------------------------------------
 
 
+@since(12)
 def test_create_copy_advance_and_drop(database: Database) -> None:
     publish(database)
     conninfo = database.conninfo()

@@ -44,6 +44,7 @@ def test_a_slot_in_use_names_its_reader(database: Database) -> None:
         words = fails(database, "-S", "s")
         assert f"slot s is in use by pid {pid}, user postgres, first reader, local." in words
         assert f"pg_terminate_backend({pid})" in words
+        assert ("pgtail stream --fork s" in words) == (database.version >= 12)
         running.stop()
 
 
@@ -64,7 +65,9 @@ def test_slots_of_other_kinds_are_refused(database: Database) -> None:
 def test_a_slot_of_another_plugin_is_refused(database: Database) -> None:
     publish(database)
     create_slot(database, "td", "test_decoding")
-    assert "slot td uses the plugin test_decoding; pgtail reads pgoutput." in fails(database, "-S", "td")
+    words = fails(database, "-S", "td")
+    assert "slot td uses the plugin test_decoding; pgtail reads pgoutput." in words
+    assert ("pgtail stream --fork td" in words) == (database.version >= 12)
 
 
 def test_two_phase_is_not_turned_on_for_an_existing_slot(database: Database) -> None:
