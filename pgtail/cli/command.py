@@ -44,7 +44,8 @@ class GroupedOption(click.Option):
         self.opts = listed
         # click looks for `-o` among the long names first. Where that fails, it imports difflib and compares all of them
         # with it, for a suggestion that it throws away: a tenth of the time of a small decode.
-        parser._long_opt.update({name: parser._short_opt[name] for name in self.opts if name in parser._short_opt})
+        long, short = (getattr(parser, name, {}) for name in ("_long_opt", "_short_opt"))
+        long.update({name: short[name] for name in self.opts if name in short})
 
 
 def groups(options: list[click.Option]) -> dict[str, list[click.Option]]:
