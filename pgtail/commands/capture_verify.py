@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 
-from pgtail.capture.format import SegmentName
+from pgtail.capture.format import GAP, SegmentName, gap_in
 from pgtail.capture.reader import segments
 from pgtail.capture.segment import SegmentBytes
 from pgtail.capture.state import FILE, read_state
@@ -17,7 +17,6 @@ from pgtail.commands.stderr import say
 from pgtail.errors import COMMAND, InputError, Interrupted
 from pgtail.files.stopping import Stoppable, status_after
 from pgtail.humanize import counted, size_text
-from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import Location, Reader, locate
 from pgtail.terminal.escape import escape
 
@@ -64,11 +63,8 @@ class _Verify:
             self.segments += 1
         state = read_state(self._capture)
         if state is not None and state.gap is not None:  # no segment has it yet
-            start, end = lsn_text(state.gap.start), lsn_text(state.gap.end)
-            self._tell(
-                f"note: {self.name}: there is a gap at the end: what was committed between {start} and {end}"
-                " is not in the capture"
-            )
+            gap = gap_in({GAP: str(state.gap)})
+            self._tell(f"note: {self.name}: there is a gap at the end: what was committed {gap} is not in the capture")
 
     def _read(self, segment: Location, verifier: CaptureVerifier) -> None:
         before = self.consumed

@@ -15,7 +15,6 @@ from pgtail.replication.plan import counts_as_standby
 _SHORT: Final = 10_000
 """Milliseconds; a busy consumer may miss a shorter walsender timeout."""
 _ENTRY: Final = re.compile(r'"((?:[^"]|"")*)"|([^\s,"]+)')
-EFFECTIVE_SINCE: Final = 19
 _STANDBY_SINCE: Final = 16
 RAISE_ON_PRIMARY: Final = (
     "On the primary, create a logical slot and keep it: pgtail slot create NAME",
@@ -56,7 +55,7 @@ def wal_level(context: Context) -> Iterator[Finding]:
         )
     elif context.server.raises_wal_level:
         yield ok("wal_level", "wal_level is replica: the first logical slot turns logical decoding on")
-    elif context.server.in_recovery and context.server.major >= EFFECTIVE_SINCE:
+    elif context.server.in_recovery and context.server.has_effective_wal_level:
         text = f"the primary's effective_wal_level is {effective}: the WAL lacks what logical decoding needs"
         yield problem("wal_level", text, *(comment(line) for line in RAISE_ON_PRIMARY))
     else:
@@ -76,7 +75,7 @@ def standby(context: Context) -> Iterator[Finding]:
         text = "the server is a standby without hot_standby_feedback: vacuum on the primary invalidates its slots"
         yield warning("standby", text, *context.change("hot_standby_feedback", "on"))
     else:
-        name = "effective_wal_level" if major >= EFFECTIVE_SINCE else "wal_level"
+        name = "effective_wal_level" if context.server.has_effective_wal_level else "wal_level"
         yield ok("standby", f"the server is a standby; it can decode as long as {name} on its primary is logical")
 
 

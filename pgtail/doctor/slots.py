@@ -7,7 +7,7 @@ from typing import Final
 
 from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
 from pgtail.doctor.publication_age import publication_age
-from pgtail.doctor.server import EFFECTIVE_SINCE, RAISE_ON_PRIMARY
+from pgtail.doctor.server import RAISE_ON_PRIMARY
 from pgtail.humanize import seconds_text, size_text
 from pgtail.postgres.rows import Row
 from pgtail.postgres.slot_report import SlotReport, reports
@@ -99,7 +99,7 @@ def _broken(report: SlotReport, context: Context) -> Iterator[Finding]:
 
 
 def _raise_wal_level(context: Context) -> tuple[str, ...]:
-    if context.server.major >= EFFECTIVE_SINCE:
+    if context.server.has_effective_wal_level:
         return ("First:", *RAISE_ON_PRIMARY)
     return ("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it.",)
 

@@ -118,9 +118,14 @@ class ServerFacts(Record):
         return self.major >= 12
 
     @property
+    def has_effective_wal_level(self) -> bool:
+        """Whether logical slots raise the level of the WAL, and that of standbys: since PostgreSQL 19."""
+        return self.major >= 19
+
+    @property
     def raises_wal_level(self) -> bool:
-        """Whether the first logical slot makes the WAL have what decoding needs: since PostgreSQL 19."""
-        return self.major >= 19 and self.wal_level == "replica" and not self.in_recovery
+        """Whether the first logical slot makes the WAL have what decoding needs."""
+        return self.has_effective_wal_level and self.wal_level == "replica" and not self.in_recovery
 
 
 class Slot(Record):

@@ -128,7 +128,7 @@ def check_server(server: ServerFacts) -> None:
         )
     if server.effective_wal_level == "logical" or server.raises_wal_level:
         return
-    if server.in_recovery and server.major >= 19:
+    if server.in_recovery and server.has_effective_wal_level:
         raise ServerError(
             f"the server is a standby, and its primary's effective_wal_level is {server.effective_wal_level}: the WAL"
             " lacks what logical decoding needs.",

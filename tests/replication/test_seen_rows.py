@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.support.run import here
@@ -52,6 +52,26 @@ def old_values(running: Tailing, database: Database, value: str, *tables: str) -
     changes = running.changes_of(count + len(tables))[count:]
     assert [one["table"] for one in changes] == [*tables]
     return {one["table"]: one["old"]["v"] for one in changes if "old" in one}
+
+
+def kept_values(
+    running: Tailing, database: Database, values: str, *tables: str, hides: Sequence[str] = ()
+) -> dict[str, str]:
+    """The old values that are known after a reconnection in which these statements ran, once there are any.
+
+    `values` are three: two for updates before it, and one for the update after it.
+    """
+    found: dict[str, str] = {}
+
+    def is_kept() -> bool:
+        for value in values[:2]:
+            old_values(running, database, value, *tables)
+        reconnect(running, database, *hides)
+        found.update(old_values(running, database, values[2], *tables))
+        return bool(found)
+
+    wait_for("old values", is_kept)
+    return found
 
 
 @since(14)
@@ -105,14 +125,7 @@ def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database:
     )
     hides = ["SET LOCAL synchronous_commit = on", *unpublished("t", "UPDATE t SET v = 'unseen' WHERE id = 1")]
     with started(database, *SEEN) as running:
-
-        def is_kept() -> bool:
-            old_values(running, database, "a", "t")
-            old_values(running, database, "b", "t")
-            reconnect(running, database)
-            return bool(old_values(running, database, "c", "t"))
-
-        wait_for("old values", is_kept)
+        kept_values(running, database, "abc", "t")
         count = len(running.out)
         committing = threading.Thread(target=database.execute, args=(";".join(hides),))
         set_standbys("nobody")
@@ -143,18 +156,8 @@ def test_what_a_filter_hid_of_a_partition_is_forgotten(newest_database: Database
         "UPDATE part SET v = 'unseen' WHERE id = 1",
         "ALTER PUBLICATION p DROP TABLE part",
     )
-    found: dict[str, str] = {}
     with started(database, *SEEN) as running:
-
-        def is_kept() -> bool:
-            old_values(running, database, "a", "plain", "part")
-            old_values(running, database, "b", "plain", "part")
-            reconnect(running, database, *hides)
-            found.update(old_values(running, database, "c", "plain", "part"))
-            return bool(found)
-
-        wait_for("old values", is_kept)
-        assert found == {"plain": "b"}
+        assert kept_values(running, database, "abc", "plain", "part", hides=hides) == {"plain": "b"}
 
 
 @since(19)
@@ -172,21 +175,11 @@ def test_what_an_exception_hid_is_forgotten(database: Database) -> None:
         "UPDATE hidden SET v = 'unseen' WHERE id = 1",
         "ALTER PUBLICATION p SET ALL TABLES",
     ]
-    found: dict[str, str] = {}
     with started(database, "-P", "p", "-P", "q", *SEEN) as running:
         old_values(running, database, "a", "listed", "hidden")
         database.execute(*hides)
         assert "hidden" not in old_values(running, database, "b", "listed", "hidden"), "in one session"
-
-        def is_kept() -> bool:
-            old_values(running, database, "c", "listed", "hidden")
-            old_values(running, database, "d", "listed", "hidden")
-            reconnect(running, database, *hides)
-            found.update(old_values(running, database, "e", "listed", "hidden"))
-            return bool(found)
-
-        wait_for("old values", is_kept)
-        assert found == {"listed": "d"}
+        assert kept_values(running, database, "cde", "listed", "hidden", hides=hides) == {"listed": "d"}
 
 
 def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: Database, tmp_path: Path) -> None:
