@@ -6,10 +6,10 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents, read_contents
-from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName, gap_in
+from pgtail.capture.format import GAP, PREDECESSOR, SEGMENT, SegmentName, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, missing_segments, refreshed, snapshot_segments
 from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
-from pgtail.capture.state import FILE, TableSnapshot, read_state, was_pruned
+from pgtail.capture.state import FILE, Gap, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.storage import Location
@@ -29,8 +29,14 @@ class SegmentsToRead(NamedTuple):
     """Whether that one was read or left out because of what it contains."""
     last: str = ""
     """The last segment that the capture must have, where these are its last ones."""
+    gap: Gap | None = None
+    """The one after it that no segment records yet."""
     note: str | None = None
     """What is told before they are read."""
+
+    def and_more(self) -> SegmentsToRead:
+        """The same where others follow these."""
+        return self._replace(last="", gap=None)
 
 
 def segments_to_read(
@@ -51,7 +57,8 @@ def segments_to_read(
         position = lsn_text(pruned.position)
         note = f"note: {capture}: it was pruned: what was committed up to {position} is no longer in it"
     before = names[-1] if names else None if pruned is None else pruned.segment
-    return SegmentsToRead(capture, found[start:], before, last="" if known is None else known.last, note=note)
+    last, gap = ("", None) if known is None else (known.last, known.gap)
+    return SegmentsToRead(capture, found[start:], before, last=last, gap=gap, note=note)
 
 
 class CaptureVerifier:
@@ -101,7 +108,7 @@ class CaptureVerifier:
         before it is listed again, without end.
         """
         found = segments_to_read(capture, since, first=first)
-        yield from self.read(found if wait is None else found._replace(last=""))
+        yield from self.read(found if wait is None else found.and_more())
         segments = found.segments
         while wait is not None:
             last = str(segments[-1].name) if segments else ""
@@ -122,6 +129,8 @@ class CaptureVerifier:
         yield from self._each(found.capture, found.segments)
         if found.last > (self._before or ""):
             self.report(f"segment {found.last} is missing at the end", found.capture)
+        if found.gap is not None and found.gap.after >= (self._before or ""):  # else a newer segment has told it
+            self._gap(found.capture, {GAP: str(found.gap)}, "at the end")
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
         """Yield these segments, which are the last ones now."""
@@ -257,10 +266,10 @@ class CaptureVerifier:
             self.report(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
         return True
 
-    def _gap(self, segment: Location, parameters: Mapping[str, str]) -> None:
+    def _gap(self, place: Location, parameters: Mapping[str, str], where: str = "before it") -> None:
         gap = gap_in(parameters)
         if gap:
-            self._tell(f"note: {segment}: there is a gap before it: what was committed {gap} is not in the capture")
+            self._tell(f"note: {place}: there is a gap {where}: what was committed {gap} is not in the capture")
 
     def report(self, what: str, where: Location) -> None:
         """Tell that something is damaged or missing."""

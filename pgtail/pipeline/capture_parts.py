@@ -103,7 +103,7 @@ class CaptureWalk:
         known = [(found.segments[index], self._contents.pop(index, None)) for index in range(part.start, stop)]
         found = found._replace(segments=[file._replace(contents=contents) for file, contents in known])
         if part.stop is not None:
-            found = found._replace(last="")
+            found = found.and_more()
         before = self._before_parts[part.start]
         return found if not part.start else found._replace(before=before or found.before, begun=bool(before), note=None)
 

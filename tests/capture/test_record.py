@@ -168,13 +168,15 @@ def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Pat
         database.execute(f"INSERT INTO t VALUES ({number}, 'lost')")
         last = database.value("SELECT end_lsn FROM pg_replication_slot_advance('cap', pg_current_wal_lsn())")
         record(database, tmp_path / "c", "--until", "now", "--allow-gap", status=0)
+    words = f"between {first} and {last} is not in the capture"
+    note = f"pgtail: note: {tmp_path / 'c'}: there is a gap at the end: what was committed {words}\n"
+    assert command("decode", "-o", "json", tmp_path / "c").stderr == note
     for number in (4, 5):
         database.execute(f"INSERT INTO t VALUES ({number}, 'behind')")
         record(database, tmp_path / "c", "--until", "now", status=0)
     found = command("decode", "-o", "json", tmp_path / "c")
     assert [one["new"]["v"] for one in found.objects] == ["before", "behind", "behind"]
     _, after_gap, _ = segments(tmp_path / "c")
-    words = f"between {first} and {last} is not in the capture"
     note = f"pgtail: note: {after_gap}: there is a gap before it: what was committed {words}\n"
     assert (found.status, found.stderr) == (0, note)
     assert command("decode", "-o", "json", *segments(tmp_path / "c")).stderr == note

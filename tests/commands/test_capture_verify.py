@@ -79,14 +79,19 @@ def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
 
 
 def test_a_gap_at_the_end_is_noted(tmp_path: Path) -> None:
-    """Of a recorder that went on after it, and has recorded nothing yet."""
+    """Of a recorder that went on after it, and has recorded nothing yet: also by those that read to the end."""
     record(tmp_path, data_frames(STREAM))
     state = json.loads((tmp_path / "capture.json").read_text())
     state["gap"] = [segments(tmp_path)[-1].stem, "F/10", "F/20"]
     (tmp_path / "capture.json").write_text(json.dumps(state))
     found = verify(tmp_path)
     assert (found.status, found.stdout.decode().endswith(": whole, 1 note\n")) == (0, True)
-    assert "a gap at the end: what was committed between F/10 and F/20 is not in the capture" in found.stderr
+    words = "there is a gap at the end: what was committed between F/10 and F/20 is not in the capture"
+    assert found.stderr == f"pgtail: note: {tmp_path}: {words}\n"
+    for command in (["decode"], ["decode", "--jobs", "2"], ["stats"]):
+        read = here(*command, tmp_path)
+        assert (read.status, read.stderr) == (0, found.stderr), command
+    assert here("decode", "-n", "1", tmp_path).stderr == ""
 
 
 def test_a_stopped_pass_says_how_to_go_on(tmp_path: Path) -> None:
