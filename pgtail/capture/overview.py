@@ -2,36 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pgtail.capture.contents import READERS, SegmentContents, read_contents
-from pgtail.capture.reader import SegmentFile, listed
+from pgtail.capture.reader import SegmentFile
 from pgtail.capture.state import CaptureState, TableSnapshot
-from pgtail.storage import Location
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOverview:
     """A segment of the stream: `contents` is None if it does not say what it contains, or is not closed.
 
-    `missing` is the segment before it, if that should be there and is not; empty otherwise, or if it is not known.
+    `missing` is the segment before it, if that is not there; empty otherwise, or if it is not known. `moved`: the
+    capture begins with this one, and what came before it may have been moved away.
     """
 
     file: SegmentFile
     contents: SegmentContents | None
     missing: str
+    moved: bool
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the capture lacks a segment here that it should have."""
+        return bool(self.missing) and not self.moved
 
 
-def overview(capture: Location, known: CaptureState | None, encoding: str) -> Iterator[SegmentOverview | TableSnapshot]:
-    """Segments and snapshots of a capture with this state, in the order of the stream; names are in this encoding.
+@dataclass(frozen=True, slots=True)
+class SnapshotOverview:
+    """The snapshot of a table. `counts`: the capture has reached its place; `missing` of its segments are not there."""
 
-    Snapshots that the capture has not reached come last. Raises InputError.
+    snapshot: TableSnapshot
+    counts: bool
+    missing: int
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether it lacks a segment."""
+        return self.missing > 0
+
+
+def overview(
+    files: Sequence[SegmentFile], known: CaptureState | None, encoding: str
+) -> Iterator[SegmentOverview | SnapshotOverview]:
+    """Segments and snapshots of a capture with this state and these files, in the order of the stream.
+
+    Names are in this encoding. Snapshots that the capture has not reached come last. Raises InputError.
     """
-    files = listed(capture, known)
     waiting = list(() if known is None else known.snapshots)
-    before = "" if known is None or known.pruned is None else known.pruned.segment
+    lost = [one.snapshot for one in files if not one.there]
+    before = None if known is None or known.pruned is None else known.pruned.segment
+    copied = ""
 
     def contents_of(one: SegmentFile) -> SegmentContents | None:
         return None if one.open or one.snapshot is not None else read_contents(one.location, encoding)
@@ -39,10 +62,13 @@ def overview(capture: Location, known: CaptureState | None, encoding: str) -> It
     with ThreadPoolExecutor(READERS, "contents") as readers:
         for file, contents in zip(files, readers.map(contents_of, files), strict=True):
             if file.snapshot is None:
-                missing = "" if contents is None or contents.predecessor == before else contents.predecessor
-                yield SegmentOverview(file, contents, missing)
+                missing = "" if contents is None or contents.predecessor == (before or "") else contents.predecessor
+                moved = before is None and not "" < copied < missing
+                yield SegmentOverview(file, contents, missing, moved)
                 before = str(file.name)
             elif file.snapshot in waiting:
+                copied = copied or str(file.name)
                 waiting.remove(file.snapshot)
-                yield file.snapshot
-    yield from waiting
+                yield SnapshotOverview(file.snapshot, True, lost.count(file.snapshot))
+    for one in waiting:
+        yield SnapshotOverview(one, False, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pgtail.capture.contents import SegmentContents
@@ -39,6 +39,8 @@ class SegmentFile(NamedTuple):
     """What capture.json says about a segment of a snapshot."""
     contents: SegmentContents | None = None
     """What it says that it contains, if that was read."""
+    there: bool = True
+    """Whether there was a file when it was listed: one of a snapshot may be missing."""
 
     @property
     def begins_snapshot(self) -> bool:
@@ -61,6 +63,7 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
     Segments that do not count are left out, also if their files are there.
     """
     named: dict[SegmentName, SegmentFile] = {}
+    copies = set[str]()
     pruned = "" if known is None or known.pruned is None else known.pruned.segment
     after = max(after, pruned)
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
@@ -68,12 +71,23 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
         name = SegmentName.parse(entry.name.removesuffix(ending)) if entry.name.endswith(ending) else None
         if name is not None and (known is None or known.has(str(name))):
             named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN, entry.size))
+        elif entry.name.endswith(SNAPSHOT_CLOSED):
+            copies.add(entry.name)
     if not named and not after and known is None:
         raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(capture))
     for found in snapshot_segments(capture, known):
         if str(found.name) > after:
-            named[found.name] = found
+            named[found.name] = found._replace(there=found.location.name in copies)
     return [found for _, found in sorted(named.items())]
+
+
+def missing_at_end(files: Sequence[SegmentFile], known: CaptureState | None) -> str:
+    """The last segment of a capture with this state if it is not among its files; empty if it is."""
+    if known is None:
+        return ""
+    pruned = "" if known.pruned is None else known.pruned.segment
+    last = next((str(one.name) for one in reversed(files) if one.snapshot is None), pruned)
+    return known.last if known.last > last else ""
 
 
 def snapshot_segments(capture: Location, known: CaptureState | None) -> list[SegmentFile]:
@@ -83,12 +97,6 @@ def snapshot_segments(capture: Location, known: CaptureState | None) -> list[Seg
         for one in (() if known is None else known.counting)
         for part in one.segments
     ]
-
-
-def missing_segments(capture: Location, snapshot: TableSnapshot, there: Container[str]) -> list[Location]:
-    """The segments of a snapshot that are not among the files of the capture, which have the names `there`."""
-    names = [f"{part.name}{SNAPSHOT_CLOSED}" for part in snapshot.segments]
-    return [capture / name for name in names if name not in there]
 
 
 def refreshed(capture: Location, found: SegmentFile) -> SegmentFile | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import GAP, PREDECESSOR, SEGMENT, SegmentName, gap_in
-from pgtail.capture.reader import SegmentFile, first_segment, listed, missing_segments, refreshed, snapshot_segments
+from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
 from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
 from pgtail.capture.state import FILE, Gap, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
@@ -134,7 +134,6 @@ class CaptureVerifier:
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
         """Yield these segments, which are the last ones now."""
-        there: set[str] | None = None
         incomplete: TableSnapshot | None = None
         for segment in segments:
             found = refreshed(capture, segment)
@@ -143,8 +142,7 @@ class CaptureVerifier:
             if found.snapshot is not None:
                 self._copied = self._copied or str(found.name)
                 if found.begins_snapshot:
-                    there = {entry.name for entry in capture.list()} if there is None else there
-                    incomplete = found.snapshot if self._lacks(found.snapshot, capture, there) else None
+                    incomplete = found.snapshot if self._lacks(found.snapshot, segments) else None
                 if found.snapshot != incomplete:
                     yield from self._next_part(found)
                 continue
@@ -216,9 +214,9 @@ class CaptureVerifier:
         else:
             self._messages = None
 
-    def _lacks(self, snapshot: TableSnapshot, capture: Location, there: Container[str]) -> bool:
+    def _lacks(self, snapshot: TableSnapshot, segments: Sequence[SegmentFile]) -> bool:
         """Whether a segment of a snapshot is missing: a part of a table would be taken for all of it. Reports it."""
-        missing = missing_segments(capture, snapshot, there)
+        missing = [one.location for one in segments if not one.there and one.snapshot == snapshot]
         for location in missing:
             self.report(f"missing, a part of {snapshot}, of which nothing is shown", location)
         return bool(missing)

@@ -30,14 +30,15 @@ def command() -> None:
 @command.command("list")
 @_directory
 @takes(CaptureListOptions)
-def list_(directory: str, options: CaptureListOptions) -> None:
+def list_(directory: str, options: CaptureListOptions) -> bool:
     """Show the segments of a capture: positions, times, tables, sizes, gaps, and the snapshots of tables.
 
-    Reads capture.json and the end of each segment, which says what the segment contains.
+    Reads capture.json and the end of each segment, which says what the segment contains. The exit status is 1 if a
+    segment is missing.
     """
     from pgtail.commands.capture_list import run
 
-    run(directory, options)
+    return run(directory, options)
 
 
 @command.command("verify")

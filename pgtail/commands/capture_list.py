@@ -8,8 +8,9 @@ from typing import Any
 from pgtail._orjson import orjson
 from pgtail.capture.contents import PreparedTransaction, SegmentContents
 from pgtail.capture.format import GAP
-from pgtail.capture.overview import SegmentOverview, overview
-from pgtail.capture.state import CaptureState, TableSnapshot, read_state
+from pgtail.capture.overview import SegmentOverview, SnapshotOverview, overview
+from pgtail.capture.reader import listed, missing_at_end
+from pgtail.capture.state import CaptureState, read_state
 from pgtail.commands.appearance import report_palette, terminal_width
 from pgtail.commands.capture_options import CaptureListOptions
 from pgtail.commands.capture_table import CaptureTable, Line
@@ -21,42 +22,53 @@ from pgtail.storage import locate
 from pgtail.terminal.escape import escape_json
 from pgtail.terminal.style import Painter
 
-Found = Iterable[SegmentOverview | TableSnapshot]
+Found = Iterable[SegmentOverview | SnapshotOverview]
 
 
-def run(place: str, options: CaptureListOptions) -> None:
-    """Show the segments of a capture. Raises PgtailError and ClosedPipe."""
+def run(place: str, options: CaptureListOptions) -> bool:
+    """Show the segments of a capture; returns whether one is missing. Raises PgtailError and ClosedPipe."""
     palette = report_palette(options.report)
     capture = locate(place, options.storage)
     try:
         with Stoppable(), open_sink(None) as sink:
             known = read_state(capture)  # before listing the segments: a recorder may be writing
-            found = overview(capture, known, options.encoding)
+            files = listed(capture, known)
+            last = missing_at_end(files, known)
+            damaged = bool(last)
+
+            def found() -> Found:
+                nonlocal damaged
+                for one in overview(files, known, options.encoding):
+                    damaged = damaged or one.incomplete
+                    yield one
+
             texts: Iterable[str]
             if palette is None:
-                texts = (escape_json(orjson.dumps(line).decode()) + "\n" for line in _json(str(capture), known, found))
+                lines = _json(str(capture), known, last, found())
+                texts = (escape_json(orjson.dumps(line).decode()) + "\n" for line in lines)
             else:
-                lines = _table(str(capture), known, found, terminal_width())
-                texts = map(Painter(palette).lines, lines)
+                table = _table(str(capture), known, last, found(), terminal_width())
+                texts = map(Painter(palette).lines, table)
             for text in texts:
                 sink.write(text.encode("utf-8", "backslashreplace"))
             sink.flush()
     except KeyboardInterrupt as stopped:
         raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
+    return damaged
 
 
-def _table(place: str, known: CaptureState | None, found: Found, width: int) -> Iterator[Iterable[Line]]:
+def _table(place: str, known: CaptureState | None, last: str, found: Found, width: int) -> Iterator[Iterable[Line]]:
     table = CaptureTable(width)
     yield table.head(place, known)
     for one in found:
-        yield table.segment(one) if isinstance(one, SegmentOverview) else table.snapshot(one, known)
-    yield table.end(known)
+        yield table.segment(one) if isinstance(one, SegmentOverview) else table.snapshot(one)
+    yield table.end(known, last)
 
 
-def _json(place: str, known: CaptureState | None, found: Found) -> Iterator[dict[str, Any]]:
-    yield {"kind": "capture", "capture": place, **_state(known)}
+def _json(place: str, known: CaptureState | None, last: str, found: Found) -> Iterator[dict[str, Any]]:
+    yield {"kind": "capture", "capture": place, **_state(known), "missing": last or None}
     for one in found:
-        yield _segment(one) if isinstance(one, SegmentOverview) else _snapshot(one, known)
+        yield _segment(one) if isinstance(one, SegmentOverview) else _snapshot(one)
 
 
 def _state(known: CaptureState | None) -> dict[str, Any]:
@@ -103,16 +115,18 @@ def _prepared(some: Sequence[PreparedTransaction]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 
-def _snapshot(one: TableSnapshot, known: CaptureState | None) -> dict[str, Any]:
+def _snapshot(one: SnapshotOverview) -> dict[str, Any]:
+    snapshot = one.snapshot
     return {
         "kind": "snapshot",
-        "schema": one.schema,
-        "table": one.table,
-        "relid": one.relid,
-        "lsn": lsn_text(one.lsn),
-        "timeline": one.timeline,
-        "rows": one.rows,
-        "segments": len(one.segments),
-        "bytes": one.bytes,
-        "counts": known is not None and one in known.counting,
+        "schema": snapshot.schema,
+        "table": snapshot.table,
+        "relid": snapshot.relid,
+        "lsn": lsn_text(snapshot.lsn),
+        "timeline": snapshot.timeline,
+        "rows": snapshot.rows,
+        "segments": len(snapshot.segments),
+        "missing": one.missing,
+        "bytes": snapshot.bytes,
+        "counts": one.counts,
     }

@@ -7,8 +7,8 @@ from typing import Final
 
 from pgtail.capture.contents import SegmentContents, TableContents
 from pgtail.capture.format import TIMELINE, gap_in
-from pgtail.capture.overview import SegmentOverview
-from pgtail.capture.state import CaptureState, TableSnapshot
+from pgtail.capture.overview import SegmentOverview, SnapshotOverview
+from pgtail.capture.state import CaptureState
 from pgtail.humanize import counted, grouped, size_text
 from pgtail.local_time import zone_text
 from pgtail.outputs.fields import local_minute
@@ -43,8 +43,6 @@ class CaptureTable:
     def __init__(self, width: int) -> None:
         self._width = width
         self._segments = self._size = self._gaps = self._missing = 0
-        self._last = ""
-        """The last segment of the stream, also one that was pruned."""
         self._times: list[int] = []
         """The first and the last time of a commit."""
 
@@ -53,7 +51,6 @@ class CaptureTable:
         yield [(escape(place), "table")]
         if known is not None:
             yield from self._below(_state_items(known))
-            self._last = "" if known.pruned is None else known.pruned.segment
         yield []
         if self._width >= _WIDTH:
             titles = ("SEGMENT", "SIZE", "FIRST COMMIT", "LAST COMMIT")
@@ -63,11 +60,12 @@ class CaptureTable:
         """A segment of the stream."""
         self._segments += 1
         self._size += one.file.size
-        self._last = str(one.file.name)
         contents = one.contents
-        if one.missing:
+        if one.incomplete:
             self._missing += 1
             yield from self._words(f"segment {one.missing} is missing here", "bad")
+        elif one.missing:
+            yield from self._words(f"segment {one.missing} came before it and is not here", "note")
         if contents is not None and (gap := gap_in(contents.parameters)):
             self._gaps += 1
             yield from self._words(f"gap: what was committed {gap} is not in the capture", "bad")
@@ -83,22 +81,25 @@ class CaptureTable:
         else:
             yield from self._below(_contents_items(contents))
 
-    def snapshot(self, one: TableSnapshot, known: CaptureState | None) -> Iterator[Line]:
+    def snapshot(self, one: SnapshotOverview) -> Iterator[Line]:
         """The snapshot of a table."""
-        size = sum(part.bytes for part in one.segments)
-        self._size += size
-        self._segments += len(one.segments)
-        yield from self._line(str(one.segments[0].name), size, "", "")
-        amount = f"{counted(one.rows, 'row')} in {counted(len(one.segments), 'segment')}"
-        yield from self._words(f"{one}: {amount}", "snapshot")
-        if known is not None and one not in known.counting:
+        snapshot, segments = one.snapshot, len(one.snapshot.segments)
+        self._size += snapshot.bytes
+        self._segments += segments
+        self._missing += one.missing
+        yield from self._line(str(snapshot.segments[0].name), snapshot.bytes, "", "")
+        amount = f"{counted(snapshot.rows, 'row')} in {counted(segments, 'segment')}"
+        yield from self._words(f"{snapshot}: {amount}", "snapshot")
+        if one.missing:
+            yield from self._words(f"{counted(one.missing, 'segment')} of it missing", "bad")
+        if not one.counts:
             yield from self._words("the stream has not reached it: it does not count yet", "note")
 
-    def end(self, known: CaptureState | None) -> Iterator[Line]:
-        """The sums, after the last segment if that is missing."""
-        if known is not None and known.last > self._last:
+    def end(self, known: CaptureState | None, missing: str) -> Iterator[Line]:
+        """The sums, after the name of the last segment if that is missing."""
+        if missing:
             self._missing += 1
-            yield from self._words(f"segment {known.last} is missing here", "bad")
+            yield from self._words(f"segment {missing} is missing here", "bad")
         self._gaps += known is not None and known.gap is not None  # at the end: no segment has it yet
         bad = self._gaps or self._missing
         parts = [counted(self._segments, "segment"), size_text(self._size)]

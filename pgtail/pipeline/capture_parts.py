@@ -13,9 +13,8 @@ from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName
-from pgtail.capture.reader import SegmentFile, missing_segments
+from pgtail.capture.reader import SegmentFile
 from pgtail.capture.segment import Head, SegmentFrames
-from pgtail.capture.state import TableSnapshot
 from pgtail.capture.verify import SegmentsToRead, segments_to_read
 from pgtail.errors import InputError
 from pgtail.inputs.recognition import open_input
@@ -62,8 +61,6 @@ class CaptureWalk:
         """How many began, with one in which the first segment may begin."""
         self._contents: dict[int, SegmentContents] = {}
         """Of segments of the parts that nobody reads yet, by their indexes."""
-        self._there = set[str]()
-        """The names of the capture's files; empty until they are needed."""
         self._before: SegmentContents | None = None
         """Of the last segment of the stream."""
         self._before_parts = {0: ""}
@@ -120,7 +117,7 @@ class CaptureWalk:
         """Learn what a segment contains; returns whether it says that."""
         if file.snapshot is not None:
             if file.begins_snapshot:
-                if self._lacks_segments(file.snapshot):
+                if any(not one.there and one.snapshot == file.snapshot for one in self._found.segments):
                     self.why = f"{file.location}, of a snapshot that lacks a segment"
                     return False
                 self.descriptions += self._beginning(file).descriptions
@@ -146,12 +143,6 @@ class CaptureWalk:
         if described:
             self._describing.append(file)
         return True
-
-    def _lacks_segments(self, snapshot: TableSnapshot) -> bool:
-        capture = self._found.capture
-        assert capture is not None
-        self._there = self._there or {entry.name for entry in capture.list()}
-        return bool(missing_segments(capture, snapshot, self._there))
 
     def _begins_part(self, index: int) -> bool:
         """Whether a part may begin with a segment; all that was described before it is then known."""

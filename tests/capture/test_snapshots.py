@@ -535,6 +535,10 @@ def test_a_listed_segment_that_is_missing_is_damage(capture: Path) -> None:
     found = read(capture)
     assert found.status == 1
     assert f"damage: {path}: missing, a part of the snapshot of public.t0 at 0/1000" in found.stderr
+    listed = here("capture", "list", capture)
+    assert (listed.status, b"    1 segment of it missing\n" in listed.stdout) == (1, True)
+    lines = here("capture", "list", "-o", "json", capture).objects
+    assert [one["missing"] for one in lines if one["kind"] == "snapshot"] == [1, 0, 0, 0]
 
 
 def test_a_segment_of_another_size(capture: Path) -> None:
@@ -694,8 +698,7 @@ def test_the_first_segment_may_only_be_missing_where_no_table_was_copied_before(
     assert f"note: {ahead}: segment {before.stem} came before it and is not here" in read(tmp_path).stderr
     ahead.unlink()
     behind.unlink()
-    found = here("capture", "verify", tmp_path)
-    assert (found.status, f"damage: {last}: segment {behind.stem} is missing before this one" in found.stderr) == (
-        1,
-        True,
-    )
+    found, listed = here("capture", "verify", tmp_path), here("capture", "list", tmp_path)
+    assert (found.status, listed.status) == (1, 1)
+    assert f"damage: {last}: segment {behind.stem} is missing before this one" in found.stderr
+    assert f"    segment {behind.stem} is missing here\n" in listed.stdout.decode()

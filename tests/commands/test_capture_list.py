@@ -15,9 +15,9 @@ from tests.support.run import decode, here
 OPS = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates"}
 
 
-def listed(place: str | Path, *options: str) -> list[dict[str, Any]]:
+def listed(place: str | Path, *options: str, status: int = 0) -> list[dict[str, Any]]:
     ran = here("capture", "list", "-o", "json", *options, place)
-    assert (ran.status, ran.stderr) == (0, "")
+    assert (ran.status, ran.stderr) == (status, "")
     return ran.objects
 
 
@@ -45,27 +45,44 @@ def test_what_is_missing_open_or_unknown_is_named(tmp_path: Path) -> None:
     saved = second.read_bytes(), last.read_bytes()
     second.unlink()
     last.rename(last.with_name(f"{last.name}.part"))
-    _, one, other, *_, open_ = listed(tmp_path)
+    _, one, other, *_, open_ = listed(tmp_path, status=1)
     assert (one["missing"], other["missing"], other["segment"]) == (None, second.stem, third.stem)
     assert (open_["open"], open_["bytes"] > 0, open_["tables"], open_["position"]) == (True, True, None, None)
     text = here("capture", "list", tmp_path, COLUMNS="80")
-    assert (text.status, text.stderr) == (0, "")
+    assert (text.status, text.stderr) == (1, "")
     lines = text.stdout.decode().splitlines()
     assert max(map(len, lines[1:])) <= 80
     assert f"    segment {second.stem} is missing here" in lines
     assert lines[-1].endswith("1 segment missing")
     assert "complete" not in lines[-2]
     last.with_name(f"{last.name}.part").unlink()
+    assert listed(tmp_path, status=1)[0]["missing"] == last.stem
     lines = here("capture", "list", tmp_path, COLUMNS="200").stdout.decode().splitlines()
     assert (lines[-3], lines[-1].endswith("2 segments missing")) == (f"    segment {last.stem} is missing here", True)
     segments(tmp_path)[0].with_name(second.name).write_bytes(saved[0])
+    last_only = here("capture", "list", tmp_path)
+    assert (last_only.status, here("capture", "verify", tmp_path).status) == (1, 1)
     last.write_bytes(saved[1])
+    assert listed(tmp_path)[0]["missing"] is None
     assert "complete up to 0/" in here("capture", "list", tmp_path, COLUMNS="200").stdout.decode().splitlines()[-1]
     plain = tmp_path / "plain"
     record(plain, data_frames(stream), SMALL, compress=False)
     assert {one["tables"] for one in listed(plain)[1:]} == {None}
     assert "its end does not say what it contains" in here("capture", "list", plain).stdout.decode()
     assert max(map(len, here("capture", "ls", tmp_path, COLUMNS="40").stdout.decode().splitlines()[1:])) <= 40
+
+
+def test_segments_that_were_moved_away_from_the_start_are_a_note(tmp_path: Path) -> None:
+    """As capture verify says it, unless the snapshot of a table stands before them."""
+    record(tmp_path, data_frames(capture("A_dml", "p1")))
+    first, *_ = segments(tmp_path)
+    first.unlink()
+    assert listed(tmp_path)[1]["missing"] == first.stem
+    shown = here("capture", "list", tmp_path)
+    words = f"segment {first.stem} came before it and is not here"
+    assert (shown.status, f"    {words}\n" in shown.stdout.decode(), b" missing" in shown.stdout) == (0, True, False)
+    verified = here("capture", "verify", tmp_path)
+    assert (verified.status, words in verified.stderr) == (0, True)
 
 
 def test_a_gap_and_a_capture_without_anything(tmp_path: Path) -> None:
