@@ -32,7 +32,7 @@ from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_free, check_name
 from pgtail.records import replace
@@ -56,7 +56,6 @@ _TAKEN: Final = (SlotInUse, ObjectInUse, ConsumedElsewhere, DirectoryInUse, Take
 """Errors that say that another recorder has the slot, the directory or the capture in a store."""
 _PAUSE: Final = 0.5
 """Seconds between two looks at the slot."""
-_CONNECT_TIMEOUT: Final = 5
 
 
 def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
@@ -152,7 +151,7 @@ class Record:
         with Interrupt() as interrupt:
             while True:
                 try:
-                    with interrupt.raising(), connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
+                    with interrupt.raising(), connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
                         slot = catalog.slot(connection, name)
                         if slot is None or slot.active_pid is None:
                             return
@@ -221,7 +220,7 @@ class Record:
                 limits_of(options.end, plan),
                 make,
                 reconnect=options.end.reconnect,
-                known=None if known.identity is None else (known.identity, known.position),
+                known=known.server,
             )
             try:
                 tail.run()

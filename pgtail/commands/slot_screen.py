@@ -6,7 +6,6 @@ import contextlib
 import select
 import time
 from datetime import UTC, datetime
-from typing import Final
 
 from pgtail._orjson import orjson
 from pgtail.commands.appearance import report_json, report_palette, terminal_width, to_terminal
@@ -19,14 +18,13 @@ from pgtail.commands.stderr import say
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
 from pgtail.postgres import catalog, slot_report
-from pgtail.postgres.connection import Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.slot_growth import SlotGrowth
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape, escape_json
 from pgtail.terminal.style import Palette
 
-_CONNECT_TIMEOUT: Final = 5
 """Seconds after which a server that does not answer is away."""
 
 
@@ -74,7 +72,7 @@ def _next(
 ) -> tuple[list[SlotReport], str | None]:
     """The reports to show, and since when the server is away; then they are those shown before."""
     try:
-        return growth.added(_reports(connector, connect_timeout=_CONNECT_TIMEOUT), time.monotonic()), None
+        return growth.added(_reports(connector, connect_timeout=SHORT_TIMEOUT), time.monotonic()), None
     except Unreachable as error:
         since, reason = time.strftime("%Y-%m-%d %H:%M:%S"), error.reason.partition("\n")[0]
         return shown, away or f"the server is away since {since}; trying again: {reason}"

@@ -31,6 +31,7 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartitio
 ORDER BY 1 LIMIT %s
 """
 """Tables that are safe to publish: UPDATE and DELETE keep working."""
+_CREATE: Final = "CREATE PUBLICATION some_name FOR TABLE {tables};"
 _MAX_TABLES: Final = 5
 """How many are named."""
 _OPERATIONS: Final = {
@@ -46,7 +47,7 @@ def publications(context: Context) -> Iterator[Finding]:
     found = context.rows("the publications", _PUBLICATIONS)
     if not found:
         text = f"database {context.server.database} has no publication: pgoutput sends nothing without one"
-        yield problem("publications", text, *_with_tables(context, "CREATE PUBLICATION some_name FOR TABLE {tables};"))
+        yield problem("publications", text, *_with_tables(context, _CREATE))
     for one in found:
         row = one.object("publication")
         tables, filters, lists = map(one.integer, ("tables", "filters", "lists"))
@@ -70,7 +71,7 @@ def publications(context: Context) -> Iterator[Finding]:
             elif row.optional_boolean("puballsequences"):
                 text = f"publication {name} has sequences only, which are not in the stream: nothing is sent"
                 cures = [comment("Tables need a publication of their own:")]
-                cures += _with_tables(context, "CREATE PUBLICATION some_name FOR TABLE {tables};")
+                cures += _with_tables(context, _CREATE)
             yield warning("publications", text, *cures, subjects=[name])
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
 from pgtail.doctor.bugs import BUGS, Bug
 from pgtail.postgres.connection import application_name
+from pgtail.postgres.pgoutput_options import literal
 from pgtail.postgres.slots import PLUGIN
 from pgtail.replication.plan import counts_as_standby
 
@@ -140,22 +141,18 @@ def output_plugins(context: Context) -> Iterator[Finding]:
     missing = [name for name in dict.fromkeys([PLUGIN, *filter(None, plugins)]) if name not in names]
     if missing:
         # As with shared_preload_libraries, each library is a string of its own.
-        value = ", ".join([_quoted(name) for name in [*names, *missing]])
+        value = ", ".join([literal(name) for name in [*names, *missing]])
         may = comment("If all roles with the REPLICATION right may load it:")
         cure = (may, *context.change("output_plugin_libraries", value))
         text = f"output_plugin_libraries ({listed}) lacks {' and '.join(missing)}: its slots cannot be created or read"
         yield problem("output_plugins", text, *cure)
-    if not missing:
+    else:
         yield ok("output_plugins", f"output_plugin_libraries includes {PLUGIN}")
 
 
 def allowed(listed: str) -> list[str]:
     """The libraries in the value of output_plugin_libraries."""
     return [match[2] or match[1].replace('""', '"') for match in _ENTRY.finditer(listed)]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def synchronous(context: Context) -> Iterator[Finding]:

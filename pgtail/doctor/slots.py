@@ -9,6 +9,7 @@ from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok
 from pgtail.doctor.publication_age import publication_age
 from pgtail.doctor.server import RAISE_ON_PRIMARY
 from pgtail.humanize import seconds_text, size_text
+from pgtail.postgres.catalog import Slot
 from pgtail.postgres.rows import Row
 from pgtail.postgres.slot_report import SlotReport, reports
 
@@ -83,6 +84,13 @@ def _drop(report: SlotReport, context: Context) -> str:
     return context.command(f"pgtail slot drop {report.slot.name}", report.slot.database)
 
 
+def _needs(slot: Slot) -> str:
+    """What the reader of a slot needs once its changes are lost."""
+    return (
+        "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
+    )
+
+
 def _broken(report: SlotReport, context: Context) -> Iterator[Finding]:
     slot, invalid = report.slot, report.slot.invalid
     if invalid is None:
@@ -91,10 +99,7 @@ def _broken(report: SlotReport, context: Context) -> Iterator[Finding]:
     cure = [comment("Its changes are already lost; dropping it loses nothing more:"), _drop(report, context)]
     if invalid == "wal_level_insufficient":
         cure[:0] = [comment(line) for line in _raise_wal_level(context)]
-    again = (
-        "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
-    )
-    cure.append(comment(f"Then create it again; {again}."))
+    cure.append(comment(f"Then create it again; {_needs(slot)}."))
     yield problem("slot_invalid", text, *cure, subjects=[slot.name])
 
 
@@ -155,10 +160,9 @@ def _given_up(report: SlotReport, context: Context) -> tuple[str, ...]:
     slot = report.slot
     if slot.active_pid is not None:
         return ()
-    again = (
-        "its standby may need a new base backup" if slot.physical else "its consumer needs a fresh copy of the tables"
+    return destructive(
+        f"Or, if it is no longer needed (all its changes are lost, and {_needs(slot)})", _drop(report, context)
     )
-    return destructive(f"Or, if it is no longer needed (all its changes are lost, and {again})", _drop(report, context))
 
 
 def _limit(context: Context) -> tuple[str, ...]:

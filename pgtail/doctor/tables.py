@@ -18,12 +18,18 @@ _GENERATED_SINCE: Final = 18
 _EXCEPT_SINCE: Final = 19
 """Since this version a publication of all tables can leave out some."""
 
+_PUBLISHED: Final = """FROM pg_publication p JOIN pg_publication_tables t USING (pubname)
+    JOIN pg_namespace n ON n.nspname = t.schemaname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename"""
+"""The publications p with their tables c."""
+_IS_IDENTITY: Final = """i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END"""
+"""Whether i is the index of the replica identity of table c."""
+
 _LEAVES: Final = """
 WITH RECURSIVE tree AS (
     SELECT p.pubupdate, p.pubdelete, c.oid
-    FROM pg_publication p JOIN pg_publication_tables t USING (pubname)
-    JOIN pg_namespace n ON n.nspname = t.schemaname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+    {published}
   UNION
     SELECT t.pubupdate, t.pubdelete, c.oid
     FROM tree t JOIN pg_inherits i ON i.inhparent = t.oid JOIN pg_class c ON c.oid = i.inhrelid
@@ -34,10 +40,8 @@ WITH RECURSIVE tree AS (
 """
 """The tables that store the published rows: the partitions of a partitioned table."""
 
-_COUNT: Final = _LEAVES + "SELECT count(*) AS tables FROM leaves"
-_WITHOUT_IDENTITY: Final = (
-    _LEAVES
-    + """
+_COUNT: Final = "{leaves} SELECT count(*) AS tables FROM leaves"
+_WITHOUT_IDENTITY: Final = """{leaves}
 SELECT format('%I.%I', n.nspname, c.relname) AS name, (
     SELECT format('%I', u.relname) FROM pg_index i JOIN pg_class u ON u.oid = i.indexrelid
     WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
@@ -47,17 +51,12 @@ SELECT format('%I.%I', n.nspname, c.relname) AS name, (
     ORDER BY i.indnatts, u.relname LIMIT 1) AS index, {strict} AS strict
 FROM leaves l JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND l.identified AND c.relreplident <> 'f' AND NOT EXISTS (
-    SELECT FROM pg_index i
-    WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
-        AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END)
+    SELECT FROM pg_index i WHERE {is_identity})
 ORDER BY 1
 """
-)
 """The rule is that of src/backend/utils/cache/relcache.c, RelationGetReplicaIndex."""
 
-_TOASTED: Final = (
-    _LEAVES
-    + """
+_TOASTED: Final = """{leaves}
 SELECT format('%I.%I', n.nspname, c.relname) AS name, {strict} AS strict
 FROM leaves l JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class t ON t.oid = c.reltoastrelid
@@ -66,7 +65,6 @@ WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND l.updates AND c.relrepliden
     AND (t.relpages > 0 OR s.n_tup_ins > 0)
 ORDER BY 1
 """
-)
 """Only tables with values stored out of line; statistics show that without a lock."""
 _LISTED: Final = """EXISTS (
         SELECT FROM pg_publication_rel r
@@ -92,8 +90,7 @@ WITH RECURSIVE tree AS (
         ) AS filtered,
         ARRAY(
             SELECT attname FROM pg_index i JOIN pg_attribute ON attrelid = i.indrelid AND attnum = ANY(i.indkey::int2[])
-            WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
-                AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END
+            WHERE {is_identity}
         ) AS key
     FROM tree t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace
     WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND c.relreplident <> 'n'
@@ -125,9 +122,7 @@ WITH RECURSIVE tree AS (
     SELECT p.pubname, p.pubgencols, c.oid, EXISTS (
         SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid AND r.prattrs IS NOT NULL
     ) AS listed
-    FROM pg_publication p JOIN pg_publication_tables t USING (pubname)
-    JOIN pg_namespace n ON n.nspname = t.schemaname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+    {published}
     WHERE p.pubupdate OR p.pubdelete
   UNION
     SELECT t.pubname, t.pubgencols, c.oid, t.listed
@@ -140,16 +135,12 @@ JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND NOT t.listed
     AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND t.pubgencols <> 's')
     AND (c.relreplident = 'f' OR EXISTS (
-        SELECT FROM pg_index i
-        WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate AND a.attnum = ANY(i.indkey::int2[])
-            AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END))
+        SELECT FROM pg_index i WHERE {is_identity} AND a.attnum = ANY(i.indkey::int2[])))
 ORDER BY 1, 2, 3
 """
 """Generated columns of the identity that are not published (same source file); since 18."""
 
-_UNLOGGED: Final = (
-    _LEAVES
-    + """, found AS (
+_UNLOGGED: Final = """{leaves}, found AS (
     SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
     JOIN pg_publication p ON p.puballtables {excepted} {schemas}
     WHERE c.relpersistence = 'u' AND c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema')
@@ -161,12 +152,9 @@ SELECT format('%I.%I', n.nspname, c.relname) AS name, to_json(ARRAY(
     JOIN found f ON f.oid = k.confrelid AND f.oid <> k.conrelid
     JOIN pg_class r ON r.oid = f.oid JOIN pg_namespace rn ON rn.oid = r.relnamespace
     WHERE k.conrelid = c.oid AND k.contype = 'f')) AS above, c.relkind = 'r' AND c.relreplident <> 'f' AND NOT EXISTS (
-    SELECT FROM pg_index i
-    WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
-        AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END) AS bare
+    SELECT FROM pg_index i WHERE {is_identity}) AS bare
 FROM found f JOIN pg_class c ON c.oid = f.oid JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1
 """
-)
 _EXCEPTED: Final = """AND NOT EXISTS (
     SELECT FROM pg_publication_rel r
     WHERE r.prpubid = p.oid AND r.prexcept AND r.prrelid = coalesce(pg_partition_root(c.oid), c.oid))"""
@@ -175,9 +163,7 @@ _SCHEMAS: Final = """OR EXISTS (
 _PARTITIONED: Final = """
 WITH RECURSIVE above AS (
     SELECT p.pubname, i.inhparent AS oid
-    FROM pg_publication p JOIN pg_publication_tables t USING (pubname)
-    JOIN pg_namespace n ON n.nspname = t.schemaname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename AND c.relispartition
+    {published} AND c.relispartition
     JOIN pg_inherits i ON i.inhrelid = c.oid
     WHERE (to_jsonb(p) ->> 'pubviaroot')::bool IS NOT TRUE
   UNION
@@ -189,21 +175,33 @@ WHERE NOT c.relispartition GROUP BY a.pubname ORDER BY 1
 """
 
 
-def _strict(context: Context) -> str:
+def _sql(context: Context, query: str) -> str:
+    """A query in which names in braces stand for parts of SQL, some of them according to the server's version."""
+    major = context.server.major
+    return query.format(
+        published=_PUBLISHED,
+        leaves=_LEAVES.format(published=_PUBLISHED),
+        is_identity=_IS_IDENTITY,
+        strict=_strict(major),
+        schemas=_SCHEMAS if major >= 15 else "",
+        excepted=_EXCEPTED if major >= _EXCEPT_SINCE else "",
+    )
+
+
+def _strict(major: int) -> str:
     """SQL expression: whether updates of table `c` fail under REPLICA IDENTITY FULL.
 
     They do with a column list, and since 18 with generated columns that are not published.
     """
-    major = context.server.major
     refused = [*([_LISTED] if major >= 15 else []), *([_MADE] if major >= _GENERATED_SINCE else [])]
     return " OR ".join(refused) or "false"
 
 
 def identity(context: Context) -> Iterator[Finding]:
     """Tables where UPDATE and DELETE fail because there is no usable replica identity."""
-    found = context.rows("the replica identities", _WITHOUT_IDENTITY.format(strict=_strict(context)))
+    found = context.rows("the replica identities", _sql(context, _WITHOUT_IDENTITY))
     if not found:
-        published = context.only("the published tables", _COUNT).integer("tables")
+        published = context.only("the published tables", _sql(context, _COUNT)).integer("tables")
         text = "all published tables have a replica identity" if published else "no table is published"
         yield ok("replica_identity", text)
         return
@@ -227,8 +225,7 @@ def coverage(context: Context) -> Iterator[Finding]:
     """Tables where UPDATE and DELETE fail because of a publication's column list or row filter."""
     if context.server.major < 15:
         return
-    query = _NOT_COVERED.format(strict=_strict(context))
-    for row in context.rows("column lists and row filters", query):
+    for row in context.rows("column lists and row filters", _sql(context, _NOT_COVERED)):
         of, name, kind, root = identifier(row.text("publication")), row.text("name"), row.text("kind"), row.text("root")
         columns, filter_ = row.optional_text("columns"), row.optional_text("filter")
         wrong = "lacks columns of" if kind == "column list" else "uses columns outside"
@@ -263,7 +260,7 @@ def generated(context: Context) -> Iterator[Finding]:
     if context.server.major < _GENERATED_SINCE:
         return
     found: dict[tuple[str, str], list[str]] = {}
-    for row in context.rows("the generated columns", _GENERATED):
+    for row in context.rows("the generated columns", _sql(context, _GENERATED)):
         publication, kind, name = map(row.text, ("pubname", "kind", "name"))
         found.setdefault((publication, kind), []).append(name)
     for (publication, kind), names in found.items():
@@ -279,7 +276,7 @@ def generated(context: Context) -> Iterator[Finding]:
 
 def toast(context: Context) -> Iterator[Finding]:
     """Tables whose updates omit large values that did not change."""
-    found = context.rows("the tables with large values", _TOASTED.format(strict=_strict(context)))
+    found = context.rows("the tables with large values", _sql(context, _TOASTED))
     names = [row.text("name") for row in found]
     if not names:
         yield ok("toast", "no published table omits large values (TOAST) from updates")
@@ -293,12 +290,9 @@ def toast(context: Context) -> Iterator[Finding]:
 
 def unlogged(context: Context) -> Iterator[Finding]:
     """Unlogged tables that a publication of all tables, a schema or a partitioned table silently omits."""
-    schemas = _SCHEMAS if context.server.major >= 15 else ""
-    excepted = _EXCEPTED if context.server.major >= _EXCEPT_SINCE else ""
-    query = _UNLOGGED.replace("{schemas}", schemas).replace("{excepted}", excepted)
     found = {
         row.text("name"): (row.texts("above"), row.boolean("bare"))
-        for row in context.rows("the unlogged tables", query)
+        for row in context.rows("the unlogged tables", _sql(context, _UNLOGGED))
     }
     if not found:
         yield ok("unlogged", "no unlogged table is silently omitted")
@@ -322,7 +316,7 @@ def unlogged(context: Context) -> Iterator[Finding]:
 
 def partitioned(context: Context) -> Iterator[Finding]:
     """Partitioned tables whose changes are sent under the names of their partitions."""
-    found = context.rows("the partitioned tables", _PARTITIONED)
+    found = context.rows("the partitioned tables", _sql(context, _PARTITIONED))
     for row in found:
         name, names = identifier(row.text("pubname")), row.texts("names")
         text = f"publication {name} sends changes of partitioned tables under the names of their partitions"

@@ -14,7 +14,16 @@ from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
 from pgtail.records import Record
 
-_SERVER = """
+POSITION: Final = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
+"""The end of the server's flushed WAL, on a standby of the replayed WAL, in SQL."""
+BASE_TYPES: Final = """base AS (
+    SELECT oid, oid AS type FROM pg_type WHERE typtype <> 'd'
+    UNION ALL
+    SELECT d.oid, base.type FROM pg_type d JOIN base ON d.typtype = 'd' AND d.typbasetype = base.oid
+)"""
+"""A recursive query: each type with itself, or with the type that the domain is over."""
+
+_SERVER = f"""
 SELECT current_setting('server_version_num') AS server_version_num, current_setting('server_version') AS server_version,
     current_setting('wal_level') AS wal_level,
     coalesce(current_setting('effective_wal_level', true), current_setting('wal_level')) AS effective_wal_level,
@@ -23,11 +32,9 @@ SELECT current_setting('server_version_num') AS server_version_num, current_sett
     (SELECT setting FROM pg_settings WHERE name = 'wal_sender_timeout') AS wal_sender_timeout,
     current_setting('synchronous_standby_names') AS synchronous_standby_names,
     (SELECT version || ', ' || cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl) AS tls,
-    CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS position
+    {POSITION} AS position
 """
-_POSITION = """
-SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS position
-"""
+_POSITION = f"SELECT {POSITION} AS position"
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 946684800000000 AS micros"
 _SLOTS = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s ORDER BY slot_name"
 _SLOT = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s WHERE slot_name = %s"

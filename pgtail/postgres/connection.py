@@ -25,6 +25,8 @@ Ask: TypeAlias = Callable[[str], str | None]
 """Asks for a password with this prompt; returns None if there is no terminal."""
 
 APPLICATION_NAME: Final = "pgtail"
+SHORT_TIMEOUT: Final = 5
+"""Seconds for opening a connection for one short query (connect_timeout)."""
 _OLDEST: Final = 100_000
 _SILENT_PEER: Final = "60000"
 """Milliseconds after which unacknowledged data ends the connection (libpq's tcp_user_timeout). We send every few

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 import psycopg
+from psycopg.pq import DiagnosticField
+from psycopg.pq.abc import PGresult
 
 from pgtail.errors import COMMAND, ServerError
 from pgtail.records import NamedTuple
@@ -216,6 +218,18 @@ def server_error(
     error = kind(reason, cure=cure)
     error.quotes = state.startswith(_DATA_EXCEPTION)
     return error
+
+
+def reported(result: PGresult) -> tuple[str | None, str]:
+    """The SQLSTATE and the message of a server's error response, or of libpq's own."""
+    sqlstate = result.error_field(DiagnosticField.SQLSTATE)
+    text = result.error_field(DiagnosticField.MESSAGE_PRIMARY) or result.error_message or b""
+    return None if sqlstate is None else sqlstate.decode(errors="replace"), text.decode(errors="replace")
+
+
+def why_broken(why: object) -> str:
+    """The first line of what libpq says about a broken connection."""
+    return next(filter(None, map(str.strip, str(why).splitlines())), "libpq gives no reason")
 
 
 def _cure(cures: tuple[Cure, ...], sqlstate: str | None, text: str, parameters: Mapping[str, str]) -> str | None:

@@ -8,16 +8,13 @@ from typing import Final
 from pgtail.changes.relations import Relation, Relations
 from pgtail.pgoutput import schema
 from pgtail.postgres import rows
+from pgtail.postgres.catalog import BASE_TYPES
 from pgtail.postgres.connection import Connection
 from pgtail.records import NamedTuple
 from pgtail.values import Types
 
 _COLUMNS: Final = """
-WITH RECURSIVE base AS (
-    SELECT oid, oid AS type FROM pg_type WHERE typtype <> 'd'
-    UNION ALL
-    SELECT d.oid, base.type FROM pg_type d JOIN base ON d.typtype = 'd' AND d.typbasetype = base.oid
-), published AS (
+WITH RECURSIVE {base_types}, published AS (
     SELECT DISTINCT ON (schemaname, tablename) schemaname, tablename, to_jsonb(t) -> 'attnames' AS attnames
     FROM pg_publication_tables t WHERE pubname = ANY(%s)
 )
@@ -53,7 +50,8 @@ def checked_tables(connection: Connection, publications: list[str], slot: str | 
     relations = Relations(Types())
     found = []
     stored = _STORED if 120_000 <= connection.pgconn.server_version < 180_000 else "true"
-    every = rows.rows(connection, "the published columns", _COLUMNS.format(stored=stored), publications, slot)
+    query = _COLUMNS.format(base_types=BASE_TYPES, stored=stored)
+    every = rows.rows(connection, "the published columns", query, publications, slot)
     for oid, group in groupby(every, lambda row: row.integer("table_oid")):
         table = [*group]
         sent = [row for row in table if row.boolean("is_sent")]

@@ -27,11 +27,10 @@ from pgtail.terminal.escape import escape, sql_identifier
 _DECODE_SECONDS: Final = 5
 """Maximum seconds for decoding up to the first change."""
 _COPY: Final = "SELECT pg_copy_logical_replication_slot(%s, %s, true, %s)"
-_PEEK: Final = """
+_PEEK: Final = f"""
 SELECT count(*) AS messages, count(*) FILTER (WHERE get_byte(data, 0) NOT IN (66, 67)) AS changes
 FROM pg_logical_slot_peek_binary_changes(
-    %s, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END,
-    %s, 'proto_version', '1', 'publication_names', %s)
+    %s, {catalog.POSITION}, %s, 'proto_version', '1', 'publication_names', %s)
 """
 _MESSAGES: Final = (1, 1_000, 1_000_000)
 """How many messages to decode, one after another, until one is neither Begin (66) nor Commit (67): before PostgreSQL 15

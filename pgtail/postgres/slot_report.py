@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import rows
-from pgtail.postgres.catalog import Slot
+from pgtail.postgres.catalog import POSITION, Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
 from pgtail.records import Record
@@ -32,9 +32,7 @@ SELECT to_jsonb(s) AS slot, to_jsonb({statistics}) AS statistics, jsonb_build_ob
     'connected_seconds', extract(epoch FROM now() - a.backend_start)::bigint
 ) AS more
 FROM pg_replication_slots s
-CROSS JOIN (
-    SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END AS lsn
-) here
+CROSS JOIN (SELECT {position} AS lsn) here
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
 {join}
@@ -96,7 +94,9 @@ class SlotReport(Record):
 def reports(connection: Connection, major: int) -> list[SlotReport]:
     """All slots of the server, by name; `major` is its version (16)."""
     counted = major >= 14
-    query = _SLOTS.format(statistics="t" if counted else "NULL::text", join=_STATISTICS if counted else "")
+    query = _SLOTS.format(
+        position=POSITION, statistics="t" if counted else "NULL::text", join=_STATISTICS if counted else ""
+    )
     return [
         SlotReport(Slot.of(row.object("slot")), _facts(*map(row.object, ("slot", "statistics", "more"))))
         for row in rows.rows(connection, "the slots", query)

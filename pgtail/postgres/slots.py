@@ -149,15 +149,20 @@ def check_logical(slot: Slot, server: ServerFacts) -> None:
             f"slot {slot.name} is a physical slot: it sends WAL, not messages.",
             cure=f"Name a logical slot, or {_TEMPORARY}",
         )
-    if slot.database != server.database:
-        raise ServerError(
-            f"slot {slot.name} belongs to database {_shown(slot.database)}, but this is {_shown(server.database)}.",
-            cure=f"Connect to that database: -d {shell_word(slot.database or '')}",
-        )
+    _check_database(slot, server)
     if slot.invalid is not None:
         raise ServerError(
             f"slot {slot.name} is invalidated ({slot.invalid}): its changes are lost.",
             cure="Drop it and create it again; its consumer needs a fresh copy of the tables.",
+        )
+
+
+def _check_database(slot: Slot, server: ServerFacts) -> None:
+    """Check that a logical slot is of this database. Raises ServerError."""
+    if slot.database != server.database:
+        raise ServerError(
+            f"slot {slot.name} belongs to database {_shown(slot.database)}, but this is {_shown(server.database)}.",
+            cure=f"Connect to that database: -d {shell_word(slot.database or '')}",
         )
 
 
@@ -279,9 +284,7 @@ class Creation(Record):
 
     def create(self, interrupt: Interrupt, server: ServerFacts, tell: Callable[[str], None]) -> tuple[Session, NewSlot]:
         """Create it; returns its session, too. Raises ServerError and KeyboardInterrupt."""
-        with interrupt.raising():
-            connection = self.connector.replication()
-        session = Session(connection, interrupt)
+        session = Session.open(self.connector, interrupt)
         try:
             created = create(
                 session,
@@ -340,11 +343,8 @@ def drop(connection: Connection, slot: Slot) -> None:
 def target(connection: Connection, slot: Slot, place: int | Literal["now"]) -> int:
     """The position to advance a slot to. Raises OptionError and ServerError if that is not possible."""
     server = catalog.server_facts(connection)
-    if slot.database not in (None, server.database):
-        raise ServerError(
-            f"slot {slot.name} belongs to database {_shown(slot.database)}, but this is {_shown(server.database)}.",
-            cure=f"Connect to that database: -d {shell_word(slot.database or '')}",
-        )
+    if slot.database is not None:  # a physical slot has none
+        _check_database(slot, server)
     if server.major < 11:
         raise ServerError("PostgreSQL can advance slots since version 11.")
     to = server.position if place == "now" else place

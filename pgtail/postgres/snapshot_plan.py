@@ -15,6 +15,7 @@ from typing import Final
 from pgtail.errors import ServerError
 from pgtail.pgoutput.schema import Relation, RelationColumn, Type
 from pgtail.postgres import rows
+from pgtail.postgres.catalog import BASE_TYPES
 from pgtail.postgres.rows import Row
 from pgtail.postgres.snapshot import SnapshotSession
 
@@ -51,11 +52,7 @@ ORDER BY c.oid
 """
 """Tables below FirstNormalObjectId (src/include/access/transam.h) are never published."""
 _COLUMNS: Final = """
-WITH RECURSIVE base AS (
-    SELECT oid, oid AS type FROM pg_type WHERE typtype <> 'd'
-    UNION ALL
-    SELECT d.oid, base.type FROM pg_type d JOIN base ON d.typtype = 'd' AND d.typbasetype = base.oid
-)
+WITH RECURSIVE {base_types}
 SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, {generated} AS generated,
     y.oid AS base_type, y.typname, CASE WHEN m.nspname = 'pg_catalog' THEN '' ELSE m.nspname END AS type_schema,
     t.typsend <> 0 AS has_send
@@ -378,7 +375,8 @@ class _Catalog:
 
     def columns(self, tables: Iterable[int]) -> dict[int, list[Row]]:
         """The columns of tables, by OID."""
-        query = _COLUMNS.format(generated=self._since(12, "a.attgenerated::text", "''"))
+        generated = self._since(12, "a.attgenerated::text", "''")
+        query = _COLUMNS.format(base_types=BASE_TYPES, generated=generated)
         found = self._rows("the columns of the tables", query, list(tables))
         return {oid: list(group) for oid, group in groupby(found, lambda row: row.integer("attrelid"))}
 

@@ -18,7 +18,15 @@ from pgtail.errors import COMMAND, ServerError
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import rows
 from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of, wait_to_read
-from pgtail.postgres.errors import STANDBY_CONFLICT, Cure, RecoveryConflict, Unreachable, server_error
+from pgtail.postgres.errors import (
+    STANDBY_CONFLICT,
+    Cure,
+    RecoveryConflict,
+    Unreachable,
+    reported,
+    server_error,
+    why_broken,
+)
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
@@ -194,7 +202,7 @@ class _Command:
         self._read_to_end()
         if result.status in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             return result
-        if renamed and _sqlstate(result) in _GONE:
+        if renamed and reported(result)[0] in _GONE:
             self.leave(again=True)
             return None
         raise self._failed(result)
@@ -301,10 +309,7 @@ class _Command:
         return False
 
     def _failed(self, result: PGresult) -> ServerError:
-        sqlstate = _sqlstate(result)
-        text = (result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message or b"").decode(
-            errors="replace"
-        )
+        sqlstate, text = reported(result)
         if sqlstate in _GONE:
             return _changed(self.table, escape(text))
         role = (self._pgconn.user or b"").decode(errors="replace")
@@ -320,16 +325,10 @@ class _Command:
                 pass
         with contextlib.suppress(psycopg.Error):
             last = self._pgconn.get_result()
-            if last is not None and _sqlstate(last) is not None:
+            if last is not None and reported(last)[0] is not None:
                 return self._failed(last)
-        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        why_ = lines[0].removeprefix("consuming input failed: ") if lines else "libpq gives no reason"
-        reason = f"{self._doing}: the connection broke: {why_}"
+        cause = why_broken(why).removeprefix("consuming input failed: ")
+        reason = f"{self._doing}: the connection broke: {cause}"
         if self._on_standby:  # before 17 it ends the session without a message, if that waits to send
             return RecoveryConflict(reason, cure=STANDBY_CONFLICT)
         return Unreachable(reason)
-
-
-def _sqlstate(result: PGresult) -> str | None:
-    found = result.error_field(pq.DiagnosticField.SQLSTATE)
-    return None if found is None else found.decode(errors="replace")

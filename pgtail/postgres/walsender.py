@@ -7,7 +7,7 @@ import math
 import select
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Self
 
 import psycopg
 from psycopg import pq
@@ -17,9 +17,9 @@ from pgtail.errors import OptionError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres import rows
-from pgtail.postgres.connection import Connection
+from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.copy_reader import BROKEN, CopyReader
-from pgtail.postgres.errors import Unreachable, server_error
+from pgtail.postgres.errors import Unreachable, reported, server_error, why_broken
 from pgtail.postgres.rows import Row
 
 _LONGEST: Final = 60.0
@@ -46,6 +46,16 @@ class Session:
         the start of the stream."""
         self._failure: ServerError | None = None
         self.on_notice(lambda *_: None)
+
+    @classmethod
+    def open(cls, connector: Connector, interrupt: Interrupt, encoding: str | None = None) -> Self:
+        """Connect; `encoding` is the stream's (--encoding): with it the server sends text as it stores it.
+
+        Raises KeyboardInterrupt after a request to stop.
+        """
+        with interrupt.raising():
+            connection = connector.replication(passthrough=encoding is not None)
+        return cls(connection, interrupt, encoding=encoding or "utf-8")
 
     @property
     def backend_pid(self) -> int:
@@ -271,22 +281,18 @@ class Session:
         return self._failed(result, None)
 
     def _failed(self, result: PGresult, doing: str | None) -> ServerError:
-        field = pq.DiagnosticField
-        sqlstate = result.error_field(field.SQLSTATE)
-        text = (result.error_field(field.MESSAGE_PRIMARY) or result.error_message or b"").decode(errors="replace")
-        detail = result.error_field(field.MESSAGE_DETAIL)
+        sqlstate, text = reported(result)
+        detail = result.error_field(pq.DiagnosticField.MESSAGE_DETAIL)
         if detail:
             text += f" ({detail.decode(errors='replace')})"
         role = (self._pgconn.user or b"").decode(errors="replace")
-        state = None if sqlstate is None else sqlstate.decode(errors="replace")
         status = pq.ExecStatus(result.status).name
         return server_error(
-            state, text.strip() or f"unexpected result from the server ({status})", role=role, doing=doing
+            sqlstate, text.strip() or f"unexpected result from the server ({status})", role=role, doing=doing
         )
 
     def _broken(self, why: psycopg.Error | str) -> ServerError:
-        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
-        return Unreachable(f"the connection broke: {lines[0] if lines else 'libpq gives no reason'}")
+        return Unreachable(f"the connection broke: {why_broken(why)}")
 
     def _fail(self, error: ServerError | None) -> None:
         """End the stream here: read no further frames. The first error is kept."""

@@ -8,14 +8,13 @@ from typing import Final
 
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.errors import ServerError
-from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connection, Connector
 from pgtail.postgres.publications import complete_tables, older
 from pgtail.records import NamedTuple
 from pgtail.replication.plan import Plan
 
 _PAUSE: Final = 1.0
 """Seconds between two queries."""
-_CONNECT_TIMEOUT: Final = 5
 
 
 class Answer(NamedTuple):
@@ -48,7 +47,7 @@ class CompletenessProbe:
 
     def _ask(self, doubts: int) -> None:
         try:
-            with self._connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
+            with self._connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
                 self._answer = Answer(doubts, complete_tables(connection, self._plan.options))
         except ServerError:
             return  # asked again

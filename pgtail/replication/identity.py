@@ -44,6 +44,11 @@ class Identity(Record):
         return bool(self.started) and (self.system, self.started) == (other.system, other.started)
 
 
+def identify(query: Query, known: tuple[Identity, int] | None) -> Identity:
+    """Ask the server; `known` is the one that was read before, and up to where, if any. Errors as in check_same()."""
+    return Identity.of(query) if known is None else check_same(known[0], query, known[1])
+
+
 def check_same(before: Identity, query: Query, resume: int) -> Identity:
     """Check that everything up to `resume` is part of this server's history. Raises ServerError if it is not.
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pgtail.errors import ServerError
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 
 _PAUSE: Final = 10.0
 """Seconds between two queries."""
@@ -41,7 +41,7 @@ class LagProbe:
     def _ask(self) -> None:
         asked = time.monotonic()
         try:
-            with self._connector.ordinary(connect_timeout=5) as connection:
+            with self._connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
                 self.position = catalog.position(connection)
                 self.asked = asked
         except ServerError:

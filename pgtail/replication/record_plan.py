@@ -35,12 +35,12 @@ class RecordedCapture(Record):
     copied: bool = False
 
     @property
-    def identity(self) -> Identity | None:
-        """The server that it was recorded from, None if unknown."""
+    def server(self) -> tuple[Identity, int] | None:
+        """The server that it was recorded from, and up to where; None if unknown."""
         system, timeline = self.head.get(SYSTEM), self.head.get(TIMELINE, "")
         if not (system and timeline.isdecimal()):
             return None
-        return Identity(system, int(timeline), self.head.get(STARTED, ""))
+        return Identity(system, int(timeline), self.head.get(STARTED, "")), self.position
 
 
 def prepare_recording(request: Request, known: RecordedCapture, connection: Connection, *, allow_gap: bool) -> Plan:

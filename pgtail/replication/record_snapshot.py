@@ -65,7 +65,7 @@ class SnapshotRecording:
     ) -> None:
         self._publisher = publisher
         self._known = known
-        self._identity = known.identity
+        self._server = known.server
         self._files = files
         self._globs = globs
         self._jobs = jobs
@@ -93,8 +93,7 @@ class SnapshotRecording:
         before = state.snapshots
         if all(one.lsn <= position for one in before):
             return []
-        known = None if self._identity is None else (self._identity, position)
-        with identified(self._publisher, known) as (_, now):
+        with identified(self._publisher, self._server) as (_, now):
             state.drop(
                 f"the server is on timeline {now.timeline} now",
                 lambda one: one.lsn > position and one.timeline != now.timeline,
@@ -125,10 +124,9 @@ class SnapshotRecording:
         Of these, those that are not published there were dropped, or taken out of the publication.
         """
         wanted = (lambda table: table.oid in again) if again else self._is_wanted
-        known = None if self._identity is None else (self._identity, self._known.position)
         publisher = self._publisher
-        with exported(publisher, known) as source:
-            self._identity = source.identity
+        with exported(publisher, self._server) as source:
+            self._server = source.identity, self._known.position
             if publisher.plan.slot is None:
                 self._note_slot()
             report = SnapshotReport(publisher, publisher.plan.slot_name)

@@ -22,11 +22,10 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Iterator
 from typing import Final
 
 from pgtail.errors import ServerError
-from pgtail.postgres.connection import Connection, Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connection, Connector
 from pgtail.postgres.table_versions import MAJORS, Moment, moment, versions
 from pgtail.records import NamedTuple
 from pgtail.replication.identity import Identity
@@ -36,7 +35,6 @@ _PATIENCE: Final = 1.0
 """Seconds for which the stream of a session waits for answers, all of them together."""
 _PAUSES: Final = (0.02, 0.1, 0.5, 2.0, 10.0, 60.0)
 """Seconds between two questions whether transactions have ended; the last one repeats."""
-_CONNECT_TIMEOUT: Final = 5
 
 
 class _Known(NamedTuple):
@@ -152,11 +150,8 @@ class SameTables:
                         for known in (self._known.get(oid),)
                     }
 
-    @contextlib.contextmanager
-    def _connected(self) -> Iterator[Connection]:
-        connection = self._connector.replication(connect_timeout=_CONNECT_TIMEOUT)
-        with contextlib.closing(connection):
-            yield connection
+    def _connected(self) -> contextlib.closing[Connection]:
+        return contextlib.closing(self._connector.replication(connect_timeout=SHORT_TIMEOUT))
 
     def _answer(self, connection: Connection, identity: Identity, oid: int | None = None) -> _Answer:
         position = self._moment(connection, identity).position

@@ -82,9 +82,7 @@ class ServerCopying:
         publisher = replace(self._publisher, plan=replace(self._publisher.plan, slot_name=slots.temporary_name()))
         state = StateFile(directory, publisher.reporter.tell)
         files = CaptureFiles(directory, state, Rotation(), compress=True, uploader=uploader)
-        identity = self._known.identity
-        known = None if identity is None else (identity, self._known.position)
-        with exported(publisher, known) as source:
+        with exported(publisher, self._known.server) as source:
             self._check_position(source.lsn)
             report = SnapshotReport(publisher, None)
             copying = copy_tables(source, publisher, self._wanted, files, report, jobs=_JOBS, sample=self._sample)

@@ -25,7 +25,7 @@ from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
 from pgtail.postgres.walsender import Session
-from pgtail.replication.identity import Identity, check_same
+from pgtail.replication.identity import Identity, identify
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
 from pgtail.terminal.escape import escape, sql_identifier
@@ -136,12 +136,9 @@ class Exported:
 @contextmanager
 def identified(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterator[tuple[Session, Identity]]:
     """A walsender session, closed at the end, and its server; `known` and errors as in exported()."""
-    encoding = publisher.plan.encoding
-    with publisher.interrupt.raising():
-        connection = publisher.connector.replication(passthrough=encoding is not None)
-    session = Session(connection, publisher.interrupt, encoding=encoding or "utf-8")
+    session = Session.open(publisher.connector, publisher.interrupt, publisher.plan.encoding)
     try:
-        yield session, Identity.of(session.query) if known is None else check_same(known[0], session.query, known[1])
+        yield session, identify(session.query, known)
     finally:
         session.close()
 

@@ -10,6 +10,7 @@ from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import counted, grouped, seconds_text, size_text, span_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
+from pgtail.postgres.connection import SHORT_TIMEOUT
 from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.snapshot import Progress
@@ -19,7 +20,6 @@ _LINE_EVERY: Final = 60.0
 _STATUS_EVERY: Final = 1.0
 _LOOK_EVERY: Final = 10.0
 """Seconds between two looks at the WAL that the slot may still keep."""
-_CONNECT_TIMEOUT: Final = 5
 
 
 class SnapshotReport:
@@ -111,7 +111,7 @@ class SnapshotReport:
         if self._slot is None:
             return None
         try:
-            with self._connector.ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
+            with self._connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
                 slot = catalog.slot(connection, self._slot)
         except ServerError:
             return None  # not essential

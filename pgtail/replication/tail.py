@@ -20,7 +20,7 @@ from pgtail.postgres.walsender import Session
 from pgtail.replication import decoding_errors, trace
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.feedback import Feedback
-from pgtail.replication.identity import Identity, check_same
+from pgtail.replication.identity import Identity, check_same, identify
 from pgtail.replication.lag import LagProbe
 from pgtail.replication.loop import Ending, Limits, SessionLoop
 from pgtail.replication.plan import check_resume, check_synchronous
@@ -123,12 +123,7 @@ class Tail:
         plan, copied = self._plan, None
         session = self._connect()
         try:
-            if self._known is None:
-                identity = Identity.of(session.query)
-            else:
-                before, read = self._known
-                identity = check_same(before, session.query, read)
-            self._timelines.identity = identity
+            self._timelines.identity = identity = identify(session.query, self._known)
             if plan.slot is None:
                 created = self._create(session, export=self._snapshot is not None)
                 position = created.consistent_point
@@ -335,9 +330,7 @@ class Tail:
         return f"pgtail stream --slot {self._slot}", None if plan.temporary else self._slot
 
     def _connect(self) -> Session:
-        with self._interrupt.raising():
-            connection = self._connector.replication(passthrough=self._plan.encoding is not None)
-        session = Session(connection, self._interrupt, encoding=self._plan.encoding or "utf-8")
+        session = Session.open(self._connector, self._interrupt, self._plan.encoding)
         session.on_notice(self._notice)
         return session
 

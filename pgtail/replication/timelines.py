@@ -11,12 +11,11 @@ from typing import Final
 
 from pgtail.errors import ServerError
 from pgtail.postgres import rows
-from pgtail.postgres.connection import Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.replication.identity import Identity
 
 PAUSE: Final = 5.0
 """Seconds between two queries. Each has its own connection: an idle one would occupy a walsender."""
-_CONNECT_TIMEOUT: Final = 5
 
 
 class TimelineProbe:
@@ -73,9 +72,6 @@ class TimelineProbe:
 
     def _ask(self) -> None:
         with contextlib.suppress(ServerError):
-            connection = self._connector.replication(connect_timeout=_CONNECT_TIMEOUT)
-            try:
+            with contextlib.closing(self._connector.replication(connect_timeout=SHORT_TIMEOUT)) as connection:
                 self._answer = Identity.of(partial(rows.rows, connection))
-            finally:
-                connection.close()
             self._wake()
