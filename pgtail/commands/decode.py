@@ -26,7 +26,7 @@ from pgtail.commands.output import (
 )
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted, name_resync
+from pgtail.commands.reading import Reading, interrupted, name_cure
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -363,7 +363,7 @@ class Decode:
                         tell(f"note: {error}")
                     return True
                 if not self.options.resync:
-                    name_resync(error)
+                    name_cure(error, source)
                     raise
                 if not self._skip(input_, pipeline, error):
                     return True

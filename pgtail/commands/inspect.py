@@ -13,7 +13,7 @@ from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted, name_resync
+from pgtail.commands.reading import Reading, interrupted, name_cure
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -153,7 +153,7 @@ class Inspect:
                 progress(source, self._options.report.file, lambda: self._number, "messages"),
             ):
                 before = self._number
-                goes_on = self._read(reading, input_, Coverage(source))
+                goes_on = self._read(reading, input_, source)
                 self._segments = input_.read
                 for note in input_.notes:
                     say(escape(f"note: {note}"))
@@ -163,8 +163,9 @@ class Inspect:
                 return goes_on
         return False
 
-    def _read(self, reading: Reading, input_: Input, coverage: Coverage) -> bool:
+    def _read(self, reading: Reading, input_: Input, source: Source) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
+        coverage = Coverage(source)
         while True:
             try:
                 with no_quotes(self._redaction):
@@ -173,7 +174,7 @@ class Inspect:
                 coverage.explain(error)
                 self._damage(input_, error)
                 if not self._options.resync:
-                    name_resync(error)
+                    name_cure(error, source)
                     raise
                 if not self._skip(input_, error):
                     return True

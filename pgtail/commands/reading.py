@@ -70,7 +70,11 @@ def interrupted(stopped: KeyboardInterrupt) -> Interrupted:
     return Interrupted(f"interrupted; {_NOT_READ}", status_after(stopped))
 
 
-def name_resync(error: InputError) -> None:
-    """Of malformed bytes the error names the option that skips them."""
+def name_cure(error: InputError, source: Source) -> None:
+    """The error says what helps: for damage the option that skips it; after the end of a file nothing follows."""
     if isinstance(error, Malformed):
         error.reason += "; --resync skips the damage"
+    elif source.damage is not None and not source.cut_off:
+        error.reason += "; --resync goes on at the next gzip member, if one follows"
+    elif source.cut_off and not source.live:
+        error.reason += "; the file was not copied whole, or is still being written"

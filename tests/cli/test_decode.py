@@ -431,3 +431,21 @@ def test_damage_names_the_option_that_skips_it(tmp_path: Path) -> None:
     assert (result.status, "--resync" in result.stderr, len(result.objects) > 3) == (1, False, True)
     path.write_bytes(DUMP[:-3])
     assert "--resync" not in decode(path).stderr  # nothing follows
+
+
+def test_damage_of_gzip_data_names_what_helps(tmp_path: Path) -> None:
+    """Where nothing follows, --resync does not help; where a member follows, it does."""
+    path, member = tmp_path / "cut.gz", gzip.compress(DUMP)
+    path.write_bytes(member[:-9])
+    for name in ("decode", "inspect", "stats"):
+        cut = here(name, path)
+        assert (cut.status, "; the file was not copied whole, or is still being written" in cut.stderr) == (1, True)
+        assert "--resync" not in cut.stderr
+    piped = command("decode", input=path.read_bytes())
+    assert "is cut off: the data end at compressed byte" in piped.stderr
+    assert "not copied" not in piped.stderr
+    path.write_bytes(member[: len(member) // 2] + bytes(9) + member)
+    damaged = decode(path)
+    words = "; --resync goes on at the next gzip member, if one follows\n"
+    assert (damaged.status, damaged.stderr.endswith(words)) == (1, True)
+    assert len(decode("--resync", path).objects) > len(damaged.objects)
