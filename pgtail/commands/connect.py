@@ -42,8 +42,11 @@ def connector_for_changes(options: ConnectionOptions) -> Connector:
     return connector_of(options)
 
 
-def with_name_cure(error: ServerError, options: ConnectionOptions) -> ServerError:
-    """The error of a connection; if the name given is that of a dump or a table of the default database, its cure."""
+def with_name_cure(error: ServerError, options: ConnectionOptions, dumps: str) -> ServerError:
+    """The error of a connection; if the name given is that of a dump or a table of the default database, its cure.
+
+    `dumps`: the command that reads dumps.
+    """
     name = options.dsn
     if name is None or f'database "{name}" does not exist' not in error.reason:
         return error
@@ -52,12 +55,12 @@ def with_name_cure(error: ServerError, options: ConnectionOptions) -> ServerErro
     path = Path(name)
     if path.is_file() or has_segments(path):
         kind = "file" if path.is_file() else "capture"
-        return ServerError(error.reason, cure=f"{name} is a {kind}:{COMMAND}pgtail decode {shell_word(name)}")
+        return ServerError(error.reason, cure=f"{name} is a {kind}:{COMMAND}pgtail {dumps} {shell_word(name)}")
     default = replace(options, dsn=None)
     with contextlib.suppress(PgtailError), connector_of(default).without_asking().ordinary() as connection:
         tables = [table for table in catalog.names(connection, "tables") if name in (table, table.partition(".")[2])]
         if tables:
-            return ServerError(error.reason, cure=f"{name} is a table:{COMMAND}pgtail stream -t {shell_word(name)}")
+            return ServerError(error.reason, cure=f"{name} is a table: select it with -t {shell_word(name)}")
     return error
 
 

@@ -88,6 +88,7 @@ class _WatchThread(RenderThread):
 class StatsSlot(Stream):
     """Reads a slot into statistics, and writes nothing."""
 
+    _reads_dumps = "stats"
     _spool_cure = STREAM_SPILLS_MORE
 
     def __init__(self, options: StreamOptions, stats: Statistics) -> None:

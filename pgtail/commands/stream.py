@@ -156,6 +156,8 @@ class Stream:
     """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
+    _reads_dumps = "decode"
+    """The command that does with dumps what this one does with a slot."""
     _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
@@ -195,7 +197,7 @@ class Stream:
             ):
                 return self._follow(request, sink, interrupt)
         except ServerError as error:
-            raise with_name_cure(error, options.connection) from None
+            raise with_name_cure(error, options.connection, self._reads_dumps) from None
         except KeyboardInterrupt:
             if not self._copied:
                 self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")

@@ -285,10 +285,13 @@ def test_a_table_or_a_file_in_place_of_a_database(shop: Database) -> None:
     environment["PGUSER"] = str(shop.value("SELECT current_user"))
     result = command("stream", "t", environment=environment)
     assert (result.status, result.stdout) == (3, b"")
-    assert result.stderr.endswith("t is a table: pgtail stream -t t\n")
+    assert result.stderr.endswith("t is a table: select it with -t t\n")
     assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr
     dump = str(Path(__file__))
     assert command("stream", dump, environment=environment).stderr.endswith(f"a file: pgtail decode {dump}\n")
+    for options in (["--watch"], ["--slot", "s"], ["--for", "1s"]):
+        counted = command("stats", *options, dump, environment=environment)
+        assert (counted.status, counted.stderr.endswith(f"a file: pgtail stats {dump}\n")) == (3, True)
 
 
 def test_a_database_in_place_of_a_file(tmp_path: Path) -> None:
