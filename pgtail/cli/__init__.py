@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from pgtail import __version__
-from pgtail.cli.command import Command, Hinted, plain_errors
+from pgtail.cli.command import Command, Hinted, plain_errors, similar
 
 COMMANDS: Final = {
     "stream": "Tail a replication slot, as tables or JSON.",
@@ -79,23 +79,23 @@ class Commands(click.Group):
 
                 command = f"pgtail decode {shell_word(args[0])}"
                 raise Hinted(error.message, ctx, "to decode this file:", command) from None
-            meant = self._meant(ctx, args[0])
+            meant = self.meant(ctx, args[0])
             if meant is None:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from None
 
-    def _meant(self, ctx: click.Context, word: str) -> str | None:
-        """What to type in place of a word that is no command."""
-        import difflib
-
+    def meant(self, ctx: click.Context, word: str, others: Iterable[str] = ()) -> str | None:
+        """What to type in place of a word that is no command, and none of these `others`."""
         names = self.list_commands(ctx)
         if word in SYNONYMS and SYNONYMS[word] in names:
             return SYNONYMS[word]
-        return next(iter(difflib.get_close_matches(word, names, 1)), None)
+        return similar(word, [*names, *others])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and self._summaries and not ctx.resilient_parsing and _has_input():
             raise Hinted("missing command", ctx, "to decode standard input:", "pgtail decode")
+        if self._summaries and args[:1] and args[0] in ctx.help_option_names and args[1:] and args[1][:1] != "-":
+            args = ["help", *args[1:]]  # `pgtail --help stream`
         return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -98,6 +98,13 @@ def _what_is_meant(error: click.NoSuchOption) -> str:
     if names:
         return f"{error.message} It is an option of pgtail {', '.join(names)}."
     return f"{error.message} Did you mean {error.possibilities[0]}?" if error.possibilities else ""
+
+
+def similar(word: str, names: Iterable[str]) -> str | None:
+    """The most similar name, if one is similar to the word."""
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(names), 1)), None)
 
 
 def _with_option(command: click.Command, ctx: click.Context, option: str, path: str = "") -> Iterator[str]:
@@ -208,6 +215,9 @@ def _write(ctx: click.Context, formatter: click.HelpFormatter, head: str, option
 
 def _print_help(ctx: click.Context, param: click.Parameter, asked: str | None) -> None:
     if asked is not None and not ctx.resilient_parsing:
+        values = ctx.command.help_values(ctx, "") if isinstance(ctx.command, Command) else []
+        if asked not in values and (meant := similar(asked, values)) is not None:  # others are arguments, as a rule
+            raise click.UsageError(f"no group of options is called {asked!r}. Did you mean {meant}?", ctx)
         ctx.meta[_ASKED] = asked
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()

@@ -83,6 +83,8 @@ def test_the_short_help_of_stream_fits_two_screens() -> None:
         (("slot", "create"), ("slot", "create", "--help")),
         (("decode",), ("decode", "-h")),
         (("decode",), ("decode", "--help", "no group")),
+        (("decode", "filter"), ("--help", "decode", "filter")),
+        (("slot", "create"), ("-h", "slot", "create")),
     ],
 )
 def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
@@ -92,7 +94,11 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "path"),
     [
-        ("help nosuch", "no such command 'nosuch'.", "pgtail"),
+        ("help nosuch", "no such command or page 'nosuch'.", "pgtail help"),
+        ("help filterr", "no such command or page 'filterr'. Did you mean filter?", "pgtail help"),
+        ("help tail", "no such command or page 'tail'. Did you mean stream?", "pgtail help"),
+        ("--help outputt", "no such command or page 'outputt'.", "pgtail help"),
+        ("stream --help outputt", "no group of options is called 'outputt'. Did you mean output?", "pgtail stream"),
         ("help slot nosuch", "no such command 'nosuch'.", "pgtail slot"),
         ("help stream nosuch", "'nosuch' after stream: expected all, connection, slot", "pgtail help"),
         ("help slot create x", "'x' after create: expected nothing", "pgtail help"),
