@@ -163,6 +163,23 @@ class Command(click.Command):
             )
         return self._help
 
+    def make_parser(self, ctx: click.Context) -> Any:
+        """click's parser, which would take `=json` for the value in `-qo=json`; `-o=json` it understands."""
+        parser: Any = super().make_parser(ctx)
+        match_letters: Any = getattr(parser, "_match_short_opt", None)
+
+        def match(word: str, state: Any) -> None:
+            at = word.find("=") - 1
+            if at > 1 and not any(self._takes_value(ctx, f"-{letter}") for letter in word[1:at]):
+                match_letters(word[:at], state)
+                parser._process_opts(f"-{word[at:]}", state)
+            else:
+                match_letters(word, state)
+
+        if match_letters is not None:
+            parser._match_short_opt = match
+        return parser
+
     def help_values(self, ctx: click.Context, incomplete: str) -> list[str]:
         """The values of --help that begin so."""
         values = ["all", *groups(self.options(ctx))] if self.first else []
@@ -216,7 +233,7 @@ def _write(ctx: click.Context, formatter: click.HelpFormatter, head: str, option
 def _print_help(ctx: click.Context, param: click.Parameter, asked: str | None) -> None:
     if asked is not None and not ctx.resilient_parsing:
         values = ctx.command.help_values(ctx, "") if isinstance(ctx.command, Command) else []
-        if asked not in values and (meant := similar(asked, values)) is not None:  # others are arguments, as a rule
+        if asked and asked not in values and (meant := similar(asked, values)) is not None:  # others are arguments, as a rule
             raise click.UsageError(f"no group of options is called {asked!r}. Did you mean {meant}?", ctx)
         ctx.meta[_ASKED] = asked
         click.echo(ctx.get_help(), color=ctx.color)
