@@ -233,7 +233,8 @@ def _write(ctx: click.Context, formatter: click.HelpFormatter, head: str, option
 def _print_help(ctx: click.Context, param: click.Parameter, asked: str | None) -> None:
     if asked is not None and not ctx.resilient_parsing:
         values = ctx.command.help_values(ctx, "") if isinstance(ctx.command, Command) else []
-        if asked and asked not in values and (meant := similar(asked, values)) is not None:  # others are arguments, as a rule
+        meant = similar(asked, values) if asked and asked not in values else None
+        if meant is not None:  # anything else is an argument, as a rule
             raise click.UsageError(f"no group of options is called {asked!r}. Did you mean {meant}?", ctx)
         ctx.meta[_ASKED] = asked
         click.echo(ctx.get_help(), color=ctx.color)
