@@ -46,6 +46,8 @@ class Parts(ABC):
     """Whether the parent decodes the first part, which is short, before there are other processes."""
     known_late: bool = False
     """Whether the parent may not look at the input before there are other processes."""
+    skips_end: bool = False
+    """Whether the end of the last part was left out because of what it contains."""
     name: str
     descriptions: list[Described]
     """What was found so far of that on which the tables depend."""
@@ -259,7 +261,8 @@ class PartsDecoder:
             once.done.update(before.once)
             output.left_out += before.left_out
         counts = Counts(
-            settled=pipeline.settled(part.ends_in) and not (decode.noted or decode.damaged),
+            settled=pipeline.settled(None if self._parts.skips_end else part.ends_in)
+            and not (decode.noted or decode.damaged),
             ended=part.stop is None or not goes_on,
             skipped=before.skipped or decode.skipped,
             fed=before.fed + decode.fed + pipeline.messages,
@@ -391,7 +394,7 @@ class CaptureParts(Parts):
     @contextlib.contextmanager
     def walk(self, *, divides: bool) -> Iterator[Iterator[Part | None]]:
         """The parts of the capture."""
-        yield self._walk.parts()
+        yield self._walk.parts(divides=divides)
 
     def content(self, part: Part) -> SegmentsToRead | None:
         return self._walk.segments_of(part)
@@ -403,7 +406,10 @@ class CaptureParts(Parts):
         with decode.verifying(run.pipeline) as verifier:
             if not goes_on:
                 decode.segments = SegmentsRead(content.before if content.begun else "")
-            return all(decode.file(segment, verifier, run) for segment in verifier.read(content))
+            try:
+                return all(decode.file(segment, verifier, run) for segment in verifier.read(content))
+            finally:
+                self.skips_end = verifier.skipped_last
 
     def size(self) -> int | None:
         return self._walk.ends[-1] if self._walk.ends else None

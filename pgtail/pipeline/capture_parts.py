@@ -1,11 +1,12 @@
 """Divides captures into parts that can be decoded independently of each other, if the tables before them are known.
 
-A part is whole segments, and begins with one that begins outside of transactions. What the segments say that they
-contain (capture/contents.py) tells which prepared transactions have no outcome yet, and which segments describe tables.
+A part is whole segments. What these say that they contain (capture/contents.py) tells which prepared transactions have
+no outcome yet, and which segments describe tables.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
@@ -16,10 +17,12 @@ from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName
 from pgtail.capture.reader import SegmentFile
 from pgtail.capture.segment import Head, SegmentFrames
 from pgtail.capture.verify import SegmentsToRead, segments_to_read
+from pgtail.changes.assembler import Assembler
+from pgtail.changes.events import Transaction
 from pgtail.errors import InputError
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
-from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.decoder import Continued, Decoder
 from pgtail.pgoutput.scalars import Point
 from pgtail.pgoutput.schema import Relation
 from pgtail.pipeline.parts import DESCRIBES, Described, Part, Walk
@@ -39,12 +42,18 @@ class _Beginning(NamedTuple):
 
     head: Head
     descriptions: list[Described]
+    inside: Transaction | None
+    """The transaction in which it begins, as it is there."""
+
+
+_NOTHING: Final = _Beginning(Head(), [], None)
 
 
 class CaptureWalk:
     """One pass over what the segments of a capture, or these segments, say that they contain.
 
-    The parts count segments. At anything unusual the walk ends: `why` is then what it is, and the rest is one part.
+    The parts count segments. A part begins outside of transactions, or with `divides` also inside of one that is not
+    prepared. At anything unusual the walk ends: `why` is then what it is, and the rest is one part.
     """
 
     def __init__(self, places: Sequence[Location], since: Point | None, encoding: str) -> None:
@@ -70,17 +79,20 @@ class CaptureWalk:
         self._describing: list[SegmentFile] = []
         """The segments that did it."""
 
-    def parts(self) -> Iterator[Part | None]:
+    def parts(self, *, divides: bool) -> Iterator[Part | None]:
         """Yield the parts in order, and None after every other step, so that the caller can do something else."""
         start = before = size = 0
-        alone = False
+        alone, inside = False, None
         try:
             self._list()
             for index, file in enumerate(self._found.segments):
                 enough = size >= (SIZE if start else 1) or (size > 0 and file.snapshot is not None)
-                if enough and self._begins_part(index):
-                    yield Part(start, index, before, len(self.descriptions), alone, ended=self._transactions)
-                    start, before, size, alone = index, len(self.descriptions), 0, False
+                found = self._part_begins(index, divides=divides) if enough else None
+                if found is not None:
+                    places = start, index, before, len(self.descriptions)
+                    ended = self._transactions - (found.inside is not None)
+                    yield Part(*places, alone, inside, found.inside, ended=ended)
+                    start, before, size, alone, inside = index, len(self.descriptions), 0, False, found.inside
                     self._before_parts[index] = "" if self._before is None else self._before.segment
                 if not self._take(index, file):
                     break
@@ -89,7 +101,7 @@ class CaptureWalk:
                 yield None
         except InputError:  # its part reports it
             self.why = "damage"
-        yield Part(start, None, before, len(self.descriptions), alone or self.why is not None)
+        yield Part(start, None, before, len(self.descriptions), alone or self.why is not None, inside)
 
     def segments_of(self, part: Part) -> SegmentsToRead | None:
         """What is to be read for a part; None: all that was given."""
@@ -116,10 +128,12 @@ class CaptureWalk:
     def _take(self, index: int, file: SegmentFile) -> bool:
         """Learn what a segment contains; returns whether it says that."""
         if file.snapshot is not None:
-            if file.begins_snapshot:
-                if any(not one.there and one.snapshot == file.snapshot for one in self._found.segments):
-                    self.why = f"{file.location}, of a snapshot that lacks a segment"
-                    return False
+            if file.begins_snapshot and any(
+                not one.there and one.snapshot == file.snapshot for one in self._found.segments
+            ):
+                self.why = f"{file.location}, of a snapshot that lacks a segment"
+                return False
+            if file.there and (file.begins_snapshot or not index):
                 self.descriptions += self._beginning(file).descriptions
             return True
         contents = None if file.open else read_contents(file.location, self._encoding)
@@ -144,50 +158,58 @@ class CaptureWalk:
             self._describing.append(file)
         return True
 
-    def _begins_part(self, index: int) -> bool:
-        """Whether a part may begin with a segment; all that was described before it is then known."""
-        file, last = self._found.segments[index], self._found.segments[index - 1]
+    def _part_begins(self, index: int, *, divides: bool) -> _Beginning | None:
+        """What is before a segment's own messages, if a part may begin with it: what was described is then known."""
+        file, last, found = self._found.segments[index], self._found.segments[index - 1], _NOTHING
         if self._prepared or last.snapshot is not None:
-            return False
-        if file.name.ordinal > 1:
-            return False  # inside a transaction, as a rule: its parameters would say that
-        beginning = None if file.snapshot is not None else self._beginning(file)
-        if beginning is not None and not self._follows(file, beginning.head):
-            return False
-        repeated = [] if beginning is None else beginning.descriptions
+            return None
+        if file.snapshot is None:
+            if file.name.ordinal > 1 and not divides:
+                return None  # inside a transaction, as a rule: its parameters would say that
+            found = self._beginning(file)
+            if not self._follows(file, found, divides=divides):
+                return None
         names = {
             (message.namespace or _DEFAULT_SCHEMA, message.name)
-            for message, _ in repeated
+            for message, _ in found.descriptions
             if isinstance(message, Relation)
         }
         if not all(count == 1 and name in names for name, count in self._described.items()):
             for one in self._describing:
                 self.descriptions += self._read(one)
-        self.descriptions += repeated
+        self.descriptions += found.descriptions
         self._described, self._describing = {}, []
-        return True
+        return found
 
-    def _follows(self, file: SegmentFile, head: Head) -> bool:
-        """Whether a segment begins outside of transactions, and right after the last one."""
-        before, name = self._before, head.parameters.get(SEGMENT)
-        if before is None or head.transaction is not None or head.snapshot is not None:
+    def _follows(self, file: SegmentFile, beginning: _Beginning, *, divides: bool) -> bool:
+        """Whether a segment begins right after the last one, and outside of transactions unless one may be divided."""
+        before, head, inside = self._before, beginning.head, beginning.inside
+        if before is None or head.snapshot is not None:
             return False
-        if self._found.capture is not None and name != str(file.name):
+        if head.transaction is not None and not (divides and inside and inside.state is None and inside.changes):
+            return False
+        if self._found.capture is not None and head.parameters.get(SEGMENT) != str(file.name):
             return False
         return bool(before.segment) and head.parameters.get(PREDECESSOR) == before.segment
 
     def _beginning(self, file: SegmentFile) -> _Beginning:
-        """The parameters of a segment, and the descriptions that it repeats. Raises InputError."""
-        decoder, found = Decoder(encoding=self._encoding), list[Described]()
-        with file.location.open() as reader:
+        """What is before a segment's own messages. Raises InputError."""
+        decoder, described = Decoder(encoding=self._encoding), list[Described]()
+        with (
+            file.location.open() as reader,
+            contextlib.closing(Assembler(Types(encoding=self._encoding))) as assembler,
+        ):
             frames = SegmentFrames(reader, str(file.location))
             for start, stop in frames:
                 if frames.head.own:
                     break
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                deque(assembler.feed(message, lsn), maxlen=0)
                 if type(message) in DESCRIBES:
-                    found.append((message, lsn))
-            return _Beginning(frames.head, found)
+                    described.append((message, lsn))
+            if frames.head.transaction is not None:
+                deque(assembler.feed(Continued(*frames.head.transaction[:2]), None), maxlen=0)
+            return _Beginning(frames.head, described, assembler.open_transaction)
 
     def _read(self, file: SegmentFile) -> list[Described]:
         """The descriptions in a segment, of which no row is decoded. Raises InputError."""

@@ -291,7 +291,7 @@ class Pipeline:
         if open_ is None:
             return not assembler.outside or bool(assembler.streams.open)
         started = assembler.started_transaction is not None
-        return open_.snapshot or not open_.begun or (started and self._waiting is None)
+        return open_.snapshot or not open_.begun or (started and self._waiting is None and not self.may_resume)
 
     def _needs(self, filter_: Filter, contents: SegmentContents) -> bool:
         """Whether the end of what is selected may be in a segment, or an outcome that is shown or noted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Sequence
@@ -25,6 +26,11 @@ from tests.support.snapshots import HEAD
 
 SECONDS = 300 if ALL else 3
 _WHY = "pgtail: decoded in one process"
+_KEPT = (
+    "1023525662-13",  # with -n, segments that begin inside of transactions
+    "612261633-439",  # --since leaves out the first segment of a snapshot
+)
+"""Captures that were read wrongly by several processes, by what they are made from."""
 
 
 def recorded(folder: Path, made: Random, choose: random.Random, *, compress: bool) -> None:
@@ -49,10 +55,11 @@ def with_jobs(jobs: int, words: Sequence[str], names: Sequence[Path]) -> Result:
 @pytest.mark.timeout(SECONDS + 180)
 @pytest.mark.in_one_run_of(6)
 def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    seed, end, several, number = new_seed(), time.monotonic() + SECONDS, 0, 0
-    while time.monotonic() < end or several < 3:
-        number += 1
-        name = f"{seed}-{number}"
+    seed, end, several, inside = new_seed(), time.monotonic() + SECONDS, 0, 0
+    for number in itertools.count(1):
+        if time.monotonic() > end and several >= 3 and inside >= 3:
+            break
+        name = _KEPT[number - 1] if number <= len(_KEPT) else f"{seed}-{number}"
         choose, folder = random.Random(name), tmp_path / str(number)
         made = Random(
             choose.randrange(1 << 30),
@@ -76,6 +83,7 @@ def test_random_captures(divided: list[Part], monkeypatch: pytest.MonkeyPatch, t
             divided.clear()
             found = [with_jobs(jobs, words, names) for jobs in (1, choose.choice((2, 3)))]
             several += len(divided) > 1
+            inside += any(part.begins_in for part in divided)
             assert found[0] == found[1], f"{name}: {' '.join(words)} {names}"
 
 
@@ -84,7 +92,7 @@ def test_of_any_number_of_segments_few_contents_are_kept(monkeypatch: pytest.Mon
     monkeypatch.setattr(capture_parts, "SIZE", 1 << 30)
     monkeypatch.setattr(capture_parts, "KEPT", 3)
     walk = capture_parts.CaptureWalk([LocalLocation(tmp_path / "c")], None, "utf-8")
-    *_, last = [part for part in walk.parts() if part is not None]
+    *_, last = [part for part in walk.parts(divides=False) if part is not None]
     found = walk.segments_of(last)
     assert found is not None
     known = [one.name for one in found.segments if one.contents is not None]
