@@ -22,8 +22,8 @@ from pgtail.errors import PgtailError
 from pgtail.files.spool import SpoolLimit
 from pgtail.outputs.base import Output
 from pgtail.outputs.table.table import clock
-from pgtail.replication.lag import LagProbe
 from pgtail.replication.plan import Plan
+from pgtail.replication.probe import Probe
 from pgtail.replication.render_thread import RenderThread
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import top_json
@@ -138,14 +138,14 @@ class StatsWatch(StatsSlot):
     def _render_thread(self, *args: Any, **kwargs: Any) -> RenderThread:
         if self._screen is not None:  # not before: the connection may have asked for a password
             self._shown.enter_context(self._screen.shown())
-        lag = LagProbe(self._connector, pause=self._interval)
+        lag = Probe(self._connector, pause=self._interval)
         lag.poll()
         top = Top(self._stats, time.monotonic())
 
         def show(position: int, *, last: bool) -> None:
             if last and self._screen is not None and not self._screen.empty:
                 return  # its rates would be those of an instant
-            sample = top.sample(time.monotonic(), Position(position, lag.position, self._pipeline.unfinished))
+            sample = top.sample(time.monotonic(), Position(position, lag.answer, self._pipeline.unfinished))
             lag.poll()
             text = self._text(sample)
             if self._screen is not None:

@@ -454,6 +454,7 @@ def limits_of(options: EndOptions, plan: Plan, *, output: int | None = None) -> 
     """When to end; `output` is the descriptor of a pipe or terminal whose closing also ends the stream."""
     return Limits(
         seconds=options.seconds,
+        until=plan.until if plan.until is not None and plan.until <= plan.server.position else None,
         until_passes=plan.until_passes,
         idle=options.idle,
         spill=options.spill_limit,

@@ -36,6 +36,10 @@ SELECT current_setting('server_version_num') AS server_version_num, current_sett
 """
 _POSITION = f"SELECT {POSITION} AS position"
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - 946684800000000 AS micros"
+_WAITING = f"""
+{_CLOCK} FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid
+WHERE s.slot_name = %s AND lower(a.wait_event) = 'walsenderwaitforwal'
+"""
 _SLOTS = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s ORDER BY slot_name"
 _SLOT = "SELECT to_jsonb(s) AS slot FROM pg_replication_slots s WHERE slot_name = %s"
 _PUBLICATIONS = """
@@ -241,6 +245,12 @@ def position(connection: Connection) -> int:
 def clock(connection: Connection) -> int:
     """The server's clock in microseconds since 2000-01-01 UTC."""
     return rows.only(connection, "its clock", _CLOCK).integer("micros")
+
+
+def waiting_for_wal(connection: Connection, slot: str) -> int | None:
+    """The server's clock, as clock() returns it, if the walsender that reads the slot waits for WAL; else None."""
+    row = rows.first(connection, f"slot {slot}", _WAITING, slot)
+    return None if row is None else row.integer("micros")
 
 
 def slots(connection: Connection) -> list[Slot]:

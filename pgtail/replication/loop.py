@@ -6,7 +6,7 @@ import enum
 import select
 import time
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from pgtail.errors import OutputError
 from pgtail.files.signals import Interrupt
@@ -15,15 +15,13 @@ from pgtail.postgres.walsender import Session
 from pgtail.records import Record
 from pgtail.replication import trace
 from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity
-from pgtail.replication.lag import LagProbe
+from pgtail.replication.probe import Probe
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.timelines import TimelineProbe
 from pgtail.service.progress import SlotProgress
-
-_TICK: Final = 1.0
-"""Seconds between two checks of idleness and updates of the status line."""
 
 
 class Reporter(Protocol):
@@ -54,6 +52,8 @@ class Limits(Record):
     """When to end, and how much the queue may hold. Times in seconds, sizes in bytes; None means no limit."""
 
     seconds: float | None = None
+    until: int | None = None
+    """The position at which to end, if the server had it before the start."""
     until_passes: float | None = None
     """After this time the server's position becomes the one at which to end."""
     idle: float | None = None
@@ -71,10 +71,10 @@ class SessionLoop:
         consumer: ConsumerThread,
         interrupt: Interrupt,
         reporter: Reporter,
-        lag: LagProbe,
+        lag: Probe,
         timelines: TimelineProbe,
         limits: Limits,
-        position: LagProbe,
+        end: EndPosition,
         progress: SlotProgress,
     ) -> None:
         self._queue = queue
@@ -84,9 +84,8 @@ class SessionLoop:
         self._lag = lag
         self._timelines = timelines
         self._limits = limits
-        self._position = position
+        self._end = end
         self._progress = progress
-        self._passes = None if limits.until_passes is None else time.monotonic() + limits.until_passes
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self._asked = self._shown = 0.0
 
@@ -105,10 +104,10 @@ class SessionLoop:
         poll = select.poll()
         poll.register(self._interrupt.fileno(), select.POLLIN)
         while not self.should_end:
-            left = _TICK if until is None else until - time.monotonic()
+            left = TICK if until is None else until - time.monotonic()
             if left <= 0 or (done is not None and done.idle):
                 return True
-            poll.poll(min(left, _TICK) * 1000)
+            poll.poll(min(left, TICK) * 1000)
             self._interrupt.clear()
             self._progress.beat = time.monotonic()
         return False
@@ -121,6 +120,7 @@ class SessionLoop:
         output = self._limits.output
         others = [(self._interrupt.fileno(), select.POLLIN)] + ([] if output is None else [(output, 0)])
         self._asked = time.monotonic()
+        self._end.begin()
         poll_timeout = 0.0
         while True:
             frames, ready = session.next(others, poll_timeout)
@@ -137,23 +137,14 @@ class SessionLoop:
                 return Ending.STOP
             self._send_status(session, feedback, now)
             self.server_changed(self._timelines.poll(self._consumer.position))
-            self._find_end(now)
+            self._end_at(self._end.poll(feedback, now))
             self._note_progress(feedback, now)
             self._show_status(feedback, now)
             poll_timeout = self._poll_timeout(session, feedback, now)
 
-    @property
-    def _ends_soon(self) -> bool:
-        """Whether the position at which to end was found after the start."""
-        return self._limits.until_passes is not None and self._passes is None
-
-    def _find_end(self, now: float) -> None:
-        """Set the position at which to end, once the time for it has passed."""
-        if self._passes is not None and now >= self._passes:
-            self._position.poll()
-            if self._position.position is not None:
-                self._consumer.end_at(self._position.position)
-                self._passes = None
+    def _end_at(self, position: int | None) -> None:
+        if position is not None:
+            self._consumer.end_at(position)
 
     def server_changed(self, identity: Identity | None) -> None:
         """Report and record a change of the server's timeline; None is no change."""
@@ -173,6 +164,7 @@ class SessionLoop:
                 self._reporter.trace(trace.received(frame))
         feedback.take(frames, time.monotonic())
         self._progress.received_bytes += len(frames)
+        self._end_at(self._end.take(frames))
         try:
             return self._queue.put(frames)
         except OutputError as error:
@@ -182,8 +174,8 @@ class SessionLoop:
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
         """Send a status if one is due."""
         feedback.delivered = self._consumer.acknowledged
-        silent = now - max(self._asked, feedback.last_frame) > _TICK
-        ask = silent and (self._limits.idle is not None or self._ends_soon or self._progress.watched)
+        silent = now - max(self._asked, feedback.last_frame) > TICK
+        ask = silent and (self._limits.idle is not None or self._end.asks or self._progress.watched)
         if session.wants_to_write or not (ask or feedback.next() <= now):
             return
         status = feedback.status(reply=ask)
@@ -201,10 +193,10 @@ class SessionLoop:
         if self._deadline is not None:
             times.append(self._deadline)
         due = self._timelines.is_due(self._consumer.position)
-        if self._passes is not None:
-            times.append(self._passes if self._passes > now else now + _TICK)
-        if due or self._limits.idle is not None or self._ends_soon or self._wants_status or not times:
-            times.append(now + _TICK)
+        if (end_due := self._end.due(now)) is not None:
+            times.append(end_due)
+        if due or self._limits.idle is not None or self._wants_status or not times:
+            times.append(now + TICK)
         return max(0.0, min(times) - now)
 
     def _is_idle(self, feedback: Feedback, now: float, caught_up: int) -> bool:
@@ -228,15 +220,15 @@ class SessionLoop:
         progress.flushed = feedback.flushed
 
     def _show_status(self, feedback: Feedback, now: float) -> None:
-        """Update the status line, at most once per _TICK; while data arrives only if the output wants that."""
-        if not self._wants_status or now - self._shown < _TICK:
+        """Update the status line, at most once per TICK; while data arrives only if the output wants that."""
+        if not self._wants_status or now - self._shown < TICK:
             return
-        shows = now - feedback.last_data >= _TICK or self._consumer.status_always
+        shows = now - feedback.last_data >= TICK or self._consumer.status_always
         if not (shows or self._progress.watched):
             return
         self._shown = now
         self._lag.poll()
-        if self._lag.position is not None:
-            self._progress.server_at(self._lag.position, self._lag.asked)
+        if self._lag.answer is not None:
+            self._progress.server_at(self._lag.answer, self._lag.asked)
         if shows and self._reporter.wants_status:
             self._reporter.status(self._progress.status(now))

@@ -19,11 +19,12 @@ from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable, se
 from pgtail.postgres.walsender import Session
 from pgtail.replication import decoding_errors, trace
 from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity, check_same, identify
-from pgtail.replication.lag import LagProbe
 from pgtail.replication.loop import Ending, Limits, SessionLoop
 from pgtail.replication.plan import check_resume, check_synchronous
+from pgtail.replication.probe import Probe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import Exported
@@ -79,7 +80,9 @@ class Tail:
         self._ready = ready
         self._reconnect = not plan.temporary if reconnect is None else reconnect
         self._queue = self._progress.queue = FrameQueue(limits.spill)
-        self._lag = LagProbe(connector)
+        self._lag = Probe(connector)
+        waiting = Probe(connector, self._waiting_for_wal, pause=TICK)
+        self._end = EndPosition(limits.until, limits.until_passes, Probe(connector), waiting)
         self._timelines = TimelineProbe(connector, interrupt.wake)
         self._server = plan.server
         self._known = known
@@ -144,7 +147,7 @@ class Tail:
                 self._lag,
                 self._timelines,
                 self._limits,
-                LagProbe(self._connector),
+                self._end,
                 self._progress,
             )
             self._report_start(start)
@@ -333,6 +336,9 @@ class Tail:
         session = Session.open(self._connector, self._interrupt, self._plan.encoding)
         session.on_notice(self._notice)
         return session
+
+    def _waiting_for_wal(self, connection: Connection) -> int | None:
+        return catalog.waiting_for_wal(connection, self._slot)
 
     def _drop_slot(self) -> None:
         try:

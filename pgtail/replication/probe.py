@@ -1,32 +1,40 @@
-"""The server's current position, queried in the background on short connections."""
+"""A number that the server knows, such as its current position, queried in the background on short connections."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from pgtail.errors import ServerError
 from pgtail.postgres import catalog
-from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connection, Connector
 
 _PAUSE: Final = 10.0
 """Seconds between two queries."""
 
 
-class LagProbe:
-    """`position` is the server's position at the last query; None before the first answer and after a failure.
+class Probe:
+    """`answer` is what the last query found; None before the first answer and after a failure.
 
     `asked` is when that query began, by time.monotonic(). There are at least `pause` seconds between two queries, and
     one runs at a time. Each has its own connection: an idle one would block a smart shutdown.
     """
 
-    def __init__(self, connector: Connector, *, pause: float = _PAUSE) -> None:
+    def __init__(
+        self,
+        connector: Connector,
+        query: Callable[[Connection], int | None] = catalog.position,
+        *,
+        pause: float = _PAUSE,
+    ) -> None:
         self._connector = connector.without_asking()
+        self._query = query
         self._pause = pause
         self._next = 0.0
         self._asking: threading.Thread | None = None
-        self.position: int | None = None
+        self.answer: int | None = None
         self.asked = 0.0
 
     def poll(self) -> None:
@@ -35,14 +43,14 @@ class LagProbe:
         if now < self._next or (self._asking is not None and self._asking.is_alive()):
             return
         self._next = now + self._pause
-        self._asking = threading.Thread(target=self._ask, name="lag", daemon=True)
+        self._asking = threading.Thread(target=self._ask, name="probe", daemon=True)
         self._asking.start()
 
     def _ask(self) -> None:
         asked = time.monotonic()
         try:
             with self._connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
-                self.position = catalog.position(connection)
+                self.answer = self._query(connection)
                 self.asked = asked
         except ServerError:
-            self.position = None
+            self.answer = None

@@ -1,0 +1,75 @@
+"""Where a session ends, if its start did not tell: after a time, and where the server has only a part of a record."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Final
+
+from pgtail.errors import DecodeError
+from pgtail.pgoutput.cursor import Cursor
+from pgtail.pgoutput.frames import each
+from pgtail.pgoutput.walsender import Keepalive
+from pgtail.replication.feedback import Feedback
+from pgtail.replication.probe import Probe
+
+TICK: Final = 1.0
+"""Seconds of silence after which the server is asked, and between two questions."""
+
+
+class EndPosition:
+    """Finds the position at which to end.
+
+    After `seconds` it is the server's position at that time, which `position` queries. Otherwise it is `until`, up to
+    which the server had flushed its WAL before any session began. That can be in the middle of a record, as the server
+    flushes whole pages of what open transactions write, and the walsender then waits for the rest, however long.
+    `waiting` queries whether it waits for WAL, and when: it has then sent what all complete records up to `until` have
+    (src/backend/replication/walsender.c, WalSndWaitForWal, reads the flushed position before it waits), and a
+    keepalive of later has the end of the last one.
+    """
+
+    def __init__(self, until: int | None, seconds: float | None, position: Probe, waiting: Probe) -> None:
+        self._until = until
+        self._passes = None if seconds is None else time.monotonic() + seconds
+        self._position = position
+        self._waiting = waiting
+        self._waited: int | None = None
+        self._begun = 0.0
+        self.asks = False
+        """Whether the server must be asked for keepalives."""
+
+    def begin(self) -> None:
+        """A session begins."""
+        self._begun = time.monotonic()
+        self._waited = None
+
+    def poll(self, feedback: Feedback, now: float) -> int | None:
+        """The position at which to end, once it is found."""
+        if self._passes is not None and now >= self._passes:
+            self._position.poll()
+            if self._position.answer is not None:
+                self._passes, self.asks = None, True
+                return self._position.answer
+        elif self._until is not None and self._until > feedback.received and now - feedback.last_frame > TICK:
+            self._waiting.poll()
+            if self._waiting.asked > self._begun:  # it was this session's walsender
+                self._waited = self._waiting.answer
+                self.asks = self._waited is not None
+        return None
+
+    def take(self, frames: bytes) -> int | None:
+        """The position at which to end, if received frames tell it."""
+        if self._waited is None or self._until is None:
+            return None
+        with contextlib.suppress(DecodeError):  # the decoder reports it
+            for frame in each(frames):
+                if frame[:1] == b"k" and (keepalive := Keepalive.read(Cursor(frame, 1))).clock > self._waited:
+                    end, self._until = min(self._until, keepalive.end_lsn), None
+                    return end
+        return None
+
+    def due(self, now: float) -> float | None:
+        """When to call poll() again."""
+        if self._passes is not None:
+            return self._passes if self._passes > now else now + TICK
+        return None if self._until is None and not self.asks else now + TICK
