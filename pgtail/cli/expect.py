@@ -37,7 +37,7 @@ def command(command: tuple[str, ...], options: ExpectOptions) -> bool:
 
     "pgtail: ready" on standard error means that every commit from then on will be seen. With --slot, changes that the
     slot retains count too; they are not consumed. A COMMAND is started then; it is stopped if the changes do not come,
-    and otherwise awaited. If it fails, a warning says so.
+    and otherwise awaited. If it fails, the exit status is 1, whatever comes.
 
     \b
     pgtail expect shop -t orders --op update --where 'status = paid'
@@ -51,6 +51,6 @@ def command(command: tuple[str, ...], options: ExpectOptions) -> bool:
     try:
         expect.run()
     except ClosedPipe:
-        if expect.expectation.met:
+        if expect.succeeded:
             raise
-    return not expect.expectation.met
+    return not expect.succeeded

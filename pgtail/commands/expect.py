@@ -38,7 +38,7 @@ _LINE_LIMIT: Final = 1000
 
 
 class Expect(Stream):
-    """One run; `expectation` says whether it was met. `command` starts once changes can be seen.
+    """One run; `succeeded` says whether all was as expected. `command` starts once changes can be seen.
 
     Raises OptionError if there is no such command.
     """
@@ -62,9 +62,14 @@ class Expect(Stream):
         self._since = time.monotonic()
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
-        self._watching = threading.Thread(target=self._tell_failure, name="command", daemon=True)
-        self._stopped = False
-        """Whether the command was stopped."""
+        self._watching = threading.Thread(target=self._watch, name="command", daemon=True)
+        self._stopped = self._failed = False
+        """Whether the command was stopped, or failed."""
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the changes came, and the command, if there was one, did not fail."""
+        return self.expectation.met and not self._failed
 
     def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
         try:
@@ -90,13 +95,15 @@ class Expect(Stream):
             raise OptionError(f"cannot start {self._command[0]}: {error.strerror}") from None
         self._watching.start()
 
-    def _tell_failure(self) -> None:
-        """Tell at once that the command failed: nothing may come any more."""
+    def _watch(self) -> None:
+        """If the command fails, tell it, and wait only for what was committed before."""
         assert self._process is not None
         status = self._process.wait()
         if status and not self._stopped:
-            what = f"exit status {status}" if status > 0 else signal.Signals(-status).name
-            self._stderr.tell(f"warning: {self._command[0]} failed: {what}")
+            what = f"exit status {status}" if status > 0 else signal.strsignal(-status) or f"signal {-status}"
+            self._failed = True
+            self._stderr.tell(f"{self._command[0]} failed: {what}")
+            self._tail.end_now()
 
     def _end_command(self, process: subprocess.Popen[bytes], interrupt: Interrupt) -> None:
         """Wait for the command; stop it if what it should cause did not come, or if pgtail is to stop."""

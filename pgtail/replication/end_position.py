@@ -38,6 +38,10 @@ class EndPosition:
         self.asks = False
         """Whether the server must be asked for keepalives."""
 
+    def now(self) -> None:
+        """End at the server's position as it is now. Any thread may call it."""
+        self._passes = time.monotonic()
+
     def begin(self) -> None:
         """A session begins."""
         self._begun = time.monotonic()

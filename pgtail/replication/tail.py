@@ -116,6 +116,11 @@ class Tail:
             raise self._consumer.error
         return ending
 
+    def end_now(self) -> None:
+        """End once everything was received that is committed now. Any thread may call it."""
+        self._end.now()
+        self._interrupt.wake()
+
     # -- sessions ----------------------------------------------------------------------------------------------
 
     def _begin(self) -> Session | None:

@@ -146,10 +146,14 @@ def test_a_command_makes_the_change(shop: Database, tmp_path: Path) -> None:
     assert "said" not in out
     assert "said" in words
     assert "failed" not in words
-    out, words = ran(f"{paid}; raise SystemExit(3)", status=0)
-    assert '"status":"paid"' in out
-    assert f"warning: {sys.executable} failed: exit status 3" in words
-    assert "as expected" in words
+    for failing, what in (("raise SystemExit(3)", "exit status 3"), ("import os; os.abort()", "Aborted")):
+        out, words = ran(f"{paid}; {failing}", status=1)  # it fails after the change
+        assert '"status":"paid"' in out
+        assert f"pgtail: {sys.executable} failed: {what}" in words
+        assert "as expected" in words
+    other = update % "UPDATE orders SET status = $$sent$$ WHERE id = 1"
+    out, words = ran(f"{other}; raise SystemExit(3)", "--timeout", "1h", status=1)  # nothing else is awaited
+    assert "instead came 1 update public.orders" in words
     mark = tmp_path / "mark"
     late = f"import time; time.sleep(60); open({str(mark)!r}, 'w')"
     _, words = ran(late, "--timeout", span(0.5), status=1)
