@@ -397,8 +397,22 @@ def test_a_change_that_sql_cannot_express_is_a_comment() -> None:
         "-- xid 7, 0/100, committed at 2000-01-01 00:00:00.000000Z",
         "BEGIN;",
         "-- left out: insert on relation 100 (xid 7, seq 1): the table with OID 100 was never described",
-        "-- message 'p': 'hi\\x1b[31m'",
+        "-- message 'p': E'hi\\x1b[31m'",
         "COMMIT;",
-        f"-- message 'p', not transactional: '{'x' * 200}'... (300 bytes)",
+        f"-- message 'p', not transactional: '{'x' * 200}'… (300 bytes)",
     ]
     assert reported[-1] == "1 change could not be written as SQL; each is replaced by a comment"
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"it's\nDROP TABLE t; --\r\xe2\x80\xa8\xc2\x85\\", "E'it''s\\nDROP TABLE t; --\\r\\u2028\\u0085\\\\'"),
+        (b"\x00\xff\n", "\\x00ff0a"),
+        (b"\xff" * 300, f"\\x{'ff' * 200}… (300 bytes)"),
+        (b"", "''"),
+    ],
+)
+def test_no_content_of_a_message_ends_its_comment(content: bytes, shown: str) -> None:
+    found = render(message(content, "p\nq", transactional=False), output="sql")
+    assert statements(found) == [f"-- message E'p\\nq', not transactional: {shown}"]

@@ -6,10 +6,11 @@ from pgtail.changes.events import LogicalMessage, SchemaChange, Transaction
 from pgtail.changes.relations import differences
 from pgtail.native.plan import Field, Plan, Text, Value
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.terminal.escape import escape
+from pgtail.terminal.escape import escape, quoted
+from pgtail.values import UNKNOWN, Undecoded
 
 _MAX_SHOWN = 200
-"""The maximum number of bytes shown of a logical message."""
+"""Characters, or bytes that are no text, that are shown of a logical message."""
 
 
 def heading(before: bytes = b"") -> Plan:
@@ -56,8 +57,12 @@ def schema_change_text(event: SchemaChange) -> str:
 
 
 def message_text(message: LogicalMessage) -> str:
-    """A logical message in words."""
-    shown = message.content[:_MAX_SHOWN].decode("utf-8", "backslashreplace")
-    more = "" if len(message.content) <= _MAX_SHOWN else f"... ({len(message.content)} bytes)"
+    """A logical message in words; the content as tables show it: a string, or bytes that are no text in hexadecimal."""
+    size = len(message.content)
+    try:
+        text = UNKNOWN.text_text(message.content)
+        shown, cut = quoted(text[:_MAX_SHOWN]), len(text) > _MAX_SHOWN
+    except Undecoded:
+        shown, cut = f"\\x{message.content[:_MAX_SHOWN].hex()}", size > _MAX_SHOWN
     how = "" if message.transactional else ", not transactional"
-    return f"message {message.prefix!r}{how}: {shown!r}{more}"
+    return f"message {quoted(message.prefix)}{how}: {shown}{f'… ({size} bytes)' if cut else ''}"
