@@ -475,7 +475,7 @@ cdef class TablePage:
 
     cdef Py_ssize_t broken(self, ShownItem *item, Py_ssize_t width, Py_ssize_t indent) except -2:
         """Break an item into lines, as _broken() in layout.py; returns the width of the last one."""
-        cdef Py_ssize_t i, left = width
+        cdef Py_ssize_t i, end, whole, left = width
         cdef int before = -1
         cdef bint space, first = True
         cdef Fragment one, piece
@@ -485,7 +485,14 @@ cdef class TablePage:
             space = self.pending.size > 0 and self.is_space(
                 fragments_of(&self.pending) + count_of(&self.pending) - 1, self.plain
             )
-            if left < one.cells <= width and (one.style != before or space):
+            whole, end = one.cells, i + 1
+            while whole <= width and end < item.end:
+                piece = fragments_of(&self.fragments)[end]
+                if piece.style != one.style or self.is_space(&piece, self.plain):
+                    break
+                whole += piece.cells
+                end += 1
+            if left < whole <= width and (one.style != before or space):
                 if space:
                     self.pending.size -= sizeof(Fragment)
                 if self.pending.size:

@@ -130,15 +130,19 @@ def wrap_sized(
 def _broken(item: Item, width: int) -> Iterator[tuple[list[Fragment], int]]:
     """Break one item into lines, with their widths; the last one may have room for more.
 
-    Lines are broken between fragments, and inside fragments wider than a line. Adjacent fragments of the same style
-    are one text; a fragment of one space separates them, and no line begins or ends with it.
+    Lines are broken between texts, and inside texts wider than a line. Adjacent fragments of the same style are one
+    text; a fragment of one space separates them, and no line begins or ends with it.
     """
     line: list[Fragment] = []
     left, before = width, ""
-    for fragment in item:
+    sizes = [width_of(text) for text, _ in item]
+    for place, (fragment, size) in enumerate(zip(item, sizes, strict=True)):
         text, style = fragment
-        size = len(text) if text.isascii() else width_of(text)
-        if left < size <= width and (style != before or line[-1:] == [SPACE]):
+        end, whole = place + 1, size
+        while whole <= width and end < len(item) and item[end][1] == style and item[end] != SPACE:
+            whole += sizes[end]
+            end += 1
+        if left < whole <= width and (style != before or line[-1:] == [SPACE]):
             if line[-1:] == [SPACE]:
                 del line[-1]
             if line:

@@ -70,6 +70,24 @@ def test_each_transaction_shows_its_first_rows(way: Way) -> None:
     assert text.count("5 changes, 3 not shown (--max-rows 2)") == 2
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_long_keys_show_which_row_it_is(way: Way) -> None:
+    """Keys that differ at their ends only are not cut there, and a line ends between the columns of a key."""
+    path = "s3://lake/" + "event/" * 20
+    ids = [f"550e8400-e29b-41d4-a716-44665544000{number}" for number in range(2)]
+    messages = [
+        *(encode.begin(), encode.relation(1, "objects", [("path", TEXT), ("tag", TEXT)])),
+        *(encode.insert(f"{path}1", path, oid=1), encode.update((f"{path}2", "b"), (f"{path}1", None), oid=1)),
+        encode.relation(2, "subscriptions", [("tenant_id", TEXT), ("subscription_id", TEXT)], key=[0, 1]),
+        *(encode.insert(*ids, oid=2), encode.commit()),
+    ]
+    text = scanned_table([*map(encode.frame, messages)], way, OutputOptions(width=80, max_width=60), None, None)
+    shown = "".join([line.strip() for line in text.split("\n")])
+    assert [shown.count(f"{path}{number}'") for number in (1, 2)] == [2, 1]
+    assert f"tag '{path[:57]}'…" in shown
+    assert f"           tenant_id='{ids[0]}',\n           subscription_id='{ids[1]}'\n" in text
+
+
 @pytest.mark.parametrize("width", [20, 47, 200])
 def test_names_that_do_not_fit_and_tables_without_columns(width: int) -> None:
     key, long = "k" * 40, encode.relation(name="a long name " * 9, columns=[("id", TEXT), ("v", TEXT)])

@@ -118,6 +118,7 @@ class _Column(Record):
     maybe_label: Item
     codec: Codec
     bare: bool
+    style: ValueStyle
     show: Show
     maybe: Show
 
@@ -125,7 +126,9 @@ class _Column(Record):
 class _TableParts:
     """The parts of rows with up to `count` cells that depend on the version of a table only."""
 
-    def __init__(self, relation: Relation, count: int, values: ValueStyle, choice: ColumnChoice) -> None:
+    def __init__(
+        self, relation: Relation, count: int, keys: ValueStyle, values: ValueStyle, choice: ColumnChoice
+    ) -> None:
         columns = columns_of(relation, count)
         self.relation, self.count = relation, len(columns)
         self.table = _sized(table_name(relation), "table")
@@ -138,12 +141,13 @@ class _TableParts:
             key = keyed and column.key
             label: Item = ((shown, "name"), SPACE)
             if key:
-                label = (*([(", ", "plain")] if self.keys else []), (f"{shown}=", "key"))
-            show = maybe = values.of_column(codec, label, "key" if key else "value", bare=bare)
+                label = (*([(",", "plain"), SPACE] if self.keys else []), (f"{shown}=", "key"))
+            style = keys if key else values
+            show = maybe = style.of_column(codec, label, "key" if key else "value", bare=bare)
             maybe_label: Item = ((f"{MAYBE}{shown}", "dim"), SPACE)
             if choice.changed and not key:
                 maybe = values.of_column(codec, maybe_label, bare=bare)
-            found = _Column(index, label, maybe_label, codec, bare, show, maybe)
+            found = _Column(index, label, maybe_label, codec, bare, style, show, maybe)
             (self.keys if key else self.others).append(found)
         kept = self.others[1:] if not self.keys else self.others
         self.optional = frozenset([column.index for column in kept] if relation.seen else ())
@@ -182,15 +186,17 @@ class NullColumns:
 
 
 class RowFormatter:
-    """Makes the rows of changes with the columns of `choice`; `values` shows their values."""
+    """Makes the rows of changes with the columns of `choice`; `values` shows their values, `keys` those of the key."""
 
     operations: Final = [*_OF_ROWS.values()]
     """How rows start, by operation; this and the next are for the scanner."""
     fixed_items: Final = [_ARROW, (NULL,), (MORE,), _ONLY_THE_KEY[1], _NO_COLUMNS[1]]
 
-    def __init__(self, values: ValueStyle, choice: ColumnChoice, *, fill_unchanged: bool) -> None:
+    def __init__(
+        self, values: ValueStyle, choice: ColumnChoice, *, fill_unchanged: bool, keys: ValueStyle | None = None
+    ) -> None:
         self.only_changed = choice.changed
-        self._values = values
+        self._keys, self._values = keys or values, values
         self._choice = choice
         self._fill = fill_unchanged
         self._tables: dict[int, _TableParts] = {}
@@ -268,7 +274,9 @@ class RowFormatter:
         """The parts of the rows of a table with up to `count` cells."""
         parts = self._tables.get(relation.version)
         if parts is None or parts.relation is not relation or parts.count < count:
-            parts = self._tables[relation.version] = _TableParts(relation, count, self._values, self._choice)
+            parts = self._tables[relation.version] = _TableParts(
+                relation, count, self._keys, self._values, self._choice
+            )
         return parts
 
     def _key(self, parts: _TableParts, old: TupleData | None, new: TupleData | None) -> SizedItem:
@@ -291,8 +299,8 @@ class RowFormatter:
 
     def changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
         """A value that changed: old → new, after its label."""
-        before = self._values.cell(column.codec, old, "old", bare=column.bare)
-        now = self._values.cell(column.codec, new, "new", bare=column.bare)
+        before = column.style.cell(column.codec, old, "old", bare=column.bare)
+        now = column.style.cell(column.codec, new, "new", bare=column.bare)
         return sized((*column.label, *before, *arrow, *now))
 
     def _written(

@@ -46,6 +46,8 @@ from pgtail.terminal.values import ValueStyle, name, table_name
 
 MAX_ROWS: Final = 20
 """Changes of a transaction that are shown outside a pager, if --max-rows does not say it."""
+_MOST_KEY: Final = 256
+"""Cells of a value of the key, at least: keys may differ at their ends only."""
 _DOT: Final[Fragment] = ("● ", "dot")
 _INDENT: Final = (padding(MARGIN),)
 
@@ -78,7 +80,13 @@ class TableOutput(Output):
             tell=options.tell,
             old_values=options.old_values,
         )
-        self._rows = RowFormatter(ValueStyle(options.max_width), self._choice, fill_unchanged=options.fill_unchanged)
+        most_value = options.max_width
+        self._rows = RowFormatter(
+            ValueStyle(most_value),
+            self._choice,
+            fill_unchanged=options.fill_unchanged,
+            keys=ValueStyle(most_value and max(most_value, _MOST_KEY)),
+        )
         self._page, self._scanned = self._pages(options)
         self._columns: Columns | None = None
         self.headed = False
