@@ -185,13 +185,11 @@ class _Verify:
                     f"{words}, after {seconds_text(int(waited))} (--timeout): does pgtail record run? It closes a"
                     " segment after --segment-age"
                 )
+            line = f"waiting for captures: {words}; pgtail record has to run"
             if stderr.wants_status:
-                stderr.status([f"waiting for captures: {words}; pgtail record has to run"])
-            elif not told:
-                stderr.inform(f"waiting for captures: {words}; pgtail record has to run")
-                told += _LINE_EVERY
+                stderr.status([line])
             elif waited >= told:
-                stderr.detail(f"waiting for captures: {words}")
+                (stderr.detail if told else stderr.inform)(line)
                 told += _LINE_EVERY
             time.sleep(_PAUSE)
 

