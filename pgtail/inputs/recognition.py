@@ -20,6 +20,15 @@ _EVERY_BYTE: Final = 64 * 1024
 _WAL_SEGMENT: Final = re.compile(rb".[\xd0\xd1][\x02\x03\x06\x07]\0.{4}\0\0.{6}.{4}\0{4}.{8}\0\0..\0.\0\0", re.DOTALL)
 """XLogLongPageHeaderData, with the sizes of a segment and of its pages; XLOG_PAGE_MAGIC is 0xd0xx or 0xd1xx."""
 
+_COMPRESSED: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd -dc",
+    b"\xfd7zXZ\0": "xz -dc",
+    b"BZh": "bzip2 -dc",
+    b"\x04\x22\x4d\x18": "lz4 -dc",
+    b"PK\x03\x04": "unzip -p",
+}
+"""How compressed files begin that are not read, and what decompresses them."""
+
 
 def open_input(
     source: Source,
@@ -84,6 +93,9 @@ def _unrecognised(head: bytes) -> str:
             "this is a dump of tables by pg_dump, not a dump of logical replication messages, as pgtail record and"
             " pg_recvlogical write them"
         )
+    for beginning, command in _COMPRESSED.items():
+        if head.startswith(beginning):
+            return f"this is compressed, and not with gzip: decompress it first ({command})"
     if _WAL_SEGMENT.match(head):
         return (
             "this is a file of WAL, which pgtail does not read: the server makes logical replication messages of it for"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import io
+import lzma
 import re
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -60,6 +64,22 @@ def decoded(database: Database) -> Printed:
 def test_sql_is_no_text_of_a_plugin() -> None:
     assert "none of the known forms" in str(read_bytes(SQL).error)
     assert "none of the known forms" in str(read_bytes(b"BEGIN\n" + SQL).error)
+
+
+def test_a_file_that_is_compressed_in_another_way() -> None:
+    dump, zipped = capture("Z_small", "p1").forms["recv.bin"].read_bytes(), io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("dump.bin", dump)
+    zstd, lz4 = "28b52ffd045831000068656c6c6f0a5388bd91", "04224d186440a70600008068656c6c6f0a00000000f95b6b94"
+    for command, data in (
+        ("xz -dc", lzma.compress(dump)),
+        ("bzip2 -dc", bz2.compress(dump)),
+        ("unzip -p", zipped.getvalue()),
+        ("zstd -dc", bytes.fromhex(zstd)),
+        ("lz4 -dc", bytes.fromhex(lz4)),
+    ):
+        words = f"this is compressed, and not with gzip: decompress it first ({command})"
+        assert words in str(read_bytes(data).error)
 
 
 def test_other_files_of_postgresql_and_what_pgtail_wrote(database: Database) -> None:
