@@ -62,6 +62,8 @@ def record_dumps(
         converter.finish()
         if left[1:]:
             tell(f"not in the capture: {', '.join(left[1:])}, after {left[0]}")
+    if not converter.recorded:
+        tell(f"note: nothing was recorded: there is no whole transaction in {', '.join(files)}")
     return converter.left_out > 0
 
 

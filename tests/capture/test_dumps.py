@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from pgtail.cli import main
 from tests.support.captures import data_frames, lengths, read, segments
 from tests.support.corpus import Capture, capture, captures
+from tests.support.encode import message, recvlogical
 from tests.support.every import every
 from tests.support.forms import FORMS
 from tests.support.render import WAYS, Way, rows_by
@@ -80,6 +81,16 @@ def test_messages_before_damage_are_kept(tmp_path: Path) -> None:
     assert kept.status == 0
     assert kept.stdout
     assert whole.stdout.startswith(kept.stdout)
+
+
+def test_a_dump_without_a_transaction_is_noted(tmp_path: Path) -> None:
+    dump = tmp_path / "dump"
+    for number, (content, noted) in enumerate([(b"", True), (recvlogical(message(b"m", transactional=False)), False)]):
+        dump.write_bytes(content)
+        result = record(tmp_path / str(number), "--from", dump)
+        words = f"note: nothing was recorded: there is no whole transaction in {dump}\n"
+        assert (result.exit_code, result.stderr) == (0, f"pgtail: {words}" if noted else "")
+        assert bool(list((tmp_path / str(number)).glob("*.pgcap"))) != noted
 
 
 def test_a_directory_that_contains_a_capture(tmp_path: Path) -> None:
