@@ -342,7 +342,9 @@ def parse_state(data: bytes, source: str) -> CaptureState:
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
-            "is damaged; remove it if the capture's slot still has everything since its last segment", source=source
+            "is damaged: name the segments (*.pgcap) to read them without it; pgtail record continues if it is removed,"
+            " and the capture's slot still has everything since the last segment",
+            source=source,
         ) from None
 
 

@@ -150,7 +150,7 @@ class LocalLocation(Location):
 
         try:
             shutil.rmtree(self.local)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
             raise OutputError(f"cannot remove {self}: {error.strerror}") from error

@@ -27,6 +27,7 @@ from tests.capture.test_recovery import end_of, transactions
 from tests.support import encode
 from tests.support.captures import SMALL, data_frames, lengths, read, read_frames, record, segments, take
 from tests.support.corpus import capture
+from tests.support.run import here
 
 STREAM = capture("A_dml", "p1")
 
@@ -240,10 +241,12 @@ def test_dumps_may_be_given_again_if_nothing_was_recorded(tmp_path: Path) -> Non
 )
 def test_a_damaged_state(text: str, recorded: Path) -> None:
     (recorded / FILE).write_text(text, "latin-1")
-    assert f"{FILE}: is damaged; remove it" in said(recorded)
+    assert f"{FILE}: is damaged: name the segments (*.pgcap) to read them without it; pgtail rec" in said(recorded)
+    named = here("decode", *sorted(recorded.glob("*.pgcap")))
+    assert named.status == 0
     (recorded / FILE).unlink()
     assert read_state(LocalLocation(recorded)) is None
-    assert read(recorded).status == 0
+    assert (read(recorded).status, read(recorded).stdout) == (0, named.stdout)
 
 
 def test_open_segment_without_acknowledged_data_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

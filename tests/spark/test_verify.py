@@ -337,6 +337,8 @@ def test_what_the_stream_does_not_show(recorded: Recorded, verify: Verify) -> No
 def test_what_cannot_be_compared_is_refused(recorded: Recorded, verify: Verify, tmp_path: Path) -> None:
     database = recorded.database
     assert "has no state" in verify(status=1, out=tmp_path).stderr
+    (tmp_path / "file").touch()
+    assert "has no state" in verify(status=1, out=tmp_path / "file").stderr
     assert "no table to compare" in verify("-t", "other", status=2).stderr
     database.execute("CREATE PUBLICATION few FOR TABLE keyed WITH (publish = 'insert, delete')")
     refused = verify("-P", "few", status=3).stderr
