@@ -1,7 +1,9 @@
 """The entry point, installed or as `python -m pgtail`; handles requests to stop before it imports anything else."""
 
+import contextlib
 import gc
 import signal
+import sys
 
 
 def main() -> None:
@@ -10,7 +12,7 @@ def main() -> None:
     The program that .ci/environment writes blocks SIGINT before Python imports anything: from here on it is handled.
     """
     try:
-        from pgtail.files.stopping import exit_on_stop_request, ignore_stop_requests
+        from pgtail.files.stopping import after_echo, exit_on_stop_request, ignore_stop_requests
 
         exit_on_stop_request()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -22,6 +24,8 @@ def main() -> None:
         commands(prog_name="pgtail")
     finally:
         ignore_stop_requests()
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it was closed, also before the start
+            sys.stderr.write(after_echo(sys.stderr.isatty()))
         gc.freeze()  # Python looks once more at all objects before it exits
 
 

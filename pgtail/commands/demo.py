@@ -16,7 +16,7 @@ from pgtail.demo.installation import embedded_installations
 from pgtail.demo.server import SUPERUSER, EmbeddedServer
 from pgtail.demo.workload import DATABASE, SLOT, create_database, endless_workload, workload
 from pgtail.errors import ServerError
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Stoppable, after_echo
 
 _PAUSE: Final = 0.35
 """Seconds between two transactions, so that they can be seen to arrive one by one."""
@@ -111,6 +111,7 @@ def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
 
 def _tell(text: str) -> None:
     """A line of the demo itself on standard error, in bold on a terminal."""
-    color = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    sys.stderr.write(f"\x1b[1m{text}\x1b[m\n" if color else f"{text}\n")
+    terminal = sys.stderr.isatty()
+    color = terminal and os.environ.get("TERM") != "dumb"
+    sys.stderr.write(after_echo(terminal) + (f"\x1b[1m{text}\x1b[m\n" if color else f"{text}\n"))
     sys.stderr.flush()

@@ -63,15 +63,16 @@ class Expect(Stream):
         self._command = command
         self._process: subprocess.Popen[bytes] | None = None
         self._watching = threading.Thread(target=self._watch, name="command", daemon=True)
-        self._stopped = self._failed = False
-        """Whether the command was stopped, or failed."""
+        self._failed = False
+        """Whether the command failed, or was stopped."""
 
     @property
     def succeeded(self) -> bool:
-        """Whether the changes came, and the command, if there was one, did not fail."""
+        """Whether the changes came, and the command, if there was one, ended well."""
         return self.expectation.met and not self._failed
 
     def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
+        self._interrupt = interrupt
         try:
             return super()._follow(request, sink, interrupt)
         finally:
@@ -99,10 +100,11 @@ class Expect(Stream):
         """If the command fails, tell it, and wait only for what was committed before."""
         assert self._process is not None
         status = self._process.wait()
-        if status and not self._stopped:
-            what = f"exit status {status}" if status > 0 else signal.strsignal(-status) or f"signal {-status}"
+        if status and not self._failed:
             self._failed = True
-            self._stderr.tell(f"{self._command[0]} failed: {what}")
+            how = f"exit status {status}" if status > 0 else signal.strsignal(-status) or f"signal {-status}"
+            stopped = self._interrupt.count or status == -signal.SIGINT  # Ctrl-C is for both
+            self._stderr.tell(f"{self._command[0]} {'was stopped' if stopped else f'failed: {how}'}")
             self._tail.end_now()
 
     def _end_command(self, process: subprocess.Popen[bytes], interrupt: Interrupt) -> None:
@@ -111,7 +113,7 @@ class Expect(Stream):
             with contextlib.suppress(KeyboardInterrupt), interrupt.raising():
                 process.wait()
         if process.poll() is None:
-            self._stopped = True
+            self._failed = True
             process.terminate()
             try:
                 process.wait(_PATIENCE)

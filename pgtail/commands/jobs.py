@@ -25,7 +25,7 @@ from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 from pgtail.commands.reading import BROKEN_OFF, interrupted
 from pgtail.commands.turn import Counts, Task
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
-from pgtail.files.stopping import SIGNALS, postponed, request_stop, status_after
+from pgtail.files.stopping import SIGNALS, after_echo, postponed, request_stop, status_after
 from pgtail.records import Record
 
 _STOP: Final = signal.SIGUSR1
@@ -428,7 +428,7 @@ def _end_with(alive: int) -> None:
 def _print(text: str) -> None:
     with contextlib.suppress(OSError):
         if sys.stderr is not None:
-            sys.stderr.write(text)
+            sys.stderr.write(after_echo(sys.stderr.isatty()) + text)
             sys.stderr.flush()
 
 

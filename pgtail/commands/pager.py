@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from pgtail.files.stopping import asked_to_end, take_over
+from pgtail.files.stopping import after_echo, asked_to_end, take_over
 
 if TYPE_CHECKING:
     import subprocess
@@ -141,7 +141,9 @@ def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subproce
     finally:
         if asked_to_end():  # while the body handled signals
             process.terminate()
-        if process.wait() < 0:
+        ended = process.wait()
+        after_echo(terminal=False)  # the pager has drawn over it
+        if ended < 0:
             with contextlib.suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(1, termios.TCSADRAIN, terminal)
         for number, handler in before.items():

@@ -92,7 +92,7 @@ def _confirm(connection: Connection, slot: Slot, action: str) -> None:
     try:
         answer = sys.stdin.readline()
     except KeyboardInterrupt:
-        answer = ""
+        answer = "no"
     if not answer:
         sys.stderr.write("\n")
     if answer.strip().lower() not in ("y", "yes"):

@@ -17,6 +17,7 @@ from typing import Final
 
 from pgtail.commands.pager import errors_paged
 from pgtail.errors import COMMAND, ClosedPipe, InputError, PgtailError
+from pgtail.files.stopping import after_echo
 from pgtail.terminal.escape import escape, escape_lines
 
 _QUEUE_LIMIT: Final = 10_000
@@ -65,11 +66,12 @@ def say(text: str, /, event: str = "", **fields: object) -> None:
 
 def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] | None = None) -> str:
     """A message as a JSON object, or as text for what shows the descriptor."""
+    before = after_echo(fd >= 0 and os.isatty(fd))
     if not json_log:
-        return laid_out(text, columns_of(fd))
+        return before + laid_out(text, columns_of(fd))
     from pgtail.commands.log import log_line  # not loaded without
 
-    return log_line(_PASSWORDS.sub(_masked, text), event, fields or {})
+    return before + log_line(_PASSWORDS.sub(_masked, text), event, fields or {})
 
 
 def laid_out(text: str, columns: int | None) -> str:
@@ -264,9 +266,11 @@ class StderrThread:
         self._draw(lines, status)
 
     def _draw(self, lines: list[str], status: list[str] | None) -> None:
-        text = _ERASE if self._drawn else ""
+        text = "".join([f"{line}\n" for line in lines])
+        if self._drawn:  # also ^C
+            after_echo(terminal=False)
+            text = _ERASE + text.removeprefix("\n")
         self._drawn = False
-        text += "".join([f"{line}\n" for line in lines])
         if status is not None:
             text += _joined(status, (columns_of(self._fd) or 80) - 1)
             self._drawn = True

@@ -27,6 +27,8 @@ class _Requests:
     """Time of the last one."""
     to_end = False
     """Whether one was not SIGINT: that asks the programs that pgtail started to end too."""
+    echoed = False
+    """Whether a terminal may show ^C where the next message begins."""
     begun = False
     """Whether work has begun that must end cleanly."""
     postponed = False
@@ -42,11 +44,18 @@ def handled_signals() -> list[signal.Signals]:
 def is_new(number: int) -> bool:
     """Whether the current signal is a new request. Call it once per signal."""
     _Requests.to_end |= number != signal.SIGINT
+    _Requests.echoed |= number == signal.SIGINT
     now = time.monotonic()
     new = now - _Requests.last >= _SAME
     if new:
         _Requests.last = now
     return new
+
+
+def after_echo(terminal: object) -> str:
+    """What to write first to standard error: a newline, if it is a terminal and may show ^C since the last call."""
+    echoed, _Requests.echoed = _Requests.echoed, False
+    return "\n" if echoed and terminal else ""
 
 
 def asked_to_end() -> bool:

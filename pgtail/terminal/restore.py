@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
+from pgtail.files.stopping import after_echo
+
 SHOW_CURSOR: Final = b"\x1b[?25h"
 _WRITE_TIMEOUT: Final = 1.0
 """Seconds to wait for a terminal whose output is stopped (Ctrl-S)."""
@@ -32,6 +34,7 @@ def restored(restore: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         restore()
+        after_echo(terminal=False)  # it was erased
         if ours:
             signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 

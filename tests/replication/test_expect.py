@@ -164,6 +164,17 @@ def test_a_command_makes_the_change(shop: Database, tmp_path: Path) -> None:
     assert "a command comes after --" in pgtail("expect", shop.conninfo(), "psql", status=2)[1]
 
 
+def test_a_command_that_is_stopped_has_not_succeeded(shop: Database) -> None:
+    """Also if its change came before."""
+    script = (
+        f"import psycopg, time; psycopg.connect({shop.conninfo()!r}, autocommit=True).execute('%s'); time.sleep(60)"
+    )
+    paid = script % "UPDATE orders SET status = $$paid$$ WHERE id = 1"
+    with expect(shop, *PAID, "--", sys.executable, "-c", paid) as running:
+        running.wait_for_words("as expected")
+        assert f"{sys.executable} was stopped" in running.stop(status=1)
+
+
 def test_it_connects_again_as_stream_does(shop: Database) -> None:
     """With a slot without being told; with a temporary one only by --reconnect, and says what it did not see."""
     shop.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import psycopg
 
@@ -65,3 +66,20 @@ def test_the_report_in_a_pipe_is_the_status(newest_database: Database) -> None:
     _, shown = on_terminal(["/bin/sh", "-c", '"$@" | cat', "sh", *command], until="no changes yet", answer="\x03")
     assert "no changes yet" in shown
     assert " · lag" not in shown
+
+
+def test_what_follows_ctrl_c_begins_a_line(newest_database: Database) -> None:
+    """A message, or the shell's prompt; the terminal shows ^C after the status line, which is erased."""
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute("INSERT INTO t VALUES (1)")
+    row = '"new":{"id":1}}'
+    for options, until, follows in (
+        (["-q", "-o", "json", "--color", "never"], row, rf"{row}\r\n\^C\r\n\Z"),
+        (["--log-format", "json", "-o", "json", "--color", "never"], row, rf'{row}\r\n\^C\r\n{{"time"'),
+        ([], " lag ", r"\^C\r\x1b\[Kpgtail: 1 transaction shown"),
+    ):
+        command = [sys.executable, "-m", "pgtail", "stream", newest_database.conninfo(), "-S", "s", *options]
+        status, shown = on_terminal(command, until=until, answer="\x03")
+        assert status == 0
+        assert re.search(follows, shown), shown
