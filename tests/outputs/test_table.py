@@ -154,6 +154,8 @@ def test_columns_that_are_null_in_every_row_are_one_line(way: Way) -> None:
         "  UPDATE   public.t  id 2  c1 'v' → 'w'",
         "           +12 NULL: c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13, c14",
     ]
+    narrow = rendered(identity, encode.begin(), *rows, encode.commit(), output="table", way=way, width=40).lines[1:-1]
+    assert narrow[-2:] == ["    +12 NULL: c3, c4, c5, c6, c7, c8,", "    c9, c10, c11, c12, c13, c14"]
 
 
 def test_truncate_shows_its_options() -> None:

@@ -174,15 +174,15 @@ class NullColumns:
         found = {version: nulls - self._not_null[version] for version, nulls in self._nulls.items()}
         return {version: indexes for version, indexes in found.items() if len(indexes) >= FEWEST_NULLS}
 
-    def lines(self, width: int) -> Iterator[list[Fragment]]:
-        """A line for each table that has such columns."""
+    def lines(self, width: int, left: int) -> Iterator[list[Fragment]]:
+        """A line for each table that has such columns, after `left` cells."""
         for version, indexes in self.found().items():
             relation = self._relations[version]
             columns = columns_of(relation, max(indexes) + 1)
             names = ", ".join([column_name(columns[index].name) for index in sorted(indexes)])
             where = f" in {table_name(relation)}" if len(self._relations) > 1 else ""
-            text = sized_sentence(f"+{len(indexes)} NULL{where}: {names}", "dim", width - LEFT)
-            yield from wrap_sized([text], width - LEFT, (padding(LEFT),), (padding(LEFT),))
+            text = sized_sentence(f"+{len(indexes)} NULL{where}: {names}", "dim", width - left)
+            yield from wrap_sized([text], width - left, (padding(left),), (padding(left),))
 
 
 class RowFormatter:

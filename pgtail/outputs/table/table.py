@@ -249,7 +249,7 @@ class TableOutput(Output):
         nulls = NullColumns()
         self._page.find_nulls(nulls)
         self._page.lay_out(self._columns, nulls.found(), self._sink.write, self._lines)
-        self._lines(nulls.lines(self._width))
+        self._lines(nulls.lines(self._width, self._columns.below))
 
     # -- headers and footers -----------------------------------------------------------------------------------
 
