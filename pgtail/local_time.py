@@ -30,6 +30,11 @@ def use_zone(name: str) -> None:
     time.tzset()
 
 
+def clock() -> int:
+    """This machine's time."""
+    return time.time_ns() // 1000 - _EPOCH * _SECOND
+
+
 def is_utc() -> bool:
     """Whether local time is always UTC."""
     return time.timezone == 0 and not time.daylight

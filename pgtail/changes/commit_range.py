@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from pgtail.humanize import parse_seconds
-from pgtail.local_time import to_local, to_utc
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, parse_lsn
+from pgtail.local_time import clock, to_local, to_utc
+from pgtail.pgoutput.scalars import Point, parse_lsn
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrepared, StreamPrepare
@@ -46,7 +45,7 @@ def point_of(text: str, now: int | None = None) -> Point:
     except ValueError:
         pass
 
-    now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET if now is None else now
+    now = clock() if now is None else now
     try:
         if text not in ("today", "yesterday") and text[-1:].isalpha() and text[-1] not in "Zz":
             return Point(time=now - int(parse_seconds(text) * 1_000_000))

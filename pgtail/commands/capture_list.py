@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from pgtail._orjson import orjson
 from pgtail.capture.contents import PreparedTransaction, SegmentContents
 from pgtail.capture.format import GAP
 from pgtail.capture.overview import SegmentOverview, SnapshotOverview, overview
@@ -19,7 +18,7 @@ from pgtail.errors import Interrupted
 from pgtail.files.stopping import Stoppable, status_after
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.storage import locate
-from pgtail.terminal.escape import escape_json
+from pgtail.terminal.escape import json_line
 from pgtail.terminal.style import Painter
 
 Found = Iterable[SegmentOverview | SnapshotOverview]
@@ -44,8 +43,7 @@ def run(place: str, options: CaptureListOptions) -> bool:
 
             texts: Iterable[str]
             if palette is None:
-                lines = _json(str(capture), known, last, found())
-                texts = (escape_json(orjson.dumps(line).decode()) + "\n" for line in lines)
+                texts = map(json_line, _json(str(capture), known, last, found()))
             else:
                 table = _table(str(capture), known, last, found(), terminal_width())
                 texts = map(Painter(palette).lines, table)

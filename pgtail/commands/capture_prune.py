@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
-from pgtail._orjson import orjson
 from pgtail.capture.prune import Bound, Prunable, PrunePlan, prune
 from pgtail.capture.reader import first_segment
 from pgtail.commands.capture_options import PruneOptions
 from pgtail.commands.sinks import put
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import say, tell
 from pgtail.errors import Interrupted, OptionError
 from pgtail.files.stopping import Stoppable, status_after
 from pgtail.humanize import counted, size_text
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
+from pgtail.local_time import clock
+from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.storage import locate
-from pgtail.terminal.escape import escape, escape_json
+from pgtail.terminal.escape import escape, json_line
 
 
 def run(place: str, options: PruneOptions) -> None:
@@ -30,17 +29,17 @@ def run(place: str, options: PruneOptions) -> None:
             found = Prunable(capture)
             plan = found.plan(_bounds(found, options), lasting=not options.yes)
             if plan.why:
-                say(escape(f"note: no more is removed: {plan.why}"))
+                tell(f"note: no more is removed: {plan.why}")
             if options.verbosity.verbose:
                 for one in plan.segments:
-                    say(escape(str(one.location)))
+                    tell(str(one.location))
             if options.delete:
                 prune(capture, plan.pruned)
     except KeyboardInterrupt as stopped:
         raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
     if options.output == "json":
         for line in _json(str(capture), plan, done=options.delete):
-            put(escape_json(orjson.dumps(line).decode()))
+            put(json_line(line).rstrip("\n"))
         return
     put(escape(f"{capture}: {_summary(plan, done=options.delete)}"))
     if plan.pruned is not None and not options.delete:
@@ -52,8 +51,7 @@ def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
     if options.before is not None:
         yield Bound(first_segment(found.stream, options.before))
     if options.keep is not None:
-        now = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
-        yield Bound(first_segment(found.stream, Point(time=now - int(options.keep * 1_000_000))))
+        yield Bound(first_segment(found.stream, Point(time=clock() - int(options.keep * 1_000_000))))
     if options.applied:
         from pgtail.spark.session import check_installed
 

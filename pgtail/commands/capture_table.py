@@ -14,7 +14,7 @@ from pgtail.local_time import zone_text
 from pgtail.outputs.fields import local_minute
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.terminal.escape import escape
-from pgtail.terminal.layout import GAP, Item, padding, sentence, width_of, wrap
+from pgtail.terminal.layout import GAP, Item, indented, padding, paragraph, sentence, width_of, wrap
 from pgtail.terminal.style import Fragment
 
 Line = list[Fragment]
@@ -111,7 +111,7 @@ class CaptureTable:
         parts += [counted(self._gaps, "gap")] if self._gaps else []
         parts += [f"{counted(self._missing, 'segment')} missing"] if self._missing else []
         yield []
-        yield from wrap([sentence(", ".join(parts), "bad" if bad else "value", self._width)], self._width)
+        yield from paragraph(", ".join(parts), "bad" if bad else "value", self._width)
 
     def _line(self, name: str, size: int, first: str, last: str) -> Iterator[Line]:
         cells = (name, "table"), (size_text(size), "value"), (first, "time"), (last, "time")
@@ -124,8 +124,7 @@ class CaptureTable:
         return self._below([sentence(escape(text), style, self._width - _INDENT)])
 
     def _below(self, items: Iterator[Item] | list[Item]) -> Iterator[Line]:
-        for line in wrap(items, max(self._width - _INDENT, 20)):
-            yield [padding(_INDENT), *line]
+        return indented(wrap(items, max(self._width - _INDENT, 20)), _INDENT)
 
 
 def _columns(name: Fragment, size: Fragment, first: Fragment, last: Fragment) -> Iterator[Fragment]:

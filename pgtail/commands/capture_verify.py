@@ -13,7 +13,7 @@ from pgtail.capture.verify import CaptureVerifier
 from pgtail.commands.capture_options import CaptureVerifyOptions
 from pgtail.commands.progress import progress
 from pgtail.commands.sinks import put
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import tell
 from pgtail.errors import COMMAND, InputError, Interrupted
 from pgtail.files.stopping import Stoppable, status_after
 from pgtail.humanize import counted, size_text
@@ -94,7 +94,7 @@ class _Verify:
     def _tell(self, text: str) -> None:
         self.problems += text.startswith("damage:")
         self.notes += text.startswith("note:")
-        say(escape(text))
+        tell(text)
 
 
 class _Digesting:

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
 from pgtail.commands.selection import expanded, folders
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import tell
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage.options import StorageOptions
-from pgtail.terminal.escape import escape
 
 
 class Coverage:
@@ -68,7 +67,7 @@ def verify(names: Iterable[str], storage: StorageOptions) -> None:
             if problem is not None and not open_:
                 raise InputError(problem, source=source.name)
             if source.checked is None and not source.verified:
-                say(escape(f"note: {source.name} has no checksum: --verify cannot check it"))
+                tell(f"note: {source.name} has no checksum: --verify cannot check it")
 
 
 def _problem(source: Source) -> str | None:

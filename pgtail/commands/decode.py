@@ -26,7 +26,7 @@ from pgtail.commands.output import (
 )
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted, name_cure
+from pgtail.commands.reading import Reading, interrupted, name_cure, skip_damage
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -41,7 +41,7 @@ from pgtail.commands.selection import (
     without_change,
 )
 from pgtail.commands.sinks import FileSink, check_not_read
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import say, tell
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
@@ -52,7 +52,6 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline, Seen
 from pgtail.records import NamedTuple, replace
-from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier
@@ -119,7 +118,7 @@ class Decode:
         self.redaction = build_redaction(options.filter) if stats is None else stats.redaction
         self.stats = stats
         self.types: Types
-        """Those of the stream."""
+        """The types of the stream."""
         self._given_output = output or stats
         self._divide = divide
         self.source: str | None = None
@@ -243,7 +242,7 @@ class Decode:
     def _incomplete(self, pipeline: Pipeline) -> None:
         """Complete the output, of which the rest is missing.
 
-        Statements that undo the older changes alone would overwrite the newer ones with values of before.
+        Statements that undo the older changes alone would overwrite the newer ones with old values.
         """
         if self.options.format.undo:
             tell("warning: no statements were written: they would undo the older changes without the newer ones")
@@ -393,10 +392,7 @@ class Decode:
         """Skip damage; returns whether a message decodes after it."""
         self.damaged = True
         pipeline.lost()
-        found = input_.resync()
-        goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
-        tell(f"damage: {error}; skipped {input_.skipped} bytes, {goes_on}")
-        return found is not None
+        return skip_damage(input_, error)
 
     def _note(self, note: Note) -> None:
         self.noted = True
@@ -431,8 +427,3 @@ def _pause(sink: FileSink | DirectorySink, capture: Location) -> Callable[[], No
 def _is_unfinished(error: InputError, source: Source) -> bool:
     """Whether an error in an open segment is just that its end is not written yet."""
     return source.cut_off if source.damage is not None else not isinstance(error, Malformed)
-
-
-def tell(text: str) -> None:
-    """Print a message that may quote the input."""
-    say(escape(text))

@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pgtail.commands.decode import Decode, Run, tell
+from pgtail.commands.decode import Decode, Run
 from pgtail.commands.progress import progress
 from pgtail.commands.reading import Reading, interrupted
 from pgtail.commands.selection import build_types, tell_filter, tell_unmasked, without_change
+from pgtail.commands.stderr import tell
 from pgtail.commands.turn import Alone, Counts, Task, Turn, TurnSink
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import Input, SegmentsRead
@@ -72,7 +73,7 @@ class Parts(ABC):
 
     @abstractmethod
     def size(self) -> int | None:
-        """Of the input, in bytes; None if that is not known yet."""
+        """The size of the input in bytes; None if that is not known yet."""
 
     @abstractmethod
     def consumed(self, part: Part) -> int:

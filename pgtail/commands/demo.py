@@ -85,7 +85,7 @@ The server runs until Ctrl-C. In another terminal, try:
 def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = _PAUSE) -> threading.Thread:
     """Run the steps one after another in a thread, with pauses in seconds, until the last one or until `stop`.
 
-    The first error ends them: who tries things out may drop a table.
+    The first error ends them: the user may have dropped a table.
     """
 
     def run_steps() -> None:

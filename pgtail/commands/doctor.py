@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final
 
-from pgtail._orjson import orjson
 from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.connect import connector_of
 from pgtail.commands.server_options import DoctorOptions
@@ -16,8 +15,8 @@ from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted
-from pgtail.terminal.escape import escape, escape_json, escape_sql
-from pgtail.terminal.layout import SPACE, Item, padding, sentence, width_of, wrap
+from pgtail.terminal.escape import escape, escape_sql, json_line
+from pgtail.terminal.layout import SPACE, Item, indented, padding, paragraph, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 
 _STYLES: Final = {Severity.OK: "good", Severity.WARNING: "warning", Severity.PROBLEM: "bad"}
@@ -59,7 +58,7 @@ def _json(report: Report, least: Severity) -> str:
         for family, finding in report.all()
         if finding.severity >= least
     ]
-    return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
+    return "".join(map(json_line, lines))
 
 
 def render(report: Report, palette: Palette, least: Severity, *, width: int) -> str:
@@ -76,7 +75,7 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
     title = f"PostgreSQL {server.version_text} at {server.address}, database {server.database}, role {server.role}"
     if report.provider is not None:
         title += f", {report.provider.name}"
-    yield from wrap([sentence(escape(title), "value", width)], width)
+    yield from paragraph(escape(title), "value", width)
     for severity in Severity:
         for family, findings in report.findings.items():
             those = [finding for finding in findings if finding.severity is severity >= least]
@@ -118,11 +117,9 @@ def _finding(finding: Finding, all_lines: tuple[str, ...], width: int) -> Iterat
     if finding.severity is Severity.OK:
         return
     if len(finding.subjects) > 1 or any(escape_sql(name) not in finding.text for name in finding.subjects):
-        for line in _wrapped(_subjects(finding.subjects), "table", width):
-            yield [padding(_MARGIN), *line]
+        yield from indented(_wrapped(_subjects(finding.subjects), "table", width), _MARGIN)
     for cure in all_lines[:_MAX_CURE_LINES]:
-        for line in _cure(escape(cure), width - _MARGIN):
-            yield [padding(_MARGIN), *line]
+        yield from indented(_cure(escape(cure), width - _MARGIN), _MARGIN)
     if len(all_lines) > _MAX_CURE_LINES:
         more = f"… and {len(all_lines) - _MAX_CURE_LINES} more (-o json has them all)"
         yield [padding(_MARGIN), (more, "note")]
@@ -145,8 +142,7 @@ def _cure(text: str, width: int) -> Iterator[list[Fragment]]:
 
 
 def _wrapped(text: str, style: str, width: int) -> Iterator[list[Fragment]]:
-    room = width - _MARGIN
-    yield from wrap([sentence(escape(text), style, room)], room)
+    return paragraph(escape(text), style, width - _MARGIN)
 
 
 def _sql(text: str, style: str, width: int) -> Item:

@@ -13,7 +13,7 @@ from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.options import InspectOptions
 from pgtail.commands.pager import paged
 from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted, name_cure
+from pgtail.commands.reading import Reading, interrupted, name_cure, skip_damage
 from pgtail.commands.selection import (
     build_redaction,
     build_types,
@@ -25,7 +25,7 @@ from pgtail.commands.selection import (
     without_change,
 )
 from pgtail.commands.sinks import FileSink, check_not_read, open_sink
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import say, tell
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
 from pgtail.files.stopping import Stoppable
@@ -44,7 +44,7 @@ from pgtail.inputs.text.base import TextInput
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.records import Record
-from pgtail.terminal.escape import EscapingSink, escape
+from pgtail.terminal.escape import EscapingSink
 from pgtail.terminal.values import ValueStyle
 
 if TYPE_CHECKING:
@@ -156,10 +156,10 @@ class Inspect:
                 goes_on = self._read(reading, input_, source)
                 self._segments = input_.read
                 for note in input_.notes:
-                    say(escape(f"note: {note}"))
+                    tell(f"note: {note}")
                 self._end = input_.position
                 if goes_on and self._number == before:
-                    say(escape(f"note: {without_change(input_, 0)}"))
+                    tell(f"note: {without_change(input_, 0)}")
                 return goes_on
         return False
 
@@ -277,10 +277,7 @@ class Inspect:
         """Skip damage; returns whether a message decodes after it."""
         self._damaged = True
         self._scope.lost()
-        found = input_.resync()
-        goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
-        say(escape(f"damage: {error}; skipped {input_.skipped} bytes, {goes_on}"))
-        return found is not None
+        return skip_damage(input_, error)
 
 
 def _byte(text: str) -> int:

@@ -29,7 +29,7 @@ from pgtail.service.progress import LakeProgress, SlotProgress, TableRows
 _LONGEST: Final = 200
 """Characters of a label; names of PostgreSQL have at most 63 bytes."""
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "snapshot")
-"""Those of TableRows."""
+"""The operations that TableRows counts, in its order."""
 _PATIENCE: Final = 10
 """Seconds that a client may take for its request."""
 

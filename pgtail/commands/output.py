@@ -62,7 +62,7 @@ def build_output(
     `tell` gets the output's messages for people; `database` is the name of the one being read, if known.
     """
     terminal = to_terminal(options.file)
-    name = _format(options, terminal) if options.format_string is None else TEMPLATE
+    name = _format_name(options, terminal)
     format_ = FORMATS[name]
     _check_shows(options, name, format_)
     _check_options(options, name, format_, sink)
@@ -102,7 +102,7 @@ def why_in_order(options: OutputOptions) -> str | None:
         return "--columns needs all tables"
     if options.undo:
         return "--undo writes at the end"
-    name = _format(options, terminal) if options.format_string is None else TEMPLATE
+    name = _format_name(options, terminal)
     why = FORMATS[name].in_order
     return why and f"-o {name}: {why}"
 
@@ -114,7 +114,7 @@ def takes_seen(options: OutputOptions) -> bool:
 
 def with_old_values(options: OutputOptions) -> OutputOptions:
     """The same for an input that tells of which tables it has every change: --changed takes seen values then."""
-    name = _format(options, to_terminal(options.file)) if options.format_string is None else TEMPLATE
+    name = _format_name(options, to_terminal(options.file))
     takes = options.changed and options.old_values is None and name in _BY_DEFAULT
     return replace(options, old_values="seen") if takes else options
 
@@ -178,7 +178,9 @@ def _opener(sink: Sink) -> OpenFile | None:
     return getattr(sink, "open", None)
 
 
-def _format(options: OutputOptions, terminal: bool) -> str:
+def _format_name(options: OutputOptions, terminal: bool) -> str:
+    if options.format_string is not None:
+        return TEMPLATE
     return options.output or ("table" if terminal else "json")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from pgtail.files.stopping import after_echo, asked_to_end, take_over
+from pgtail.files.stopping import after_echo, asked_to_end, restore_handlers, take_over
 
 if TYPE_CHECKING:
     import subprocess
@@ -146,5 +146,4 @@ def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subproce
         if ended < 0:
             with contextlib.suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(1, termios.TCSADRAIN, terminal)
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore_handlers(before)

@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
+from pgtail.commands.stderr import tell
 from pgtail.errors import InputError, Interrupted, Malformed
 from pgtail.files.stopping import is_broken_off, postpone, status_after, stop_if_asked
 from pgtail.inputs.base import Chunk, Input
@@ -68,6 +69,14 @@ class Reading:
 def interrupted(stopped: KeyboardInterrupt) -> Interrupted:
     """The error after a request to stop while no source is open."""
     return Interrupted(f"interrupted; {_NOT_READ}", status_after(stopped))
+
+
+def skip_damage(input_: Input, error: InputError) -> bool:
+    """Skip damage, and tell so; returns whether a message decodes after it."""
+    found = input_.resync()
+    goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
+    tell(f"damage: {error}; skipped {input_.skipped} bytes, {goes_on}")
+    return found is not None
 
 
 def name_cure(error: InputError, source: Source) -> None:

@@ -14,7 +14,6 @@ from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
-from pgtail.capture.state import StateFile
 from pgtail.capture.upload import TakenOver, Uploader
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches
@@ -24,7 +23,7 @@ from pgtail.commands.connect import connector_of
 from pgtail.commands.reading import interrupted
 from pgtail.commands.server_options import RecordOptions
 from pgtail.commands.service import Service
-from pgtail.commands.stderr import StderrThread, say
+from pgtail.commands.stderr import StderrThread, tell
 from pgtail.commands.stream import limits_of, request_of
 from pgtail.errors import OptionError, PgtailError
 from pgtail.files.signals import Interrupt
@@ -50,7 +49,6 @@ from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
-from pgtail.terminal.escape import escape
 
 _TAKEN: Final = (SlotInUse, ObjectInUse, ConsumedElsewhere, DirectoryInUse, TakenOver)
 """Errors that say that another recorder has the slot, the directory or the capture in a store."""
@@ -73,7 +71,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
                 dump,
                 rotation=_rotation(options),
                 compress=options.compress,
-                tell=lambda text: say(escape(text)),
+                tell=tell,
             )
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
@@ -81,6 +79,8 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
 
 class Record:
     """One run of the command on a slot."""
+
+    _stderr: StderrThread
 
     def __init__(self, options: RecordOptions) -> None:
         self._options = options
@@ -99,33 +99,33 @@ class Record:
         check_name(options.request.slot)
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)
-        stderr = StderrThread(options.verbosity.verbose)
+        self._stderr = StderrThread(options.verbosity.verbose)
         info = {"command": "record", "version": __version__, "slot": options.request.slot}
         try:
-            with Service(options.service, self._progress, stderr.tell, info):
+            with Service(options.service, self._progress, self._stderr.tell, info):
                 while True:
                     if options.wait:
-                        self._wait(stderr)
+                        self._wait()
                     try:
-                        self._run_on(target, spool, stderr)
+                        self._run_on(target, spool)
                         return False
                     except _TAKEN as error:
                         if not options.wait:
                             raise
-                        self._tell_waiting(error, stderr)
+                        self._tell_waiting(error)
                         time.sleep(_PAUSE)
         except KeyboardInterrupt:
-            stderr.tell(
+            self._stderr.tell(
                 "stopped before all tables were copied: those that are complete stay, and the same command copies the"
                 " others"
                 if self._copying
                 else "stopped before anything was read"
             )
         finally:
-            stderr.close()
+            self._stderr.close()
         return False
 
-    def _run_on(self, target: Location, spool: Path, stderr: StderrThread) -> None:
+    def _run_on(self, target: Location, spool: Path) -> None:
         """Record until the end, unless another recorder has the slot or the capture."""
         options, progress, uploader = self._options, self._progress, None
         with open_directory(spool) as directory:
@@ -133,7 +133,7 @@ class Record:
                 uploader = Uploader(
                     directory,
                     target,
-                    stderr.tell,
+                    self._stderr.tell,
                     compress=options.compress,
                     progress=progress,
                     takes_over=options.wait,
@@ -141,9 +141,9 @@ class Record:
                 if options.wait:
                     uploader.claim()  # from now on the position in the store is where the slot is to be read
             progress.uploads = uploader
-            self._record(directory, uploader, stderr)
+            self._record(directory, uploader)
 
-    def _wait(self, stderr: StderrThread) -> None:
+    def _wait(self) -> None:
         """Return when nobody reads the slot. Raises ServerError unless it may pass."""
         name = self._options.request.slot
         assert name is not None
@@ -157,18 +157,18 @@ class Record:
                             return
                         check_free(connection, slot, cure="")
                 except Unreachable as error:
-                    self._tell_waiting(error, stderr)
+                    self._tell_waiting(error)
                 select.select([interrupt], [], [], _PAUSE)
 
-    def _tell_waiting(self, why: PgtailError, stderr: StderrThread) -> None:
+    def _tell_waiting(self, why: PgtailError) -> None:
         reason = str(why).partition("\n")[0].removesuffix(".")
         if reason != self._waiting:
             self._waiting = reason
             self._progress.lost(reason)
-            stderr.tell(f"waiting: {reason}", "waiting")
+            self._stderr.tell(f"waiting: {reason}", "waiting")
 
-    def _record(self, directory: Path, uploader: Uploader | None, stderr: StderrThread) -> None:
-        options = self._options
+    def _record(self, directory: Path, uploader: Uploader | None) -> None:
+        options, stderr = self._options, self._stderr
         wanted = replace(options.request.wanted, streaming="off")
         request = replace(request_of(options.request, options.end), ack="commit", wanted=wanted)
         connector = connector_of(options.connection)
@@ -176,61 +176,18 @@ class Record:
         for warning in recovered.warnings:
             stderr.tell(warning)
         state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
-        known = self._known(directory, recovered.position, state)
+        files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
+        known = self._known(files, recovered.position)
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
+            publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
             if options.snapshot.wanted:
-                publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
-                files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
                 self._copy_tables(publisher, known, files)
-                known = self._known(directory, recovered.position, state)  # whose rows it has now
-                plan = self._plan(request, known, connector, interrupt)
-            for warning in plan.warnings:
+                known = self._known(files, recovered.position)  # whose rows it has now
+                publisher = replace(publisher, plan=self._plan(request, known, connector, interrupt))
+            for warning in publisher.plan.warnings:
                 stderr.tell(f"warning: {warning}")
-            recorders: list[Recorder] = []
-            same_tables = SameTables(connector, plan)
-
-            def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
-                recorder = Recorder(
-                    directory,
-                    head_of(plan, identity, self._complete),
-                    rotation=_rotation(options),
-                    compress=options.compress,
-                    gap=(known.position, position) if 0 < known.position < position else None,
-                    start=position,
-                    state=state,
-                )
-                recorders.append(recorder)
-                same_tables.begin(identity)
-                return RecordThread(
-                    queue,
-                    recorder,
-                    interrupt.wake,
-                    position=position,
-                    until=plan.until,
-                    until_time=request.until_time,
-                    completeness=CompletenessProbe(plan, connector),
-                    same_tables=same_tables,
-                    uploader=uploader,
-                    reporter=stderr,
-                )
-
-            tail = Tail(
-                Publisher(plan, connector, interrupt, stderr, self._progress),
-                limits_of(options.end, plan),
-                make,
-                reconnect=options.end.reconnect,
-                known=known.server,
-            )
-            try:
-                tail.run()
-            except _TAKEN as error:
-                if not (options.wait and interrupt.count):
-                    raise
-                stderr.tell(str(error))  # what was asked for is to stop, not to wait
-            finally:
-                if tail.resume is not None and recorders and directory.is_dir():
-                    self._summarize(tail.resume, recorders[0], directory, uploader, stderr)
+            self._follow(publisher, known, files, request.until_time)
 
     def _copy_tables(self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles) -> None:
         wanted = self._options.snapshot
@@ -239,21 +196,65 @@ class Record:
             SnapshotRecording(publisher, known, files, globs=wanted.snapshot_tables, jobs=wanted.jobs).run()
         self._copying = False
 
-    def _summarize(
-        self, resume: int, recorder: Recorder, directory: Path, uploader: Uploader | None, stderr: StderrThread
+    def _follow(
+        self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, until_time: int | None
     ) -> None:
-        stderr.inform(_summary(resume, recorder, self._options.directory))
-        if uploader is not None and uploader.waiting:
-            stderr.tell(
-                f"{counted(uploader.waiting, 'segment')} in {directory} not uploaded, and not acknowledged: the next"
-                " run does that"
+        """Record the stream until the end."""
+        plan, connector, interrupt = publisher.plan, publisher.connector, publisher.interrupt
+        recorders: list[Recorder] = []
+        same_tables = SameTables(connector, plan)
+
+        def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
+            recorder = Recorder(
+                files.directory,
+                head_of(plan, identity, self._complete),
+                rotation=files.rotation,
+                compress=files.compress,
+                gap=(known.position, position) if 0 < known.position < position else None,
+                start=position,
+                state=files.state,
+            )
+            recorders.append(recorder)
+            same_tables.begin(identity)
+            return RecordThread(
+                queue,
+                recorder,
+                interrupt.wake,
+                position=position,
+                until=plan.until,
+                until_time=until_time,
+                completeness=CompletenessProbe(plan, connector),
+                same_tables=same_tables,
+                uploader=files.uploader,
+                reporter=self._stderr,
             )
 
-    def _known(self, directory: Path, position: int, state: StateFile) -> RecordedCapture:
+        end = self._options.end
+        tail = Tail(publisher, limits_of(end, plan), make, reconnect=end.reconnect, known=known.server)
+        try:
+            tail.run()
+        except _TAKEN as error:
+            if not (self._options.wait and interrupt.count):
+                raise
+            self._stderr.tell(str(error))  # what was asked for is to stop, not to wait
+        finally:
+            if tail.resume is not None and recorders and files.directory.is_dir():
+                self._summarize(tail.resume, recorders[0], files)
+
+    def _summarize(self, resume: int, recorder: Recorder, files: CaptureFiles) -> None:
+        self._stderr.inform(_summary(resume, recorder, self._options.directory))
+        waiting = 0 if files.uploader is None else files.uploader.waiting
+        if waiting:
+            self._stderr.tell(
+                f"{counted(waiting, 'segment')} in {files.directory} not uploaded, and not acknowledged: the next run"
+                " does that"
+            )
+
+    def _known(self, files: CaptureFiles, position: int) -> RecordedCapture:
         globs = self._options.snapshot.snapshot_tables  # what matches is copied again, or not published any more
-        last = {one.relid: one.lsn for one in state.snapshots if not any_matches(one.schema, one.table, globs)}
+        last = {one.relid: one.lsn for one in files.state.snapshots if not any_matches(one.schema, one.table, globs)}
         copied = any(lsn <= position for lsn in last.values())
-        return RecordedCapture(self._options.directory, position, last_head(LocalLocation(directory)), copied)
+        return RecordedCapture(self._options.directory, position, last_head(LocalLocation(files.directory)), copied)
 
     def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
         with interrupt.raising(), connector.ordinary() as connection:

@@ -55,7 +55,7 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
 
 
 def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
-    """Those of these names that are folders. Raises OptionError for a URI that cannot be used."""
+    """The folders among these names. Raises OptionError for a URI that cannot be used."""
     from pgtail.storage import locate
 
     places = (locate(name, storage) for name in names if not is_local_file(name))

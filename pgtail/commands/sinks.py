@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from pgtail.commands.pager import pager_in_use
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import tell
 from pgtail.errors import ClosedPipe, OptionError, OutputError
 from pgtail.files.stopping import postponed
 from pgtail.humanize import counted
-from pgtail.terminal.escape import escape
 
 GZIP: Final = ".gz"
 """The end of the name of a file that is compressed."""
@@ -220,7 +219,7 @@ def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
     except OSError as error:
         raise OutputError(f"cannot write to {file}: {error.strerror}") from error
     if file.endswith(_NOT_COMPRESSED):
-        say(escape(f"note: {file} will not be compressed: only a file named *{GZIP} is"))
+        tell(f"note: {file} will not be compressed: only a file named *{GZIP} is")
     try:
         sink = FileSink(fd, file)
         sink.begin()

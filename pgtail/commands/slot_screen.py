@@ -7,7 +7,6 @@ import select
 import time
 from datetime import UTC, datetime
 
-from pgtail._orjson import orjson
 from pgtail.commands.appearance import report_json, report_palette, terminal_width, to_terminal
 from pgtail.commands.connect import connector_of
 from pgtail.commands.screen import Screen
@@ -22,7 +21,7 @@ from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.slot_growth import SlotGrowth
 from pgtail.postgres.slot_report import SlotReport
-from pgtail.terminal.escape import escape, escape_json
+from pgtail.terminal.escape import escape, json_line
 from pgtail.terminal.style import Palette
 
 """Seconds after which a server that does not answer is away."""
@@ -88,5 +87,4 @@ def _formatted(reports: list[SlotReport], palette: Palette | None, options: List
     if palette is not None:
         return render(reports, palette, width=terminal_width(), critical=options.critical)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    lines = [escape_json(orjson.dumps({"at": now, **report.facts}).decode()) + "\n" for report in reports]
-    return report_json("".join(lines), options.report)
+    return report_json("".join([json_line({"at": now, **report.facts}) for report in reports]), options.report)

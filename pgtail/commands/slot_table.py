@@ -9,14 +9,14 @@ from pgtail.humanize import counted, seconds_text, size_text
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape
-from pgtail.terminal.layout import GAP, Item, padding, sentence, width_of, wrap
+from pgtail.terminal.layout import GAP, Item, indented, padding, paragraph, sentence, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 
 _RETAINED_WARNING: Final = 1 << 30
 """Bytes of WAL from which on an inactive slot is marked."""
 
 _RIGHT_ALIGNED: Final = frozenset({"lag", "WAL held", "a minute", "lost in"})
-"""Of the columns, by name; a title is the name in capitals."""
+"""Names of columns; a title is the name in capitals."""
 _MARGIN: Final = 2
 _INDENT: Final = 4
 _NARROWEST_NAME: Final = 12
@@ -36,8 +36,7 @@ def render(reports: Sequence[SlotReport], palette: Palette, *, width: int, criti
 
 def away_note(text: str, palette: Palette, *, width: int) -> str:
     """A line or more that say that the server is away, and an empty one."""
-    words = sentence(escape(" ".join(text.split())), "bad", width)
-    return Painter(palette).lines([*wrap([words], width), []])
+    return Painter(palette).lines([*paragraph(escape(" ".join(text.split())), "bad", width), []])
 
 
 def _lines(reports: Sequence[SlotReport], width: int, critical: int | None) -> Iterator[list[Fragment]]:
@@ -67,8 +66,7 @@ def _without_columns(report: SlotReport, cells: Mapping[str, str], style: str, w
 
 
 def _indented(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
-    for line in wrap(items, max(width - _INDENT, 20)):
-        yield [padding(_INDENT), *line]
+    return indented(wrap(items, max(width - _INDENT, 20)), _INDENT)
 
 
 def _headline(cells: Mapping[str, str], style: str, widths: Mapping[str, int]) -> Iterator[list[Fragment]]:
@@ -118,7 +116,7 @@ def _columns(report: SlotReport) -> dict[str, str]:
 
 
 def _lost_in(report: SlotReport) -> str:
-    """Of a slot of which it is not known when it is lost: whether anything limits the WAL that it retains."""
+    """Whether anything limits the WAL of a slot; used where it is not known when the slot is lost."""
     facts = report.facts
     retains = report.slot.invalid is None and facts["restart_lsn"] is not None
     return "no limit" if retains and facts.get("safe_wal_size") is None else ""

@@ -8,7 +8,7 @@ from typing import Literal
 from pgtail.commands.connect import connector_of
 from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions
 from pgtail.commands.sinks import put
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import say, tell
 from pgtail.errors import OptionError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
@@ -30,7 +30,7 @@ def create(options: CreateOptions, name: str) -> None:
         try:
             with interrupt.raising():
                 server = creation.prepare()
-            session, (point, _) = creation.create(interrupt, server, lambda text: say(escape(text)))
+            session, (point, _) = creation.create(interrupt, server, tell)
         except KeyboardInterrupt:
             # The server may have created it before it received the request to cancel.
             created = slots.exists(connector, name)

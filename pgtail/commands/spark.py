@@ -17,7 +17,7 @@ from pgtail import __version__
 from pgtail.commands.progress import has_bar
 from pgtail.commands.service import Service
 from pgtail.commands.spark_options import SparkOptions, VacuumOptions
-from pgtail.commands.stderr import say
+from pgtail.commands.stderr import say, tell
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, size_text
@@ -126,7 +126,7 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> str 
 
     applied = update_state(lake, settings)
     if applied.changes or applied.waiting is not None or not options.watch:
-        say(escape(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0)), "applied")
+        tell(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0), "applied")
     changes = lake.progress.changes
     changes[settings.kind] = changes.get(settings.kind, 0) + applied.changes
     return None if applied.waiting is None else f"{settings.kind} waits for {applied.waiting.what}"
@@ -139,7 +139,7 @@ def vacuum(out: str, options: VacuumOptions) -> None:
 
     found = expired(locate_target(out, options.storage), delete=options.delete)
     for path in found if options.verbosity.verbose or not options.delete else ():
-        say(escape(path))
+        tell(path)
     done = "removed" if options.delete else "would be removed with --delete"
     say(f"{counted(len(found), 'file')} {done}")
 
@@ -160,7 +160,7 @@ def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
 
 def _say_update(update: Update) -> None:
     for note in update.notes:
-        say(escape(f"note: {note}"))
+        tell(f"note: {note}")
     copied = f", {counted(update.snapshots, 'new snapshot')} of tables" if update.snapshots else ""
     text = f"{counted(update.segments, 'new segment')}{copied}"
     say(text, "updated", segments=update.segments, snapshots=update.snapshots, batches=update.batches)

@@ -19,7 +19,7 @@ from pgtail.commands.reading import interrupted
 from pgtail.commands.sinks import open_sink
 from pgtail.commands.spark import SparkProgress, conf_of
 from pgtail.commands.spark_options import VerifyOptions
-from pgtail.commands.stderr import StderrThread, say
+from pgtail.commands.stderr import StderrThread, tell
 from pgtail.commands.verify_report import report_table, verified_json
 from pgtail.errors import InputError, OptionError
 from pgtail.files.signals import Interrupt
@@ -124,7 +124,7 @@ class _Verify:
         compared = {one.relid for one in found}
         for name in base.names(lambda relid: relid not in compared):
             if self._is_selected(*name, base):
-                say(escape(f"note: {'.'.join(name)} is in the state, and not published: it was not compared"))
+                tell(f"note: {'.'.join(name)} is in the state, and not published: it was not compared")
         slot = known.head.get(SLOT)
         if slot is None:
             return copy.lsn, found, "pgtail record"

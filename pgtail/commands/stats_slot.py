@@ -20,8 +20,8 @@ from pgtail.commands.stderr import StderrThread
 from pgtail.commands.stream import STREAM_SPILLS_MORE, Stream, StreamSink
 from pgtail.errors import PgtailError
 from pgtail.files.spool import SpoolLimit
+from pgtail.local_time import clock
 from pgtail.outputs.base import Output
-from pgtail.outputs.table.table import clock
 from pgtail.replication.plan import Plan
 from pgtail.replication.probe import Probe
 from pgtail.replication.render_thread import RenderThread

@@ -64,6 +64,11 @@ def say(text: str, /, event: str = "", **fields: object) -> None:
             sys.stderr.flush()
 
 
+def tell(text: str, /, event: str = "", **fields: object) -> None:
+    """As say(), a text from elsewhere: it is escaped."""
+    say(escape(text), event, **fields)
+
+
 def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] | None = None) -> str:
     """A message as a JSON object, or as text for what shows the descriptor."""
     before = after_echo(fd >= 0 and os.isatty(fd))
@@ -124,7 +129,7 @@ def _width(text: str) -> int:
 
 
 def _descriptor() -> int:
-    """That of standard error; -1 if it has none."""
+    """The file descriptor of standard error; -1 if it has none."""
     with contextlib.suppress(OSError):
         return -1 if sys.stderr is None else sys.stderr.fileno()
     return -1
@@ -253,7 +258,7 @@ class StderrThread:
                 self._write_queued(with_status=not closed)
 
     def _write_queued(self, *, with_status: bool) -> None:
-        """Called with the terminal's lock: whoever takes messages from the queue writes them before anybody else."""
+        """Called with the terminal's lock, so that messages are written in the order of the queue."""
         with self._changed:
             lines, dropped = list(self._lines), self._dropped
             status = self._status if with_status else None

@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import sys
-import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -50,9 +49,10 @@ from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailE
 from pgtail.files.signals import Interrupt
 from pgtail.files.spool import SpoolLimit
 from pgtail.humanize import counted, grouped
+from pgtail.local_time import clock
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text
+from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog
@@ -84,7 +84,7 @@ STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
 class StreamSink(FileSink):
     """A file sink that another thread can stop, and that keeps the status line apart from the output.
 
-    On SIGUSR1 a file is opened anew, as programs that rotate logs want it.
+    SIGUSR1 reopens a file, for programs that rotate logs.
     """
 
     def __init__(self, fd: int, name: str, stderr: StderrThread | None) -> None:
@@ -111,7 +111,7 @@ class StreamSink(FileSink):
 
     @contextlib.contextmanager
     def following(self, tell: Callable[[str], None]) -> Iterator[None]:
-        """A context in which a file is appended to, and SIGUSR1 asks to open it anew. Enter it in the main thread."""
+        """A context in which a file is appended to, and SIGUSR1 asks to reopen it. Enter it in the main thread."""
         self._tell = tell
         continue_file(self, tell)
 
@@ -371,7 +371,7 @@ class Stream:
     def _make_filter(self) -> Filter:
         options, time_ = self._options, until_time_of(self._options.end)
         lsn = until_of(options.end)
-        check_range(options.filter.since, Point(time=_now()) if lsn == "now" else Point(lsn=lsn))
+        check_range(options.filter.since, Point(time=clock()) if lsn == "now" else Point(lsn=lsn))
         return Filter(**filter_arguments(options.filter, self._redaction, Point(time=time_), margin=0))
 
     def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
@@ -424,16 +424,11 @@ def request_of(request: Request, end: EndOptions) -> Request:
 
 def _check_since(since: Point | None) -> None:
     """Check that a temporary slot, which begins now, can show what is asked for. Raises OptionError."""
-    if since is not None and since.time is not None and since.time < _now():
+    if since is not None and since.time is not None and since.time < clock():
         raise OptionError(
             "--since names a time before now, but a temporary slot begins now: no earlier change can be read from it;"
             " read a slot that exists (--slot NAME, --fork NAME), or a capture (pgtail decode)"
         )
-
-
-def _now() -> int:
-    """This machine's time, as commit times."""
-    return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
 
 
 def until_of(options: EndOptions) -> LsnOrNow:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pgtail._orjson import orjson
 from pgtail.humanize import counted, grouped
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.terminal.escape import escape, escape_json, shell_word
-from pgtail.terminal.layout import GAP, padding, sentence, width_of, wrap
+from pgtail.terminal.escape import escape, json_line, shell_word
+from pgtail.terminal.layout import GAP, indented, padding, paragraph, width_of
 from pgtail.terminal.style import Fragment, Painter, Palette
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def verified_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) ->
         }
         for one in found
     ]
-    return "".join([escape_json(orjson.dumps(line).decode()) + "\n" for line in lines])
+    return "".join(map(json_line, lines))
 
 
 def report_table(found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int, recorder: str) -> str:
@@ -58,14 +57,13 @@ def _lines(found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str) 
         yield [("● ", _state(one)), *_row(name, counts, ["table", *styles], first, widths)]
         for kind, examples in one.found.examples.items():
             words = f"{kind}: " + "; ".join(map(_example, examples))
-            for line in wrap([sentence(escape(words), _STYLES[kind], width - _INDENT)], width - _INDENT):
-                yield [padding(_INDENT), *line]
+            yield from indented(paragraph(escape(words), _STYLES[kind], width - _INDENT), _INDENT)
     yield []
-    yield from wrap([sentence(_summary(found, lsn), _worst(found), width)], width)
+    yield from paragraph(_summary(found, lsn), _worst(found), width)
     if cured := [name for one, name in zip(found, names, strict=True) if _state(one) != "good"]:
         options = " ".join(f"--snapshot-table {shell_word(name)}" for name in cured)
         words = "To make the state right from then on, end the recorder of the capture, and start it with:"
-        yield from wrap([sentence(words, "note", width)], width)
+        yield from paragraph(words, "note", width)
         yield [padding(_INDENT), (f"{recorder} {options}", "cure")]
 
 

@@ -62,7 +62,7 @@ def _concerns(slot: Slot, context: Context) -> bool:
 
 
 def _missing(context: Context, slot: Slot, unsure: list[str], deadline: float) -> list[str]:
-    """Those of the `unsure` publications that did not exist at the slot's first change. Raises _Unknown."""
+    """The `unsure` publications that did not exist at the slot's first change. Raises _Unknown."""
     connection = context.connection
     if not context.server.copies_slots:
         raise _Unknown(f"PostgreSQL {context.server.major} cannot copy slots")

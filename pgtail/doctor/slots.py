@@ -54,7 +54,7 @@ def _described(report: SlotReport, context: Context) -> str:
 
 
 def _no_limit(report: SlotReport, context: Context) -> str:
-    """That nothing limits what an inactive slot retains."""
+    """Words for an inactive slot whose WAL nothing limits; empty for others."""
     if report.slot.active_pid is not None or not _unlimited(context):
         return ""
     setting = context.number("max_slot_wal_keep_size")

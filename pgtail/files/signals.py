@@ -33,8 +33,7 @@ class Interrupt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        stopping.restore_handlers(self._before)
         signal.set_wakeup_fd(self._wakeup_before)
         # A thread that is blocked in its output may call wake() later, when another file may have this descriptor.
         read, write, self._read, self._write = self._read, self._write, -1, -1

@@ -119,9 +119,15 @@ def not_postponed() -> Iterator[None]:
 
 
 def take_over(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
-    """Work begins: set a handler for requests to stop. Returns the previous handlers, for signal.signal()."""
+    """Work begins: set a handler for requests to stop. Returns the previous handlers, for restore_handlers()."""
     _Requests.begun = True
     return {number: signal.signal(number, handler) for number in handled_signals()}
+
+
+def restore_handlers(before: dict[signal.Signals, Any]) -> None:
+    """Set these handlers."""
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def exit_on_stop_request() -> None:
@@ -159,8 +165,7 @@ class Stoppable:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        restore_handlers(self._before)
         _Requests.waiting = None
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

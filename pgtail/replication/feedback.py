@@ -8,12 +8,11 @@ advances: repeating one can prevent a shutdown, and 0/0 never moves a slot
 from __future__ import annotations
 
 import struct
-import time
 from typing import Final
 
+from pgtail.local_time import clock
 from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 
 LONGEST_SILENCE: Final = 10.0
@@ -71,8 +70,7 @@ class Feedback:
         """The status to send now. The `last` one always acknowledges what was delivered; `reply` asks for an answer."""
         advance = (self._acknowledge or last) and self.delivered > self.flushed
         flush = self.delivered if advance else 0
-        clock = time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
-        return StandbyStatusUpdate(max(self.received, flush), flush, 0, clock, int(reply))
+        return StandbyStatusUpdate(max(self.received, flush), flush, 0, clock(), int(reply))
 
     def sent(self, status: StandbyStatusUpdate, now: float) -> None:
         """Note that this status was sent."""

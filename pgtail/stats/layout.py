@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from pgtail.terminal.layout import GAP, SPACE, Item, bar, fit_end, item_width, padding, sentence, width_of, wrap
+from pgtail.terminal.layout import (
+    GAP,
+    SPACE,
+    Item,
+    bar,
+    fit_end,
+    indented,
+    item_width,
+    padding,
+    paragraph,
+    width_of,
+    wrap,
+)
 from pgtail.terminal.style import Fragment
 
 MARGIN: Final = 2
@@ -55,15 +67,13 @@ class ReportLayout:
         for first, *others in rows:
             yield from self.indented(wrap([first], self.inner))
             named = [(head, SPACE, *item) for head, item in zip(heads[1:], others, strict=True)]
-            for line in wrap(named, self.inner - MARGIN):
-                yield [padding(2 * MARGIN), *line]
+            yield from indented(wrap(named, self.inner - MARGIN), 2 * MARGIN)
 
     def words(self, text: str, style: str = "note") -> Iterator[StyledLine]:
-        yield from self.indented(wrap([sentence(text, style, self.inner)], self.inner))
+        yield from self.indented(paragraph(text, style, self.inner))
 
     def indented(self, lines: Iterable[StyledLine]) -> Iterator[StyledLine]:
-        for line in lines:
-            yield [padding(MARGIN), *line]
+        return indented(lines, MARGIN)
 
 
 def _cut(item: Item, width: int) -> Item:

@@ -12,7 +12,7 @@ from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.top import Sample
 from pgtail.stats.transactions import Histogram, TransactionSize
-from pgtail.terminal.escape import escape_json
+from pgtail.terminal.escape import json_line
 from pgtail.values import Undecoded
 
 MAX_KEYS: Final = 20
@@ -23,7 +23,7 @@ MAX_STEPS: Final = 120
 
 def stats_json(stats: Statistics) -> str:
     """The report as one line of JSON."""
-    return escape_json(orjson.dumps(_object(stats)).decode()) + "\n"
+    return json_line(_object(stats))
 
 
 def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
@@ -46,7 +46,7 @@ def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
         ],
         "hot_keys": [_key_object(key) for key in stats.hottest(MAX_KEYS)],
     }
-    return escape_json(orjson.dumps(found).decode()) + "\n"
+    return json_line(found)
 
 
 def _object(stats: Statistics) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.layout import MARGIN, ReportLayout, StyledLine
 from pgtail.stats.transactions import LARGEST_KEPT, Histogram, TransactionSize
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import Item, padding, plot, sentence, wrap
+from pgtail.terminal.layout import Item, padding, paragraph, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 from pgtail.terminal.values import ValueStyle, column_name, name, table_name
 
@@ -144,14 +144,14 @@ class _View(ReportLayout):
             return
         highest = max(series.rows)
         title = f"rows by time of commit; a column is {_step(series.width)}, the highest {counted(highest, 'row')}"
-        yield from self.indented(wrap([sentence(title, "dim", self.inner)], self.inner))
+        yield from self.indented(paragraph(title, "dim", self.inner))
         for line in plot(series.rows, _PLOT_HEIGHT):
             yield [padding(MARGIN), (line, "lsn")]
         stop = series.start + len(series.rows) * series.width
         start, end = (_time(time, digits=3 if series.width < _FINE_STEP else 0) for time in (series.start, stop))
         gap = len(series.rows) - len(start) - len(end)
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
-        yield from self.indented(wrap([sentence(shown, "dim", self.inner)], self.inner))
+        yield from self.indented(paragraph(shown, "dim", self.inner))
 
     def _updates(self) -> Iterator[StyledLine]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]

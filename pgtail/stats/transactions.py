@@ -129,7 +129,7 @@ class Largest:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, TransactionSize]] = []
         self.least = -1
-        """Of the transactions after those that were considered, only higher values are kept."""
+        """The lowest value that is kept, once there are LARGEST_KEPT of them; -1 before."""
 
     def add(self, value: int, number: int, size: TransactionSize) -> None:
         """Consider a transaction; `number` counts them."""
@@ -280,7 +280,7 @@ class PartCommitTimes(CommitTimes):
         return place is None or time - self.times[place] > least
 
     def _place(self, lsn: int) -> int | None:
-        """Of the first commit after `lsn`; None if that is not here, or may be thinned out."""
+        """The index of the first commit after `lsn`; None if that is not here, or may be thinned out."""
         start = max(self._stream or 0, len(self.lsns) - _MAX_COMMITS)
         place = bisect.bisect_right(self.lsns, lsn, start)
         return None if place == start != self._stream else place

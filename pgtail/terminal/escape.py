@@ -65,6 +65,13 @@ def escape_json(text: str) -> str:
     return _hidden().sub(_in_units, text)
 
 
+def json_line(value: object) -> str:
+    """A value as a line of JSON, safe on a terminal."""
+    from pgtail._orjson import orjson  # most commands need none
+
+    return escape_json(orjson.dumps(value).decode()) + "\n"
+
+
 def hides(text: str) -> bool:
     """Whether escape() would change the text."""
     return not (text.isascii() and text.isprintable()) and _hidden().search(text) is not None

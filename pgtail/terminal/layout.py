@@ -98,6 +98,17 @@ def wrap(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
     return wrap_sized(map(sized, items), width)
 
 
+def paragraph(text: str, style: str, width: int) -> Iterator[list[Fragment]]:
+    """Text broken between words into lines of at most `width` cells."""
+    return wrap([sentence(text, style, width)], width)
+
+
+def indented(lines: Iterable[list[Fragment]], cells: int) -> Iterator[list[Fragment]]:
+    """These lines, each after so many spaces."""
+    for line in lines:
+        yield [padding(cells), *line]
+
+
 def wrap_sized(
     items: Iterable[SizedItem], width: int, first: Sequence[Fragment] = (), rest: Sequence[Fragment] = ()
 ) -> Iterator[list[Fragment]]:

@@ -43,7 +43,7 @@ _CHUNK: Final = 16 * 1024
 """Characters of a text that are escaped at a time."""
 
 _LARGE: Final = 64 * 1024
-"""Of larger texts (in bytes) only the beginning is decoded if only that is shown."""
+"""Bytes of a text above which only the beginning is decoded, if no more of it is shown."""
 
 
 def name(text: str) -> str:

@@ -7,7 +7,6 @@ bounded and columns do not move.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
@@ -29,6 +28,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
+from pgtail.local_time import clock
 from pgtail.native import Scanner, compiled
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
@@ -37,7 +37,7 @@ from pgtail.outputs.fields import local_time
 from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage, columns_for, find_nulls
 from pgtail.outputs.table.rows import FEWEST_NULLS, MARGIN, NO_NULLS, NullColumns, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.terminal import layout
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import DOT, Item, SizedItem, padding, sized, sized_sentence, wrap_sized
@@ -50,11 +50,6 @@ _MOST_KEY: Final = 256
 """Cells of a value of the key, at least: keys may differ at their ends only."""
 _DOT: Final[Fragment] = ("● ", "dot")
 _INDENT: Final = (padding(MARGIN),)
-
-
-def clock() -> int:
-    """The current time in microseconds since 2000-01-01 UTC, as PostgreSQL's timestamps."""
-    return time.time_ns() // 1000 - UNIX_EPOCH_OFFSET
 
 
 class TableOutput(Output):
