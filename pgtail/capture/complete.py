@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pgtail.capture.format import CLOSED, SegmentName
-from pgtail.capture.state import FILE, read_state
-from pgtail.errors import InputError
+from pgtail.capture.state import not_recorded, read_state
 from pgtail.records import NamedTuple
 from pgtail.storage import Location
 
@@ -22,7 +21,7 @@ def reach_of(capture: Location) -> Reach:
     """How far a capture goes now. Raises InputError if its state is damaged, or if it has none."""
     state = read_state(capture)
     if state is None:
-        raise InputError(f"has no {FILE}: it is not a capture that pgtail record wrote", source=str(capture))
+        raise not_recorded(capture)
     last = SegmentName.parse(state.last)
     if last is None or (capture / f"{last}{CLOSED}").head() is not None:
         return Reach(state.position, state.head)

@@ -31,7 +31,7 @@ _MOST: Final = 48 * 1024
 _TAILS: Final = (4 * 1024, 64 * 1024)
 """Bytes at the end of a file that have its last two members: with few tables, and as a rule with as many as fit."""
 _DEFAULT_SCHEMA: Final = b"pg_catalog"
-"""Of a Relation without a namespace."""
+"""The schema of a Relation message without a namespace."""
 
 _TAG: Final = XLOG_HEADER_SIZE
 _BODY: Final = _TAG + 1
@@ -64,7 +64,7 @@ _ENDS: Final = {
 
 
 class TableContents(NamedTuple):
-    """What a segment has of a table: changes by operation, and Relation messages that describe it anew."""
+    """What a segment has of a table: changes by operation, and Relation messages that change its description."""
 
     schema: str
     table: str
@@ -106,7 +106,7 @@ class SegmentContents(NamedTuple):
     prepared: tuple[PreparedTransaction, ...]
     """The transactions that are prepared in it and have no outcome in it."""
     outcomes: tuple[PreparedTransaction, ...]
-    """Those that have an outcome in it and were prepared before it."""
+    """Transactions that have an outcome in it and were prepared before it."""
 
     @property
     def parameters(self) -> Mapping[str, str]:

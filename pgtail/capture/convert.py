@@ -76,7 +76,7 @@ class DumpConverter:
         self._streams = StreamBuffer(_IN_MEMORY)
         """Entries are (whether it is a Relation or Type, frame)."""
         self._whole: dict[int, bool] = {}
-        """Of each open streamed transaction, whether its beginning was seen."""
+        """Whether the beginning of each open streamed transaction was seen, by xid."""
         self._segment: int | None = None
         self._commits, self._others = _Positions(), _Positions()
         """LSNs of the starts of records (commits), and of their ends (all others): one of each may be equal."""

@@ -153,11 +153,16 @@ class SegmentName(NamedTuple):
         match = re.fullmatch(_NAME, text)
         return None if match is None else cls(int(match[1], 16), int(match[2], 16))
 
+    @classmethod
+    def of_file(cls, file: str, suffix: str = CLOSED) -> Self | None:
+        """The name in a file name with this suffix; None for another file."""
+        stem = file.removesuffix(suffix)
+        return None if stem == file else cls.parse(stem)
+
 
 def snapshot_name(file: str) -> SegmentName | None:
     """The name in a file name of a snapshot's segment, closed or not; None for another file."""
-    stem = file.removesuffix(SNAPSHOT_OPEN if file.endswith(SNAPSHOT_OPEN) else SNAPSHOT_CLOSED)
-    return None if stem == file else SegmentName.parse(stem)
+    return SegmentName.of_file(file, SNAPSHOT_OPEN if file.endswith(SNAPSHOT_OPEN) else SNAPSHOT_CLOSED)
 
 
 class SnapshotPart(NamedTuple):

@@ -22,6 +22,7 @@ from pgtail.capture.state import (
     Pruned,
     TableSnapshot,
     locked_state,
+    not_recorded,
     parse_state,
     read_state,
     state_json,
@@ -136,7 +137,7 @@ def prune(capture: Location, pruned: Pruned | None) -> None:
     if now is None or now.pruned is None:
         return
     for entry in capture.list():
-        name = snapshot_name(entry.name) or SegmentName.parse(entry.name.removesuffix(CLOSED))
+        name = snapshot_name(entry.name) or SegmentName.of_file(entry.name)
         if name is not None and entry.name.endswith(CLOSED) and str(name) <= now.pruned.segment:
             (capture / entry.name).delete()
 
@@ -163,7 +164,7 @@ def _state_of(capture: Location) -> tuple[CaptureState, str]:
         raise OptionError(f"cannot prune {capture}: pgtail only reads there")
     found = place.read()
     if found is None:
-        raise InputError(f"has no {FILE}: it is not a capture that pgtail record wrote", source=str(capture))
+        raise not_recorded(capture)
     if capture.path is not None:
         _check_owner(capture.path / FILE)
     state = parse_state(found[0], str(place))

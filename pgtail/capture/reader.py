@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from pgtail.capture.contents import SegmentContents
 from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
 from pgtail.capture.segment import SegmentFrames, read_head
-from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, read_state
+from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, pruned_segment, read_state
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -64,11 +65,11 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
     """
     named: dict[SegmentName, SegmentFile] = {}
     copies = set[str]()
-    pruned = "" if known is None or known.pruned is None else known.pruned.segment
+    pruned = pruned_segment(known)
     after = max(after, pruned)
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
         ending = OPEN if entry.name.endswith(OPEN) else CLOSED
-        name = SegmentName.parse(entry.name.removesuffix(ending)) if entry.name.endswith(ending) else None
+        name = SegmentName.of_file(entry.name, ending)
         if name is not None and (known is None or known.has(str(name))):
             named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN, entry.size))
         elif entry.name.endswith(SNAPSHOT_CLOSED):
@@ -106,6 +107,12 @@ def refreshed(capture: Location, found: SegmentFile) -> SegmentFile | None:
     closed = capture / f"{found.name}{CLOSED}"
     entry = closed.head()
     return None if entry is None else SegmentFile(closed, found.name, False, entry.size)
+
+
+def closed_names(directory: Path) -> list[SegmentName]:
+    """The names of the closed segments of the stream in a local directory."""
+    names = (SegmentName.of_file(path.name) for path in directory.glob(f"*{CLOSED}"))
+    return [name for name in names if name is not None]
 
 
 def last_head(capture: Location) -> Mapping[str, str]:

@@ -38,7 +38,7 @@ from pgtail.pgoutput.transaction import Begin
 from pgtail.service.progress import TableRows
 
 _COMMIT_TIME: Final = struct.Struct(">q")
-"""Of Begin, after the commit LSN."""
+"""The commit time in a Begin message, which follows the commit LSN."""
 _BEGIN: Final = TAGS[Begin]
 _BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
 """The size of its frame."""
@@ -284,7 +284,7 @@ class Recorder:
 
     @property
     def commit_time(self) -> int | None:
-        """Of the last transaction, in microseconds since 2000-01-01 UTC; inside of one it is that one's."""
+        """The time of the last transaction, also of an open one, in microseconds since 2000-01-01 UTC."""
         return self._contents.last_time
 
     def rows_by_table(self) -> list[TableRows]:
@@ -380,10 +380,7 @@ class Recorder:
             return
         self._head = head
         self._drop_other_timelines()
-        if self._segment is not None:
-            self._finish(self._segment)
-        else:
-            self._write_state()
+        self._end_segment()
 
     def _finish(self, segment: SegmentWriter) -> None:
         segment.finish(self.whole, self._contents.text())
@@ -391,6 +388,13 @@ class Recorder:
         self._finished.append(segment)
         self.sync()
         if self._stream.complete:
+            self._write_state()
+
+    def _end_segment(self) -> None:
+        """Finish the open segment, if there is one, and write the state."""
+        if self._segment is not None:
+            self._finish(self._segment)
+        else:
             self._write_state()
 
     def _write_state(self) -> None:
@@ -419,10 +423,7 @@ class Recorder:
     def _divide(self, place: int) -> None:
         """End the segment: everything before this LSN was recorded."""
         self._stream.whole = self._divided = place
-        if self._segment is not None:
-            self._finish(self._segment)
-        else:
-            self._write_state()
+        self._end_segment()
 
     def _drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
         """Drop those for which this returns True of the snapshots that the capture has not reached."""

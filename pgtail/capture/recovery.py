@@ -9,11 +9,12 @@ from pathlib import Path
 
 from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import CLOSED, DRAFT, OPEN, SegmentName
+from pgtail.capture.reader import closed_names
 from pgtail.capture.segment import SegmentBytes, SegmentFrames, position_of
 from pgtail.capture.state import read_state
 from pgtail.capture.tracker import StreamTracker
 from pgtail.capture.writer import SegmentWriter, rename
-from pgtail.errors import DecodeError, InputError, OutputError
+from pgtail.errors import DecodeError, InputError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage.local import LocalLocation, LocalReader
 
@@ -52,20 +53,20 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
     Raises OutputError, and InputError if a segment is damaged in a way that no crash explains.
     """
     for draft in directory.glob(f"*{DRAFT}"):
-        _remove(draft)
+        LocalLocation(draft).delete()
     parts = []
     for path in sorted(directory.glob(f"*{OPEN}")):
-        name = SegmentName.parse(path.name.removesuffix(OPEN))
+        name = SegmentName.of_file(path.name, OPEN)
         if name is None:
             continue
         if (directory / f"{name}{CLOSED}").exists():
-            _remove(path)  # the crash came between closing it and removing it
+            LocalLocation(path).delete()  # the crash came between closing it and removing it
         else:
             parts.append(_OpenSegment(path, name))
     whole = _whole_segments(parts)
     _check_nothing_lost(directory, parts)
     for part in reversed(parts[len(whole) :]):
-        _remove(part.path)
+        LocalLocation(part.path).delete()
     _close(directory, whole, compress=compress)
     unchecked = [part for part in whole if not (part.compressed or part.ended)]
     return replace(
@@ -153,7 +154,7 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
     draft.messages = part.messages
     draft.finish(part.whole, _contents_of(part))
     draft.close()
-    _remove(part.path)
+    LocalLocation(part.path).delete()
 
 
 def _contents_of(part: _OpenSegment) -> str | None:
@@ -167,16 +168,8 @@ def _contents_of(part: _OpenSegment) -> str | None:
 def _state(directory: Path) -> Recovered:
     known = read_state(LocalLocation(directory))
     last, position = ("", 0) if known is None else (known.last, known.position)
-    stems = [path.name.removesuffix(CLOSED) for path in directory.glob(f"*{CLOSED}")]
-    names = [stem for stem in stems if SegmentName.parse(stem) is not None]
+    names = closed_names(directory)
     if names:
         position = max(position, position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")))
     # A last segment that is gone remains the predecessor of the next one, so that readers notice the gap.
-    return Recovered(max(last, *names, ""), position)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink()
-    except OSError as error:
-        raise OutputError(f"cannot remove {path}: {error.strerror}") from error
+    return Recovered(max(last, *map(str, names), ""), position)

@@ -93,10 +93,7 @@ class SnapshotWriter:
         written, self._written = self._written, []
         for one in written:
             path = self._directory / f"{one.name}{SNAPSHOT_CLOSED}"
-            try:
-                path.unlink(missing_ok=True)
-            except OSError as error:
-                raise OutputError(f"cannot remove {path}: {error.strerror}") from error
+            LocalLocation(path).delete()
             if self._uploader is not None:
                 self._uploader.remove_snapshot(path.name)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from pgtail.capture.format import CLOSED, SegmentName, snapshot_name
+from pgtail.capture.format import CLOSED, snapshot_name
+from pgtail.capture.reader import closed_names
 from pgtail.capture.segment import position_of
 from pgtail.capture.state import StateFile, TableSnapshot
 from pgtail.storage import Location
@@ -13,7 +14,7 @@ from pgtail.storage.local import LocalLocation
 
 
 def ignore(_: str) -> None:
-    """Tells nobody."""
+    """Drop a message."""
 
 
 def open_state(
@@ -35,7 +36,7 @@ def open_state(
 
 
 def complete(place: Location, snapshots: Iterable[TableSnapshot]) -> list[TableSnapshot]:
-    """Those of which every segment is in this folder, with its size. Raises InputError."""
+    """The snapshots that have all of their segments in this folder, with the listed sizes. Raises InputError."""
     snapshots = list(snapshots)
     sizes = {snapshot_name(entry.name): entry.size for entry in place.list()} if snapshots else {}
     return [one for one in snapshots if all(sizes.get(part.name) == part.bytes for part in one.segments)]
@@ -70,6 +71,5 @@ def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
 
 def _was_cut(directory: Path, lsn: int) -> bool:
     """Whether no segment goes on from before an LSN to after it."""
-    stems = (path.name.removesuffix(CLOSED) for path in directory.glob(f"*{CLOSED}"))
-    names = [name for name in map(SegmentName.parse, stems) if name is not None and name.position < lsn]
+    names = [name for name in closed_names(directory) if name.position < lsn]
     return not names or position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")) <= lsn

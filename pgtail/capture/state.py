@@ -152,7 +152,7 @@ def state_json(now: CaptureState) -> bytes:
     if now.gap is not None:
         found["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
     if now.pruned is not None:
-        found["pruned"] = {"segment": now.pruned.segment, "position": lsn_text(now.pruned.position)}
+        found["pruned"] = now.pruned.shown()
     del found["snapshots"], found["discarded"]
     if now.discarded:
         found["discarded"] = sorted(now.discarded)
@@ -177,14 +177,14 @@ def write_state(directory: Path, now: CaptureState) -> None:
             f"cannot write {path}: it would have {len(data)} bytes, more than {MOST}: choose larger segments"
         )
     try:
-        replace_file(path, data, mode=0o600)
+        replace_file(path, data)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
 def locked_state(directory: Path) -> Iterator[None]:
-    """Have the state of a local directory for oneself: a recorder and `pgtail capture prune` change it.
+    """Lock the state of a local directory: a recorder and `pgtail capture prune` change it.
 
     Does nothing if there is none yet: only a recorder makes it. Raises OutputError.
     """
@@ -312,10 +312,19 @@ def read_state(directory: Location) -> CaptureState | None:
     return None if found is None else parse_state(found[0], str(directory / FILE))
 
 
+def not_recorded(capture: Location) -> InputError:
+    """The error for a capture that has no state."""
+    return InputError(f"has no {FILE}: it is not a capture that pgtail record wrote", source=str(capture))
+
+
+def pruned_segment(known: CaptureState | None) -> str:
+    """The last segment that was removed from the start of a capture with this state; empty if none was."""
+    return "" if known is None or known.pruned is None else known.pruned.segment
+
+
 def was_pruned(capture: Location, segment: str) -> bool:
     """Whether a segment was removed by `pgtail capture prune`. Raises InputError if the state is damaged."""
-    state = read_state(capture)
-    return state is not None and state.pruned is not None and segment <= state.pruned.segment
+    return segment <= pruned_segment(read_state(capture))
 
 
 def parse_state(data: bytes, source: str) -> CaptureState:

@@ -34,6 +34,7 @@ from pgtail.capture.state import (
     CaptureState,
     TableSnapshot,
     parse_state,
+    pruned_segment,
     read_state,
     state_json,
     write_state,
@@ -226,8 +227,8 @@ class Uploader:
             self._uploaded, self.position = state.uploaded, state.position
             self._discard(state)
             return state
-        names = [entry.name.removesuffix(CLOSED) for entry in self._target.list() if entry.name.endswith(CLOSED)]
-        self._uploaded = max([name for name in names if SegmentName.parse(name)], default="")
+        names = [name for entry in self._target.list() if (name := SegmentName.of_file(entry.name)) is not None]
+        self._uploaded = str(max(names, default=""))
         self.position = 0 if state is None else state.position
         if self._uploaded:  # a copy of a local capture
             self.position = max(self.position, position_of(self._target / f"{self._uploaded}{CLOSED}"))
@@ -240,9 +241,9 @@ class Uploader:
         """
         found: dict[str, str | None] = {name: one for name, one in state.announced.items() if name > self._uploaded}
         for entry in self._target.list(f"{self._uploaded}{CLOSED}"):
-            name = entry.name.removesuffix(CLOSED)
-            if SegmentName.parse(name) is not None and name not in found and name not in state.discarded:
-                found[name] = _digest(self._target / entry.name)
+            name = SegmentName.of_file(entry.name)
+            if name is not None and str(name) not in found and str(name) not in state.discarded:
+                found[str(name)] = _digest(self._target / entry.name)
         own = {path.name.removesuffix(CLOSED): path for path in self._pending()}
         self._announced = {
             name: digest
@@ -279,7 +280,7 @@ class Uploader:
     def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
         last = self._uploaded
-        pruned = "" if found is None or found.pruned is None else found.pruned.segment
+        pruned = pruned_segment(found)
         for path in self._pending():
             name = path.name.removesuffix(CLOSED)
             if name in self._discarded:
@@ -444,7 +445,7 @@ class Uploader:
     def _segments(self, ending: str) -> list[Path]:
         """The segments of the stream in the spool, in order; not those of snapshots."""
         found = sorted(self._spool.glob(f"*{ending}"))
-        return [path for path in found if SegmentName.parse(path.name.removesuffix(ending)) is not None]
+        return [path for path in found if SegmentName.of_file(path.name, ending) is not None]
 
     def _report(self, why: str) -> None:
         before = self._progress.target

@@ -24,10 +24,13 @@ def write_synced(fd: int, data: bytes) -> None:
     os.fsync(fd)
 
 
-def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Replace a file's content: after a crash it has the old content or the new one. Raises OSError."""
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file's content: after a crash it has the old content or the new one. Raises OSError.
+
+    Only its owner may read it.
+    """
     draft = path.with_name(f"{path.name}.draft")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         write_synced(fd, data)
     finally:

@@ -69,7 +69,7 @@ class Gunzip:
         """Bytes of `_waiting` that were decompressed."""
         self._member: Inflater | None = None
         self._began = self._returned = self._skip = 0
-        """Of the member: its offset, how many bytes of it were returned, and how many to skip."""
+        """The offset of the member, how many bytes of it were returned, and how many to skip."""
         self._feed = self._last = _PIECE
         """Compressed bytes to decompress at a time; the compressed size of the last member."""
 

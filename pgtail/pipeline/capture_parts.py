@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents, read_contents
-from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName
+from pgtail.capture.format import PREDECESSOR, SEGMENT, SegmentName
 from pgtail.capture.reader import SegmentFile
 from pgtail.capture.segment import Head, SegmentFrames
 from pgtail.capture.verify import SegmentsToRead, segments_to_read
@@ -32,9 +32,9 @@ from pgtail.values import Types
 SIZE = 1 << 20
 """Bytes of the files of a part, at least, except for the first part."""
 KEPT = 256
-"""Segments whose contents are kept for who reads them: a part that is most of a capture has any number."""
+"""How many segments have their contents kept until they are read: a part may have any number of segments."""
 _DEFAULT_SCHEMA: Final = "pg_catalog"
-"""Of a Relation without a namespace."""
+"""The schema of a Relation message without a namespace."""
 
 
 class _Beginning(NamedTuple):
@@ -69,9 +69,9 @@ class CaptureWalk:
         self._transactions = 1
         """How many began, with one in which the first segment may begin."""
         self._contents: dict[int, SegmentContents] = {}
-        """Of segments of the parts that nobody reads yet, by their indexes."""
+        """The contents of segments in parts that are not being read yet, by index."""
         self._before: SegmentContents | None = None
-        """Of the last segment of the stream."""
+        """The contents of the last segment of the stream."""
         self._before_parts = {0: ""}
         """The segment of the stream that comes before each part, by where the part begins."""
         self._described: dict[tuple[str, str], int] = {}
@@ -223,7 +223,7 @@ class CaptureWalk:
 
 def _named(place: Location) -> SegmentFile:
     """A segment that is read by its name. Raises InputError."""
-    entry, name = place.head(), SegmentName.parse(place.name.removesuffix(CLOSED))
+    entry, name = place.head(), SegmentName.of_file(place.name)
     if entry is None:
         raise InputError("is missing", source=str(place))
     return SegmentFile(place, name or SegmentName(0, 0), False, entry.size)

@@ -36,7 +36,7 @@ _SNAPSHOT: Final = "the snapshot of a table"
 _BEGINS: Final = (TAGS[Begin], TAGS[StreamStart])
 """Tags of the messages with which a part may begin outside of transactions."""
 _ROWS: Final = tuple([TAGS[kind] for kind in messages(Role.ROW)])
-"""Those with which it may begin inside of one."""
+"""Tags of the messages with which a part may begin inside a transaction."""
 
 Described: TypeAlias = tuple[AnyFrame, int | None]
 """A message on which the tables depend, and its LSN."""

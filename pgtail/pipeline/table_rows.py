@@ -9,7 +9,7 @@ from pgtail.changes.events import Event, RowChange, TableTruncate
 from pgtail.service.progress import MOST_TABLES, TableRows
 
 _OPS: Final = {op: place for place, op in enumerate(("insert", "update", "delete", "snapshot", "truncate"))}
-"""Those of the scanner come first."""
+"""The place of each operation in the counts; the operations that the scanner counts come first."""
 _OTHERS: Final = ("", "")
 _Counts = dict[tuple[str, str], list[int]]
 

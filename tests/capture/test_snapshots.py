@@ -321,17 +321,17 @@ class Kill:
         self.left = number
         self._rng = rng
 
-    def wrap(self, operation: Callable[..., None]) -> Callable[..., None]:
-        def run(*arguments: Any, **named: Any) -> None:
+    def wrap(self, operation: Callable[..., None], *, atomic: bool) -> Callable[..., None]:
+        def run(*arguments: Any) -> None:
             self.left -= 1
             if self.left:
-                operation(*arguments, **named)
+                operation(*arguments)
                 return
             when = self._rng.choice(["before", "after", "middle"])
-            if when == "middle" and isinstance(arguments[1], bytes) and not named:
+            if when == "middle" and not atomic:
                 operation(arguments[0], arguments[1][: len(arguments[1]) // 2])
             elif when == "after":
-                operation(*arguments, **named)
+                operation(*arguments)
             raise Killed
 
         return run
@@ -350,7 +350,7 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kill], None]:
 
     def install(kill: Kill) -> None:
         for module, name, operation in usual:
-            monkeypatch.setattr(module, name, kill.wrap(operation))
+            monkeypatch.setattr(module, name, kill.wrap(operation, atomic=not name.startswith("write")))
 
     return install
 

@@ -29,7 +29,7 @@ def test_data_is_synced_before_the_rename_and_the_directory_after_it(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", replace)
     path.write_bytes(b"old and longer")
-    replace_file(path, b"new", mode=0o600)
+    replace_file(path, b"new")
     assert calls == ["file", "rename", "directory"]
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600

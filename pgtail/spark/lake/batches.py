@@ -102,7 +102,7 @@ class BatchPlan:
     unfinished: list[UnfinishedSnapshot] = field(default_factory=list)
     """Snapshots of which a part was applied; the table `snapshots` has those that are complete."""
     notes: dict[str, Notes] = field(default_factory=dict)
-    """Of `state` and of `history`."""
+    """The notes of `state` and of `history`."""
 
     @property
     def runs(self) -> list[SegmentRun]:

@@ -81,7 +81,7 @@ class Decoding:
     known: Versions | None = None
     """None if no typed rows are wanted."""
     storage: StorageOptions = NO_OPTIONS
-    """Of the segments."""
+    """The options for reading the segments."""
     snapshot_changes: bool = True
     """Whether `changes` gets the rows of snapshots."""
 

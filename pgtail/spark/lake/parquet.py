@@ -20,7 +20,7 @@ from pgtail.storage import Location, Reader
 
 _CODECS: Final = ("none", "snappy", "gzip", "brotli", "zstd", "lz4")
 _OTHER_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
-"""Of Spark: Arrow's lz4 is what Spark calls lz4_raw."""
+"""Spark's names of codecs that Arrow calls otherwise: Spark's lz4_raw is Arrow's lz4."""
 
 _OF_CHANGES: Final = ("xid", "seq", "position", "commit_ts", "prepare_ts", "lsn_number", "ordinal")
 _RISING: Final = frozenset([*_OF_CHANGES, *(f"_{name}" for name in _OF_CHANGES)])

@@ -60,7 +60,7 @@ class Update:
 
     segments: int = 0
     snapshots: int = 0
-    """Of tables, that are complete."""
+    """Snapshots of tables that are complete."""
     batches: int = 0
     notes: list[str] = field(default_factory=list)
 

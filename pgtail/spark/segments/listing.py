@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
-from pgtail.capture.state import Pruned, read_state
+from pgtail.capture.state import Pruned, pruned_segment, read_state
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.decoding.decode import survey
 from pgtail.spark.jobs import collected, groups
@@ -106,8 +106,7 @@ def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> 
     for one in places_of(capture, storage):
         if one.is_folder():
             state = read_state(one)
-            pruned = "" if state is None or state.pruned is None else state.pruned.segment
-            begin = max(after.get(str(one), ""), pruned)
+            begin = max(after.get(str(one), ""), pruned_segment(state))
             for name, size in one.list(f"{begin}{CLOSED}" if begin else ""):
                 if name.endswith(CLOSED) and (state is None or state.has(name.removesuffix(CLOSED))):
                     yield f"{one}/{name}", size

@@ -119,7 +119,7 @@ class Survey:
 
 
 def first_seen(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of rows of `relations`, for each version the one at the first place, in the order of these places."""
+    """The first row of each version in `relations`, in the order of their places."""
     found: dict[str, dict[str, Any]] = {}
     for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
         found.setdefault(row["relation"], row)

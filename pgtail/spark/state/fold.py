@@ -72,7 +72,7 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, rows: pa.Table, version: Version) -> Cells:
-        """Those of rows of a version, which have pgtail's column `_rescued`."""
+        """The cells of rows of a version, which have pgtail's column `_rescued`."""
         columns = columns_of([version])
         names = [column.name for column in columns]
         texts = texts_by_name(one_chunk(rows["_rescued"]), names)

@@ -77,7 +77,7 @@ class TableBatch:
     now: Sequence[RowsFile]
     """The files after the passes that were done."""
     starts: Sequence[SnapshotStarts] = ()
-    """Of a history: where snapshots start, each at the first place of a run."""
+    """Where snapshots start, each at the first place of a run; for a history."""
 
     def pass_of(self, number: int) -> tuple[Pass, list[tuple[Item, int]]]:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""

@@ -48,7 +48,7 @@ PART: Final = pa.schema(
 CLOSED: Final = "closed-"
 """File-name prefix of closed rows; other files are named by bucket."""
 BLOCK_BITS: Final = 9
-"""Of TableLayout: up to 512 neighbouring keys are in one bucket."""
+"""The block_bits of a TableLayout: up to 512 neighbouring keys are in one bucket."""
 _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}

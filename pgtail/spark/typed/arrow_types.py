@@ -15,7 +15,7 @@ from pgtail.values.format_type import builtin_oids, numeric_modifier
 from pgtail.values.oids import BUILTIN
 
 MOST_DIGITS: Final = 38
-"""Of Spark's decimal."""
+"""The most digits that Spark's decimal has."""
 
 STRING: Final = pa.string()
 TEXTS: Final = pa.list_(STRING)

@@ -110,7 +110,7 @@ def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:
 
 
 def _bytes(text: str | None) -> bytes | None:
-    """Of bytea in hex form."""
+    """The bytes of a bytea in hex form."""
     if text is None or not text.startswith(_BACKSLASH_X) or not text.isascii() or " " in text:
         return None
     try:

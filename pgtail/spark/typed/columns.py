@@ -67,7 +67,7 @@ def columns_of(versions: Iterable[Version]) -> list[TableColumn]:
 
 
 def own_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """Those of the columns that a version has, in its order."""
+    """The columns that a version has, in its order."""
     by_name = {column.name: column for column in columns}
     return [by_name[column.name] for column in version.columns]
 
