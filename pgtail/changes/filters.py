@@ -209,7 +209,7 @@ class Filter:
     ) -> bool:
         """Whether no event passes of a part of the stream, outcomes of prepared transactions aside.
 
-        `tables` are its tables by schema and name, with whether it describes them anew, `messages` the number of its
+        `tables` are its tables by schema and name, with whether it describes them again, `messages` the number of its
         logical messages, `xids` and `times` the least and greatest of its transactions. What matters afterwards is
         noted as if it had been read.
         """

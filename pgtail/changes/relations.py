@@ -57,9 +57,14 @@ class Relation(Record, uncompared=("version", "beyond")):
     """The codec for cells without a column."""
 
     @property
+    def key_indexes(self) -> list[int]:
+        """The indexes of the replica identity's columns; none with FULL, where the server flags every column."""
+        return [] if self.identity == "full" else [index for index, column in enumerate(self.columns) if column.key]
+
+    @property
     def key(self) -> list[str]:
-        """The names of the replica identity's columns; none with FULL, where the server flags every column."""
-        return [] if self.identity == "full" else [column.name for column in self.columns if column.key]
+        """The names of these columns."""
+        return [self.columns[index].name for index in self.key_indexes]
 
     def column_name(self, index: int) -> str:
         """The name of the column at `index`, counted from 0; ?n if this table has no such column."""
@@ -69,6 +74,11 @@ class Relation(Record, uncompared=("version", "beyond")):
     def qualified(self) -> str:
         """schema.table without quotes, for people."""
         return f"{self.schema}.{self.name}" if self.seen else f"relation {self.oid}"
+
+    @property
+    def name_or_oid(self) -> str:
+        """The name alone, or "relation OID" if it was not described."""
+        return self.name if self.seen else self.qualified
 
     @property
     def named(self) -> Named:

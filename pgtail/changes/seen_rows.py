@@ -65,7 +65,7 @@ class SeenTable:
 
     def __init__(self, relation: Relation, number: int, *, complete: bool) -> None:
         columns = relation.columns
-        keys = [] if relation.identity == "full" else [index for index, one in enumerate(columns) if one.key]
+        keys = relation.key_indexes
         if not complete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
             keys = []
         self.relation = relation
@@ -124,7 +124,7 @@ class SeenRows:
         self.forgotten = 0
         """How often tables were forgotten."""
         self._number = 0
-        """Of the last table."""
+        """The number of the last table."""
         self.rows: OrderedDict[bytes, bytes] = OrderedDict()
         self.size = 0
         """The approximate memory in bytes of all rows, those that wait and those of forgotten tables included."""
@@ -138,7 +138,7 @@ class SeenRows:
         self._prepared: dict[int | None, dict[bytes, bytes]] = {}
         """The rows of transactions that are prepared, by xid."""
         self._waiting: dict[bytes, bytes] | None = None
-        """Those of the open transaction, if it is prepared."""
+        """The rows of the open transaction, if it is to be prepared."""
         self._steps: dict[type, Callable[[Any], None]] = {
             RowChange: self._change,
             Started: self._started,

@@ -136,3 +136,16 @@ class Input(ABC):
         """At the end of the source, raise InputError if it was damage."""
         if self.source.damage is not None:
             raise self.source.damage
+
+
+class NestedInput(Input):
+    """An input that reads its messages with another one, `_inner`, once that is open. resync() is overridden."""
+
+    of_source = False
+    _inner: Input | None = None
+
+    def offset_of(self, buf: Buffer, position: int) -> int | None:
+        return None if self._inner is None else self._inner.offset_of(buf, position)
+
+    def _seek(self) -> bool:
+        raise AssertionError("resync() does it")

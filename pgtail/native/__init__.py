@@ -54,7 +54,7 @@ class Written(NamedTuple):
     counts: dict[str, int]
     """The executions of each Count in the open transaction; empty outside."""
     ended: dict[str, int]
-    """Those in transactions that ended in the run."""
+    """The same for transactions that ended in the run."""
 
 
 class Scanner(Protocol):

@@ -16,7 +16,7 @@ from pgtail.values.codec import Codec, Pieces, Undecoded
 ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
 """The operations on rows; the scanner knows them by their places. A snapshot is of a row that was there before."""
 INSERT_OPS: Final = frozenset(("insert", "snapshot"))
-"""Those of Insert messages, which have a new row only."""
+"""Operations of Insert messages, which have a new row only."""
 
 Side: TypeAlias = Literal["old", "new"]
 """The old tuple of a row message, or the new one."""
@@ -71,7 +71,7 @@ TRANSACTION_FIELDS: Final = frozenset(
 )
 """The fields that are the same for all rows of a transaction."""
 _SHARED_FIELDS: Final = TRANSACTION_FIELDS | {Field.NOW_MS, Field.NOW_US, Field.NOW_NS}
-"""Those that do not depend on the row."""
+"""The fields that do not depend on the row."""
 
 
 class Value(Record):

@@ -253,7 +253,7 @@ class OutputOptions(Record):
     """Whether what a client sent is shown; None: in tables and lines."""
     colored: bool = False
     width: int = 80
-    """Of the terminal, in cells."""
+    """The width of the terminal in cells."""
     paged: bool = False
     """Whether a pager shows the output."""
     measure: Callable[[], int] | None = None

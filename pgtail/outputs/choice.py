@@ -28,11 +28,11 @@ class Shown(NamedTuple):
     indexes: tuple[int, ...]
     """In ascending order."""
     optional: frozenset[int]
-    """Those that are left out of the rows of an update where they did not change."""
+    """Columns that are left out of the rows of an update if they did not change."""
     comparable: bool
     """Whether all values can be compared with those of the old row."""
     unknown: tuple[int, ...] = ()
-    """Those of an update of which it is not known whether they changed: --changed names or marks them."""
+    """Columns that may have changed in an update: --changed names or marks them."""
 
     def skip(self, index: int, side: Side) -> Skip:
         """What is left out of a column in this tuple. In a key tuple nothing is."""

@@ -61,7 +61,7 @@ class Csv(PlannedOutput):
         super().__init__(sink, options)
         self._sinks: dict[tuple[int, int], tuple[Relation, Write]] = {}
         self._header = b""
-        """Of the table, once it is known; without a directory."""
+        """The header of the only table, once it is known; empty with a directory."""
         self._changed = _CHANGED if options.changed else ()
         self._seen = _SEEN if options.old_values == "seen" else ()
 

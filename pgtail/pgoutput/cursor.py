@@ -207,7 +207,7 @@ class Cursor:
 
     def reject(self, value: int, field: str, expected: bytes) -> NoReturn:
         """Raise Malformed for the Byte1 just read, which must be one of `expected`."""
-        raise Malformed(f"{_shown(value)} where {_one_of(expected)} was expected", offset=self.pos - 1, field=field)
+        raise Malformed(f"{shown_byte(value)} where {_one_of(expected)} was expected", offset=self.pos - 1, field=field)
 
     def string(self, field: str, limit: int = MAX_NAME) -> str:
         """A null-terminated string; bytes that are not valid in the encoding become \\xNN."""
@@ -345,7 +345,8 @@ def cell_spans(field: str, cell: Cell, start: int) -> list[Span]:
     return [kind, Span(f"{field} length", "Int32", start + 1, at), Span(field, type_, at, at + len(cell))]
 
 
-def _shown(value: int) -> str:
+def shown_byte(value: int) -> str:
+    """A byte in words: a printable ASCII character in quotes, or its number."""
     return f"{chr(value)!r}" if 0x20 <= value < 0x7F else f"byte 0x{value:02x}"
 
 

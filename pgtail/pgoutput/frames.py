@@ -16,7 +16,6 @@ COPY_DATA: Final = 5
 """Framing: walsender frames in CopyData, each after a byte `d` and an int32 length that counts itself."""
 
 LENGTH: Final = struct.Struct(">I")
-COPY_DATA_TAG: Final = ord("d")
 
 MOST: Final = MAX_LENGTH + 1024
 """The longest frame in bytes: the server builds it in one buffer of at most MaxAllocSize bytes."""

@@ -16,7 +16,7 @@ _PASSTHROUGH: Final = "surrogateescape"
 _PAUSE: Final = 0.01
 """Seconds between two looks at the transactions that are committing."""
 _PATIENCE: Final = 1.0
-"""Seconds after which it is told what a copy waits for."""
+"""Seconds after which a message says what a copy waits for."""
 _TRANSACTIONS: Final = """
 SELECT concat_ws(':', xmin, greatest(xmin, txid_snapshot_xmax(now)), array_to_string(ARRAY(
     SELECT txid_snapshot_xip(now)

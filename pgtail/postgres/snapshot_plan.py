@@ -478,7 +478,7 @@ class _Parts:
     def __init__(self, part_bytes: int, block_size: int, sessions: int, *, split: bool) -> None:
         self._block_size = block_size
         self._pages = max(1, part_bytes // block_size)
-        """Of the largest part."""
+        """Pages of the largest part."""
         self._sessions = sessions
         self._split = split
         """Whether the server reads a range of ctid without the rest of the table: a TID range scan, since 14."""

@@ -87,7 +87,7 @@ class FrameQueue:
 
     @property
     def spilled(self) -> int:
-        """Those of them that are on disk."""
+        """Bytes of the queue that are on disk."""
         return self._spilled
 
     def close(self) -> None:

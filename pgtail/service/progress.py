@@ -77,7 +77,7 @@ class Output(Protocol):
     uploading_since: float | None
     """When it began to upload, which may take long and is tried again; it is not busy then."""
     commit_time: int | None
-    """Of the last transaction that was written: microseconds since 2000-01-01 UTC."""
+    """The commit time of the last transaction that was written: microseconds since 2000-01-01 UTC."""
 
     @property
     def delivered(self) -> int: ...
@@ -177,7 +177,7 @@ class Progress:
 
 
 class LakeProgress(Progress):
-    """Of a program that brings tables up to date with captures."""
+    """The progress of a program that brings tables up to date with captures."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class LakeProgress(Progress):
         self.pending = 0
         """Segments that were found and are not applied yet."""
         self.segments = self.snapshots = 0
-        """Those that were applied since the start."""
+        """Segments and snapshots that were applied since the start."""
         self.changes: dict[str, int] = {}
         """Changes that were applied since the start, by dataset."""
         self.seconds: float | None = None
@@ -203,7 +203,7 @@ class LakeProgress(Progress):
 
 
 class SlotProgress(Progress):
-    """Of a program that follows a slot. Positions are LSNs, 0 if there is none yet."""
+    """The progress of a program that follows a slot. Positions are LSNs, 0 if there is none yet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class SlotProgress(Progress):
         """`flushed` is the last position that was acknowledged to the server."""
         self.reconnections = self.gaps = 0
         self.timeline: int | None = None
-        """Of the server; another one after a promotion."""
+        """The timeline of the server; another one after a promotion."""
         self.server: int | None = None
         """The server's position, as of `asked`."""
         self.asked = 0.0

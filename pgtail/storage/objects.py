@@ -46,7 +46,7 @@ _CLOUDS: Final = {
 _OTHER_CLOUDS: Final = {cloud: {*_CLOUDS.values()} - {cloud} for cloud in _CLOUDS.values()}
 
 _LIMITS: Final = {"timeout": "2m"}
-"""Of one request; the library's 30 seconds are too few for a large segment over a slow line."""
+"""The timeout of one request; the library's 30 seconds are too few for a large segment over a slow line."""
 _RETRIES: Final = 3
 _RETRY_TIMEOUT: Final = timedelta(seconds=60)
 

@@ -66,9 +66,9 @@ class Native(NamedTuple):
 
     json: NativeForm
     quoted: bool
-    """Those of Json."""
+    """As in Json."""
     type: str = ""
-    """That of Loader."""
+    """As in Loader."""
     constant: bytes | None = None
     """The text of every value, for masks."""
 

@@ -68,7 +68,7 @@ def _corner(numbers: tuple[float, ...]) -> str:
     return f"({', '.join(map(float8, numbers))})"
 
 
-_LTREE: Final = Loader(ValueKind.TEXT, strings, versioned(1))
+_LTREE: Final = Loader(ValueKind.TEXT, strings, versioned)
 
 TYPES: Final[dict[str, Loader]] = {
     "citext": TEXT,

@@ -91,6 +91,6 @@ def _on_one_line(document: bytes) -> bytes:
 
 TYPES: Final = {
     "json": Loader(ValueKind.JSON, json, encoded, "json"),
-    "jsonb": Loader(ValueKind.JSON, json, versioned(1), "jsonb"),
+    "jsonb": Loader(ValueKind.JSON, json, versioned, "jsonb"),
 }
 """The types by name."""

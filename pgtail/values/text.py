@@ -6,7 +6,6 @@ Sources: src/backend/utils/adt/varlena.c, char.c, xml.c, jsonpath.c.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Final
 
 from pgtail.values.codec import BinaryText, Context, Loader, ValueKind, plain
@@ -41,21 +40,16 @@ def label(context: Context) -> BinaryText:
     return text
 
 
-def versioned(version: int) -> Callable[[Context], BinaryText]:
-    """Text after a byte with the version of the format (jsonb, jsonpath, ltree)."""
-    first = bytes([version])
+def versioned(context: Context) -> BinaryText:
+    """Text after a byte with the version of the format, which is 1 (jsonb, jsonpath, ltree)."""
+    read = encoded(context)
 
-    def binary(context: Context) -> BinaryText:
-        read = encoded(context)
+    def text(cell: bytes) -> str:
+        if not cell.startswith(b"\x01"):
+            raise ValueError("an unknown version of the binary form")
+        return read(cell[1:])
 
-        def text(cell: bytes) -> str:
-            if not cell.startswith(first):
-                raise ValueError("an unknown version of the binary form")
-            return read(cell[1:])
-
-        return text
-
-    return binary
+    return text
 
 
 def char_text(cell: bytes) -> str:
@@ -90,6 +84,6 @@ TYPES: Final = {
     **dict.fromkeys(("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar"), TEXT),
     "char": Loader(ValueKind.TEXT, strings, plain(char_text)),
     "xml": Loader(ValueKind.TEXT, strings, xml_binary),
-    "jsonpath": Loader(ValueKind.TEXT, strings, versioned(1)),
+    "jsonpath": Loader(ValueKind.TEXT, strings, versioned),
 }
 """The types by name."""

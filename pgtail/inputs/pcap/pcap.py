@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import Final, NoReturn, TypeAlias
 
 from pgtail.errors import InputError
-from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.base import Chunk, NestedInput
 from pgtail.inputs.binary.copydata import CopyDataFrames
 from pgtail.inputs.pcap.client import ClientMessage
 from pgtail.inputs.pcap.connections import OTHER_PLUGIN, TLS, Direction, ServerStream
@@ -139,11 +139,10 @@ class _ReplicationFrames(CopyDataFrames):
             yield FromClient(self._decoder.client_message(data), *stream.peers, time), None, start, None
 
 
-class Pcap(Input):
+class Pcap(NestedInput):
     """pcap and pcapng files."""
 
     name = "pcap"
-    of_source = False
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
@@ -161,9 +160,6 @@ class Pcap(Input):
     def position(self) -> int:
         """Offset in the stream of the current connection."""
         return self._window.position if self._inner is None else self._inner.position
-
-    def offset_of(self, buf: Buffer, position: int) -> int | None:
-        return None if self._inner is None else self._inner.offset_of(buf, position)
 
     def items(self) -> Generator[Decoded | Chunk]:
         while self._inner is not None or self._next():
@@ -183,9 +179,6 @@ class Pcap(Input):
             self._leave()
             return self.skipped if self._next(damaged=True) else None
         return found
-
-    def _seek(self) -> bool:
-        raise AssertionError("resync() does it")
 
     def close(self) -> None:
         self._leave()

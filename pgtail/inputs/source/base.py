@@ -32,7 +32,7 @@ class ByteStream(ABC):
         self.live = live
         """Whether a read may have to wait for more bytes."""
         self.problem: str | None = None
-        """Of a closed segment that is not compressed: why its checksum is wrong."""
+        """Why the checksum of a closed segment without compression is wrong."""
         self.verified = False
         """Whether this is such a segment, and its checksum is right."""
         self.rereads = False

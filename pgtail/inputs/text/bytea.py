@@ -7,6 +7,8 @@ import re
 from abc import ABC, abstractmethod
 from typing import ClassVar, Final
 
+from pgtail.pgoutput.cursor import shown_byte
+
 
 class BadText(Exception):
     """Text that cannot be decoded, at `index`. Never leaves pgtail.inputs.text."""
@@ -49,7 +51,7 @@ class Hex(Codec):
         except binascii.Error:
             other = self._other.search(text)
             if other is not None:
-                raise BadText(other.start(), f"{_shown(text, other.start())} is not a hex digit") from None
+                raise BadText(other.start(), f"{shown_byte(text[other.start()])} is not a hex digit") from None
             raise BadText(len(text) - 1, "a hex digit without its second half") from None
 
     def safe(self, text: bytes) -> int:
@@ -105,7 +107,7 @@ class Escape(Codec):
         left = self._escaped.sub(b"", text)
         if left.translate(None, self._special) != left:
             index = next(token.start() for token in self._token.finditer(text) if token.lastindex)
-            raise BadText(index, f"{_shown(text, index)} does not begin an escaped byte")
+            raise BadText(index, f"{shown_byte(text[index])} does not begin an escaped byte")
         if self._copied:
             text = self._unquoted.sub(rb"\1", text)
         if self._quoted:
@@ -152,7 +154,7 @@ class Base64(Codec):
             other = self._other.search(plain.rstrip(b"="))
             if other is not None:
                 index = other.start()
-                raise BadText(self._position(index), f"{_shown(plain, index)} is not a base64 digit") from None
+                raise BadText(self._position(index), f"{shown_byte(plain[index])} is not a base64 digit") from None
             raise BadText(len(text), "the base64 text is incomplete") from None
 
     def safe(self, text: bytes) -> int:
@@ -184,8 +186,3 @@ def codec_of(text: bytes) -> str:
     if text != b"E" and _BASE64.fullmatch(text.replace(b"\\n", b"")):
         return Base64.name
     return Escape.name if b"\\" in text[:4096] or text == b"E" else Hex.name
-
-
-def _shown(text: bytes, index: int) -> str:
-    value = text[index]
-    return f"{chr(value)!r}" if 0x20 <= value < 0x7F else f"byte 0x{value:02x}"

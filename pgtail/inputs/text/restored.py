@@ -12,10 +12,9 @@ from collections.abc import Generator, Iterator
 from typing import Final
 
 from pgtail.errors import InputError
-from pgtail.inputs.base import Chunk, Input
+from pgtail.inputs.base import Chunk, Input, NestedInput
 from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import Window
-from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoded, Decoder
 
 _MAX_KNOWN: Final = 1 << 18
@@ -40,7 +39,7 @@ class Lines:
         self._window = window
         self._kept: bytes | None = None
         self.number = 0
-        """That of the last line."""
+        """The number of the last line."""
         self.waits = False
         """Whether the next line may have to be waited for."""
 
@@ -143,15 +142,12 @@ class Restored(ByteStream):
         self.end += size
 
 
-class RestoringInput(Input):
+class RestoringInput(NestedInput):
     """Reads restored bytes as the form that they have."""
-
-    of_source = False
 
     def __init__(self, window: Window, decoder: Decoder) -> None:
         super().__init__(window, decoder)
         self._restored = self._open(window)
-        self._inner: Input | None = None
 
     @abstractmethod
     def _open(self, window: Window) -> Restored:
@@ -165,9 +161,6 @@ class RestoringInput(Input):
     def position(self) -> int:
         """Offset in the restored bytes."""
         return self._restored.position if self._inner is None else self._inner.position
-
-    def offset_of(self, buf: Buffer, position: int) -> int | None:
-        return None if self._inner is None else self._inner.offset_of(buf, position)
 
     def items(self) -> Generator[Decoded | Chunk]:
         try:
@@ -192,9 +185,6 @@ class RestoringInput(Input):
         found = self._inner.resync()
         self.skipped = self._inner.skipped
         return found
-
-    def _seek(self) -> bool:
-        raise AssertionError("resync() does it")
 
     def close(self) -> None:
         if self._inner is not None:

@@ -118,7 +118,7 @@ class Debezium(PlannedOutput):
         # REPLICA IDENTITY DEFAULT is the only one whose columns are the primary key. The old key is also sent if it is
         # TOASTed.
         if before is not None and after is not None and relation.identity == "default":
-            key = tuple([index for index, column in enumerate(relation.columns) if column.key])
+            key = tuple(relation.key_indexes)
             # The connector writes a delete of the old key and a create of the new one.
             plan = (IfChanged(key, event(b"d", before, None) + event(b"c", None, after), plan),)
         return plan, self._snapshot.write if shape.op == "snapshot" else self.write
@@ -167,7 +167,7 @@ class Debezium(PlannedOutput):
     def _source(self, relation: Relation | None, snapshot: bytes) -> list[Piece]:
         """The source block of a change. Its time is that of the commit; without a commit, the current time."""
         version, name, database = _dumps(f"pgtail {__version__}"), _dumps(self._server), _dumps(self._database)
-        table = (b'""', b'""') if relation is None else (_dumps(relation.schema), _dumps(_name(relation)))
+        table = (b'""', b'""') if relation is None else (_dumps(relation.schema), _dumps(relation.name_or_oid))
         return [
             b'"source":{"version":%b,"connector":"postgresql","name":%b' % (version, name),
             *(b',"ts_ms":', Value(Field.UNIX_MS, missing=Field.NOW_MS)),
@@ -185,7 +185,7 @@ class Debezium(PlannedOutput):
         """The transaction block: the event's position in its transaction; null without --transactions."""
         if not self.options.transactions:
             return [b"null"]
-        collection = _MESSAGES if relation is None else f"{relation.schema}.{_name(relation)}"
+        collection = _MESSAGES if relation is None else f"{relation.schema}.{relation.name_or_oid}"
         orders = (b'"total_order":', Ordinal(_ALL), b',"data_collection_order":', Ordinal(collection))
         return [b'{"id":"', *_XID, *_POSITION, b'",', *orders, b"}"]
 
@@ -194,7 +194,7 @@ class Debezium(PlannedOutput):
         if not self.options.kafka_schema:
             return b""
         key = relation.identity != "full"
-        return schema.envelope(self._server, relation.schema, _name(relation), converters, key=key)
+        return schema.envelope(self._server, relation.schema, relation.name_or_oid, converters, key=key)
 
     def _keyed(
         self, op: bytes, line: Plan, relation: Relation, converters: list[tuple[Column, Converter]], row: Cells | None
@@ -208,7 +208,7 @@ class Debezium(PlannedOutput):
             return joined([b"\t", *line])
         cells = tuple([cell for cell in row.cells if converters[cell.index][0].name in names])
         described = [pair for pair in converters if pair[0].name in names]
-        named = schema.key(self._server, relation.schema, _name(relation), described)
+        named = schema.key(self._server, relation.schema, relation.name_or_oid, described)
         key = self._with_schema(named, [b"{", Cells(row.side, cells, fill=row.fill), b"}"])
         tombstone = [*key, b"\t\n"] if op == b"d" else []
         return joined([*key, b"\t", *line, *tombstone])
@@ -234,10 +234,6 @@ def _counts(ordinals: Mapping[str, int]) -> bytes:
     """What the end of a transaction says of its events."""
     tables = [{"data_collection": key, "event_count": count} for key, count in ordinals.items() if "." in key]
     return b'"event_count":%d,"data_collections":%b' % (ordinals.get(_ALL, 0), _dumps(tables))
-
-
-def _name(relation: Relation) -> str:
-    return relation.name if relation.seen else relation.qualified
 
 
 def _object(cells: Cells | None) -> tuple[Piece, ...]:

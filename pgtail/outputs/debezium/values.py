@@ -23,13 +23,14 @@ from pgtail.records import Record
 from pgtail.values.arraytext import NotAnArray, reader
 from pgtail.values.codec import Undecoded, ValueKind
 from pgtail.values.format_type import builtin_oids, numeric_modifier
+from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.oids import BUILTIN
 
 UNAVAILABLE: Final = "__debezium_unavailable_value"
 """The connector's unavailable.value.placeholder, in place of an unsent TOASTed value."""
 
 _dumps = orjson.dumps
-_is_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?").fullmatch
+_is_number = re.compile(NUMBER).fullmatch
 _is_integer = re.compile(r"-?(?:0|[1-9][0-9]*)").fullmatch
 _is_decimal = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?").fullmatch
 _is_money = re.compile(r"(-?)\$([0-9,]+)\.([0-9][0-9])").fullmatch

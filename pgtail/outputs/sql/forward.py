@@ -66,7 +66,7 @@ class Sql(PlannedOutput):
         self._undecided: dict[str, SpoolFile] = {}
         """The texts of prepared transactions without an outcome, by gid."""
         self._repeated: dict[str, SpoolFile] = {}
-        """Those that were rolled back."""
+        """The texts of prepared transactions that were rolled back, by gid."""
 
     def started(self, transaction: Transaction) -> None:
         repeated = self.written.repeated(transaction)
@@ -223,7 +223,7 @@ def _where(shape: Shape) -> RowCondition:
 def _to_set(shape: Shape) -> Cells:
     """The columns that may have changed, which an update sets."""
     relation, indexes = shape.relation, range(shape.width("new"))
-    keys = statements.key_indexes(relation)
+    keys = relation.key_indexes
     if shape.old_width is None:
         return statements.assignments(shape, "new", [index for index in indexes if index not in keys])
     return statements.assignments(shape, "new", indexes, skip_same=indexes if relation.identity == "full" else keys)

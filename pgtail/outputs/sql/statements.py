@@ -196,7 +196,7 @@ def _do(block: str) -> bytes:
 
 def key_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:
     """Matches the row by its replica identity, which must not be FULL. Raises NoPlan."""
-    indexes = key_indexes(shape.relation)
+    indexes = shape.relation.key_indexes
     if not indexes:
         raise NoPlan("the table has no replica identity")
     _columns(shape, side)
@@ -219,13 +219,6 @@ def row_condition(shape: Shape, side: Side, *, fill: bool = False) -> RowConditi
     cells = [Cell(index, b"", _compared(column), b"NULL", b"NULL") for index, column in enumerate(columns)]
     row = Cells(side, tuple(cells), b", ", fill=fill, complete=not fill)
     return RowCondition((f"ROW({_names(columns)})::text = ROW(".encode(), row, b")::text"), equal=True)
-
-
-def key_indexes(relation: Relation) -> list[int]:
-    """The indexes of the identity columns; none under REPLICA IDENTITY FULL, which flags every column."""
-    if relation.identity == "full":
-        return []
-    return [index for index, column in enumerate(relation.columns) if column.key]
 
 
 def _columns(shape: Shape, side: Side) -> tuple[Column, ...]:

@@ -146,7 +146,7 @@ class SqlUndo(PlannedOutput):
         """The plan for an update of which only the old and the new key were sent; Empty if it changed nothing."""
         if shape.old_width is None or _whole(shape):
             raise Empty
-        keys = statements.key_indexes(shape.relation)
+        keys = shape.relation.key_indexes
         to_set = statements.assignments(shape, "old", keys)
         return statements.update(shape, _where(shape, "new"), to_set), self.write
 
@@ -187,7 +187,7 @@ def _whole(shape: Shape) -> bool:
     relation, columns = shape.relation, len(shape.relation.columns)
     if not relation.seen or shape.old_width != columns or shape.new_width not in (None, columns):
         return False
-    return shape.has_old_row or len(statements.key_indexes(relation)) == columns
+    return shape.has_old_row or len(relation.key_indexes) == columns
 
 
 def _omission(op: str, relation: Relation, reason: str) -> Plan:
@@ -200,12 +200,12 @@ def _only_values(shape: Shape) -> Plan:
     """Writes nothing. An update of which only identity columns were sent, and all others are unchanged, is Empty."""
     if shape.new_width is None:
         return ()
-    keys = statements.key_indexes(shape.relation)
+    keys = shape.relation.key_indexes
     cells = [Cell(index, b"", None, b"") for index in range(shape.new_width) if index not in keys]
     return (Cells("new", tuple(cells), b"", not_empty=True),)
 
 
 def _where(shape: Shape, side: Side, *, fill: bool = False) -> RowCondition:
     """Matches the row as it is after the change."""
-    condition = statements.key_condition if statements.key_indexes(shape.relation) else statements.row_condition
+    condition = statements.key_condition if shape.relation.key_indexes else statements.row_condition
     return condition(shape, side, fill=fill)

@@ -80,7 +80,7 @@ class TableRow:
     ) -> None:
         self.op, self.table, self.key, self.values = op, table, key, values
         self.relation = relation
-        """Of a change that was not rolled back."""
+        """The relation of a change that was not rolled back; None otherwise."""
         self.nulls: dict[int, int] = {}
         """Place in `values` -> the index of a column that is NULL."""
         self.not_null: set[int] = set()

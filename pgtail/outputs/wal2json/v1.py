@@ -7,51 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pgtail.changes.events import Event, LogicalMessage, TableTruncate, Transaction
+from pgtail.changes.events import Event, LogicalMessage, TableTruncate
 from pgtail.changes.relations import Column
 from pgtail.files.sink import Sink
 from pgtail.native.plan import INSERT_OPS, Cell, Cells, Field, Piece, Plan, Side, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, undecoded_names
-from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
-from pgtail.outputs.wal2json.options import enabled
-from pgtail.outputs.wal2json.v2 import message_keys, next_lsn, table_keys, tell_repeated
+from pgtail.outputs.wal2json.base import Wal2JsonBase, message_keys
 from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
 
 
-class Wal2JsonV1(PlannedOutput):
+class Wal2JsonV1(Wal2JsonBase):
     """`-o wal2json-v1`.
 
     Unlike wal2json it writes truncates, as {"kind":"truncate"}, and nextlsn at the end of the object, because it is not
     known earlier. A value that cannot be decoded is a string, and its column is listed in an added key "undecoded".
     """
 
-    buffers_prepared = True
     separator = b","
     incomplete = b'],"incomplete":true}\n'
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._on = on = enabled(options.wal2json)
+        on = self._on
         begin: list[Piece] = [b"{"]
         if "include-xids" in on:
             begin.append(member(b"xid", Field.XID, quote=b"", after=b","))
         if "include-timestamp" in on:
             begin.append(member(b"timestamp", Field.TIMESTAMP, after=b","))
         self.begin = joined([*begin, b'"change":['])
-        self.end = joined([b"]", *next_lsn(on), b"}\n"])
-
-    def started(self, transaction: Transaction) -> None:
-        tell_repeated(self.written.repeated(transaction), transaction, self.options.tell)
-        super().started(transaction)
+        self.end = joined([b"]", *self.next_lsn(), b"}\n"])
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         relation, columns = shape.relation, shape.columns
-        name = relation.name if relation.seen else relation.qualified
-        self.written.add(relation)
         kind = "insert" if shape.op in INSERT_OPS else shape.op
-        pieces: list[Piece] = [b'{"kind":"%b"' % kind.encode(), table_keys(self._on, relation.schema, name)]
+        pieces: list[Piece] = [b'{"kind":"%b"' % kind.encode(), self.row_keys(relation)]
         if shape.new_width is not None:
             pieces += [b",", *self._lists(b'"column%b":[', columns, "new", range(shape.new_width), whole=True)]
         identity = identity_of(shape)
@@ -61,7 +52,7 @@ class Wal2JsonV1(PlannedOutput):
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
-            table = table_keys(self._on, event.relation.schema, event.relation.name)
+            table = self.table_keys(event.relation)
             self.write(self.next_separator() + b'{"kind":"truncate"%b}' % table)
         elif isinstance(event, LogicalMessage):
             text = b'{"kind":"message"%b}' % message_keys(event)

@@ -14,13 +14,14 @@ from pgtail.native.plan import Encoding, Field, Form, Side, Value
 from pgtail.outputs.ndjson import dumps
 from pgtail.outputs.rows import Shape, encoding_of_text
 from pgtail.values import Undecoded
+from pgtail.values.jsonsyntax import NUMBER
 
 BOOLOID: Final = 16
 BYTEAOID: Final = 17
 _NUMBERS: Final = frozenset((20, 21, 23, 26, 700, 701, 1700))
 """int8, int2, int4, oid, float4, float8, numeric; by OID, so that a domain is a string, as in wal2json."""
 
-_is_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?").fullmatch
+_is_number = re.compile(NUMBER).fullmatch
 _SPECIAL: Final = ("NaN", "Infinity", "-Infinity")
 
 
