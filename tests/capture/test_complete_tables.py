@@ -12,7 +12,7 @@ from tests.support.captures import head, segments
 from tests.support.limits import within
 from tests.support.run import here
 from tests.support.servers import Database
-from tests.support.tail import wait_for
+from tests.support.tail import wait_for, wait_for_reader
 
 CHANGED = ("-o", "json", "--changed", "--op", "update")
 
@@ -36,7 +36,7 @@ def test_a_recorder_writes_of_which_tables_it_has_every_change(newest_database: 
 
     database.execute("CREATE TABLE t (id int PRIMARY KEY, v text, n serial)", "CREATE PUBLICATION p FOR TABLE t")
     with recording(database, capture, "--segment-age", "0.2") as process:
-        wait_for("a session", lambda: database.query("SELECT slot_name FROM pg_replication_slots WHERE active"))
+        wait_for_reader(database)
         database.execute("INSERT INTO t VALUES (1, 'a')")
         changed_until("all", "UPDATE t SET v = v || 'b'")
         # What is left out for a while is noticed.

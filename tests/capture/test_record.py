@@ -23,7 +23,7 @@ from tests.support.limits import within
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, fresh_database
-from tests.support.tail import PATIENCE, stream, wait_for
+from tests.support.tail import PATIENCE, stream, wait_for, wait_for_free_slots
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 
@@ -85,7 +85,7 @@ def test_acknowledged_changes_and_idle_positions_are_on_disk(newest_database: Da
         running.communicate()
     found = command("decode", "-o", "json", tmp_path / "c")
     assert [one["new"] for one in found.objects] == [{"id": 1, "v": "x"}]
-    wait_for("free slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+    wait_for_free_slots(database)
     database.execute("CREATE TABLE unpublished ()", "SELECT pg_switch_wal()", "CHECKPOINT")
     assert record(database, tmp_path / "c", "--until", "now").status == 0
     idle = confirmed(database)
@@ -104,7 +104,7 @@ def test_a_frozen_recorder_keeps_its_directory(newest_database: Database, tmp_pa
         wait_for("row", lambda: len(command("decode", "-o", "json", tmp_path / "c").lines) == 1)
         first.send_signal(signal.SIGSTOP)
         database.query("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
-        wait_for("free slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        wait_for_free_slots(database)
         refused = record(database, tmp_path / "c", "--until", "now", status=2)
         assert "another process records into" in refused.stderr
         database.execute("INSERT INTO t VALUES (2, 'y')")

@@ -24,7 +24,7 @@ from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database
-from tests.support.tail import wait_for
+from tests.support.tail import wait_for, wait_for_reader
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 QUICK = "--segment-age", "0.5", "--sync-interval", "0.05"
@@ -107,7 +107,7 @@ def test_it_continues_with_its_spool_and_with_an_empty_one(recording_anywhere: R
 def test_what_is_acknowledged_was_uploaded(recording: Recording) -> None:
     assert recording.until_now().status == 0
     with recording.running("--segment-age", "3") as running:
-        wait_for("start", lambda: recording.database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        wait_for_reader(recording.database)
         before = recording.confirmed()
         recording.insert(1)
         committed = parse_lsn(recording.database.value("SELECT pg_current_wal_flush_lsn()"))
@@ -276,7 +276,7 @@ def frozen(recording: Recording, holds: Callable[[str, str], bool], *options: st
         with recording.running(*options) as recorder:
             recording.store = direct
             if not recording.database.query("SELECT 1 FROM t"):
-                wait_for("slot", lambda: recording.database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+                wait_for_reader(recording.database)
                 recording.database.execute("INSERT INTO t SELECT g, repeat('row', 9) FROM generate_series(1, 99) g")
             wait_for("request", store.held.is_set)
             recorder.send_signal(signal.SIGSTOP)

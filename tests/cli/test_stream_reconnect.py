@@ -12,7 +12,7 @@ from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.refused import SECRET, role, without_password
 from tests.support.servers import Database, fresh_database
-from tests.support.tail import COMMAND, Tailing, ids, tailing, terminate, wait_for
+from tests.support.tail import COMMAND, Tailing, ids, tailing, terminate, wait_for, wait_for_reader
 from tests.support.terminals import on_terminal
 
 
@@ -77,7 +77,7 @@ def test_no_reconnect(shop: Database) -> None:
 
 def test_lost_temporary_slot_is_reported_with_the_missed_changes(shop: Database) -> None:
     with tailing(shop) as running:
-        wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        wait_for_reader(shop, temporary=True)
         shop.execute("INSERT INTO t VALUES (10)")
         running.wait_for_lines(1)
         terminate(shop)
@@ -90,7 +90,7 @@ def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
     with tailing(shop, "--reconnect") as running:
         for number in (10, 11):
             running.err.clear()
-            wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+            wait_for_reader(shop, temporary=True)
             shop.execute(f"INSERT INTO t VALUES ({number})")
             running.wait_for_lines(number - 9)
             terminate(shop)

@@ -23,7 +23,7 @@ from pgtail.postgres.table_copy import CopyForm, copy_part
 from tests.conftest import StartServer
 from tests.support.copied_tables import connector_to, copied, snapshot_of, wait_for_walsender
 from tests.support.servers import Database, since
-from tests.support.standbys import standby_of
+from tests.support.standbys import set_synchronous_standbys, standby_of, wait_for_synchronous_commit
 from tests.support.tail import wait_for
 
 TIMEOUTS = {
@@ -121,22 +121,17 @@ def test_a_transaction_that_has_not_finished_its_commit(start_server: StartServe
         first.execute("COMMIT")
         wait_for_walsender(database, second)
         committing.start()
-        wait_for("commit", lambda: database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+        wait_for_synchronous_commit(database)
         second.execute("COMMIT")
-
-    def set_standbys(names: str) -> None:
-        database.server.configure(synchronous_standby_names=names)
-        database.server.reload()
-        wait_for("setting", lambda: database.value("SHOW synchronous_standby_names") == names)
 
     told: list[str] = []
 
     def tell(text: str) -> None:
         told.append(text)
         if "INSERT" in text or "COMMIT" in text:
-            set_standbys("")
+            set_synchronous_standbys(database, "")
 
-    set_standbys("nobody")
+    set_synchronous_standbys(database, "nobody")
     writer = threading.Thread(target=write)
     writer.start()
     with snapshot_of(database, tell=tell) as (session_, _):

@@ -20,7 +20,7 @@ from pgtail.demo.server import EmbeddedServer
 from tests.replication.fault_round import NETWORK, SCHEMA, SLOT, TIMEOUT, Round, Writer, small_disk
 from tests.support.servers import Database, embedded_server, fresh_database
 from tests.support.standbys import catch_up, standby_of
-from tests.support.tail import wait_for
+from tests.support.tail import wait_for, wait_for_reader
 
 KINDS: Final = ("file", "record")
 _REPORTED: Final = {
@@ -98,7 +98,7 @@ class _Holder:
     def hold(self) -> None:
         options = "proto_version '1', publication_names 'p'"
         self._session.pgconn.send_query(f"START_REPLICATION SLOT s LOGICAL 0/0 ({options})".encode())
-        wait_for("reader", lambda: self._database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        wait_for_reader(self._database)
 
     def close(self) -> None:
         self._session.close()

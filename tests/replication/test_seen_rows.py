@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.support.run import here
 from tests.support.servers import Database, since
+from tests.support.standbys import set_synchronous_standbys, wait_for_synchronous_commit
 from tests.support.tail import Tailing, tailing, terminate, wait_for
 
 SEEN = ("-S", "s", "-o", "json", "--old-values", "seen", "--op", "update")
@@ -111,11 +112,6 @@ def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database:
     """It is in the stream, and waits for a synchronous standby before others see it."""
     database = newest_database
 
-    def set_standbys(names: str) -> None:
-        database.server.configure(synchronous_standby_names=names)
-        database.server.reload()
-        wait_for("setting", lambda: database.value("SHOW synchronous_standby_names") == names)
-
     database.execute(
         f"ALTER DATABASE {database.name} SET synchronous_commit = local",
         "CREATE TABLE t (id int PRIMARY KEY, v text)",
@@ -128,14 +124,14 @@ def test_what_a_commit_hid_that_cannot_be_seen_yet_is_forgotten(newest_database:
         kept_values(running, database, "abc", "t")
         count = len(running.out)
         committing = threading.Thread(target=database.execute, args=(";".join(hides),))
-        set_standbys("nobody")
+        set_synchronous_standbys(database, "nobody")
         try:
             committing.start()
-            wait_for("commit", lambda: database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+            wait_for_synchronous_commit(database)
             reconnect(running, database, "UPDATE t SET v = '1' WHERE id = 2")
             assert "old" not in running.changes_of(count + 1)[-1]
         finally:
-            set_standbys("")
+            set_synchronous_standbys(database, "")
         committing.join()
 
 

@@ -12,7 +12,7 @@ from pgtail.demo.server import EmbeddedServer
 from tests.conftest import StartServer
 from tests.support.refused import create_slot, fails, physical_slot, publish
 from tests.support.servers import Database, fresh_database, since
-from tests.support.tail import ids, stream, tailing, wait_for
+from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader
 
 # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ def test_a_temporary_slot_reads_all_publications(database: Database) -> None:
     words = "note: reading all publications: empty (0 tables), one (1 table), other (1 table); -P selects"
     with tailing(database) as running:
         running.wait_for_words(words)
-        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        wait_for_reader(database, temporary=True)
         database.execute("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (2)")
         running.wait_for_lines(2)
         assert "has no tables" not in running.stop()
@@ -145,7 +145,7 @@ def test_publications_with_different_columns_are_not_read_together(database: Dat
         assert line in words
         stream(database, *line.partition(": ")[2].split(), "--for", "0.1")
     with tailing(database, "-P", "few", "-P", "most") as running:
-        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        wait_for_reader(database, temporary=True)
         database.execute("INSERT INTO t VALUES (1, 2)")
         words = running.end(status=3)
     assert 'cannot use different column lists for table "public.t" in different publications' in words

@@ -22,7 +22,7 @@ from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations
-from tests.support.tail import ids, parse, stream, tailing, wait_for
+from tests.support.tail import ids, parse, stream, tailing, wait_for, wait_for_reader
 
 
 def make_table(database: Database, *slots: str) -> None:
@@ -114,7 +114,7 @@ def test_a_temporary_slot_leaves_nothing(database: Database) -> None:
     make_table(database)
     with tailing(database, "-v") as running:
         running.wait_for_words("temporary slot")
-        wait_for("slot", lambda: database.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        wait_for_reader(database, temporary=True)
         insert(database, 1, 1)
         running.wait_for_lines(1)
         wait_for_ack(database, "%", flushed(database))

@@ -19,7 +19,7 @@ from pgtail.terminal.style import PLAIN
 from tests.support.corpus import capture
 from tests.support.run import here
 from tests.support.servers import Database
-from tests.support.tail import Tailing, tailing, wait_for
+from tests.support.tail import Tailing, tailing, wait_for, wait_for_reader
 from tests.support.terminals import on_terminal
 
 WATCH = ("--watch", "--interval", "100ms", "-o", "json")
@@ -107,7 +107,7 @@ def test_it_connects_again_as_stream_does(shop: Database, arguments: list[str], 
     with tailing(shop, *WATCH, *arguments, command="stats") as running:
         for count in (1, 2):
             running.err.clear()
-            wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+            wait_for_reader(shop)
             shop.execute(f"INSERT INTO stock VALUES ({count})")
             wait_for("the row", lambda count=count: summed(running, "stock", "inserts") == count)  # type: ignore[misc]
             shop.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
@@ -117,7 +117,7 @@ def test_it_connects_again_as_stream_does(shop: Database, arguments: list[str], 
 
 def test_a_temporary_slot_is_not_read_on_after_a_gap_unless_told(shop: Database) -> None:
     with tailing(shop, *WATCH, command="stats") as running:
-        wait_for("slot", lambda: shop.query("SELECT 1 FROM pg_replication_slots WHERE temporary AND active"))
+        wait_for_reader(shop, temporary=True)
         running.wait_for_lines(1)
         shop.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
         words = running.end(status=3)

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from tests.support.hostile_server import HostileServer, Last, Reply
 from tests.support.run_process import PROGRAM, pgtail, started
 from tests.support.servers import Database
-from tests.support.tail import wait_for
+from tests.support.tail import wait_for, wait_for_free_slots
 from tests.support.two_phase import ADVANCE, CREATE_SLOT, SETUP, SWITCH_ON
 
 GID: Final = "the gid"
@@ -92,7 +92,7 @@ def make(database: Database, folder: Path, history: History, moment: Moment) -> 
     _disturb(database, slots["disturbed"], history.during, moment)
     database.execute(*history.after, "INSERT INTO t VALUES (7)")
     for name, directory in slots.items():
-        wait_for("free slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+        wait_for_free_slots(database)
         _record(database, name, directory)
     return slots["disturbed"], slots["undisturbed"]
 

@@ -79,3 +79,15 @@ def insert(primary: Database, standby: Database, number: int) -> None:
     """Insert a row, and wait until the standby has it."""
     primary.execute(f"INSERT INTO t VALUES ({number})")
     catch_up(primary, standby)
+
+
+def set_synchronous_standbys(database: Database, names: str) -> None:
+    """Set synchronous_standby_names: with the name of a standby that is not there, commits wait."""
+    database.server.configure(synchronous_standby_names=names)
+    database.server.reload()
+    wait_for("setting", lambda: database.value("SHOW synchronous_standby_names") == names)
+
+
+def wait_for_synchronous_commit(database: Database) -> None:
+    """Wait until a commit waits for a synchronous standby."""
+    wait_for("commit", lambda: database.query("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))

@@ -33,6 +33,17 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = PATIENCE)
     return found
 
 
+def wait_for_reader(database: Database, *, temporary: bool = False) -> None:
+    """Wait until a slot is being read; with `temporary` a temporary one."""
+    which = "temporary AND active" if temporary else "active"
+    wait_for("reader of a slot", lambda: database.query(f"SELECT 1 FROM pg_replication_slots WHERE {which}"))
+
+
+def wait_for_free_slots(database: Database) -> None:
+    """Wait until no slot is being read."""
+    wait_for("free slots", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
+
+
 class Tailing:
     """A running `pgtail stream`, or another `command`. Threads read standard error and, if it is a pipe, `stdout`.
 
