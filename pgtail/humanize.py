@@ -51,13 +51,19 @@ def seconds_text(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` if one of these names is similar, without regard to case; else nothing."""
+def similar(name: str, names: Iterable[str]) -> str | None:
+    """The most similar of these names, without regard to case; None if none is similar."""
     import difflib  # slow to import and rarely used
 
     by_folded = {one.lower(): one for one in names}
     close = difflib.get_close_matches(name.lower(), by_folded, 1)
-    return f"; did you mean {by_folded[close[0]]}?" if close else ""
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`; did you mean NAME?` if one of these names is similar; else nothing."""
+    meant = similar(name, names)
+    return "" if meant is None else f"; did you mean {meant}?"
 
 
 def parse_seconds(text: str) -> float:

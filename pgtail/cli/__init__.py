@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from pgtail import __version__
-from pgtail.cli.command import Command, Hinted, plain_errors, similar
+from pgtail.cli.command import Command, Hinted, plain_errors
 
 COMMANDS: Final = {
     "stream": "Tail a replication slot, as tables or JSON.",
@@ -89,6 +89,8 @@ class Commands(click.Group):
         names = self.list_commands(ctx)
         if word in SYNONYMS and SYNONYMS[word] in names:
             return SYNONYMS[word]
+        from pgtail.humanize import similar
+
         return similar(word, [*names, *others])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

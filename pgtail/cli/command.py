@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final
 
@@ -97,14 +97,8 @@ def _what_is_meant(error: click.NoSuchOption) -> str:
     names = [] if root is None else list(_with_option(root.command, root, error.option_name))
     if names:
         return f"{error.message} It is an option of pgtail {', '.join(names)}."
-    return f"{error.message} Did you mean {error.possibilities[0]}?" if error.possibilities else ""
-
-
-def similar(word: str, names: Iterable[str]) -> str | None:
-    """The most similar name, if one is similar to the word."""
-    import difflib
-
-    return next(iter(difflib.get_close_matches(word, list(names), 1)), None)
+    meant = next((name for name in error.possibilities or () if name.startswith("--")), None)  # -t is like --tz
+    return error.message if meant is None else f"{error.message} Did you mean {meant}?"
 
 
 def _with_option(command: click.Command, ctx: click.Context, option: str, path: str = "") -> Iterator[str]:
@@ -232,6 +226,8 @@ def _write(ctx: click.Context, formatter: click.HelpFormatter, head: str, option
 
 def _print_help(ctx: click.Context, param: click.Parameter, asked: str | None) -> None:
     if asked is not None and not ctx.resilient_parsing:
+        from pgtail.humanize import similar
+
         values = ctx.command.help_values(ctx, "") if isinstance(ctx.command, Command) else []
         meant = similar(asked, values) if asked and asked not in values else None
         if meant is not None:  # anything else is an argument, as a rule

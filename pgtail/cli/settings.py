@@ -260,6 +260,8 @@ def _from_file(path: str) -> dict[str, Setting]:
         entries = tomllib.loads(read_small(path).decode())
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingError(f"{path}: this is not TOML: it is not in UTF-8") from None
     except (ValueError, RecursionError) as error:
         raise SettingError(f"{path}: {error}") from None
     for key in entries:

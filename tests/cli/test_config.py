@@ -169,7 +169,7 @@ def test_spark_refuses_to_run_if_values_are_masked(file: Path, tmp_path: Path) -
         ("output = 'xml'", "output: 'xml' is not one of 'table', 'line'"),
         ("slot", "after a key in a key/value pair (at"),
         ("where = ['id']", "expected an operator"),
-        ("slot = '\xff'", "'utf-8' codec"),
+        ("slot = '\xff'", "this is not TOML: it is not in UTF-8"),
     ],
 )
 def test_a_wrong_file(file: Path, text: str, words: str) -> None:

@@ -113,6 +113,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("stream --last 3", "no such option '--last'. It is an option of pgtail decode.", "pgtail stream"),
         ("slot list --yes", "no such option '--yes'. It is an option of pgtail stream, ", "pgtail slot list"),
         ("decode --outptu", "no such option '--outptu'. Did you mean --output?", "pgtail decode"),
+        ("decode --tz", "no such option '--tz'. Did you mean --utc?", "pgtail decode"),
         ("stream --from x", "invalid value for '-I' / '--startpos': ", "pgtail stream"),
     ],
 )
