@@ -26,8 +26,9 @@ _COMPRESSED: Final = {
     b"BZh": "bzip2 -dc",
     b"\x04\x22\x4d\x18": "lz4 -dc",
     b"PK\x03\x04": "unzip -p",
+    b"\x1f\x8b": "gzip -dc",
 }
-"""How compressed files begin that are not read, and what decompresses them."""
+"""How compressed files begin that are not read, or what is in a gzip file, and what decompresses them."""
 
 
 def open_input(
@@ -95,7 +96,7 @@ def _unrecognised(head: bytes) -> str:
         )
     for beginning, command in _COMPRESSED.items():
         if head.startswith(beginning):
-            return f"this is compressed, and not with gzip: decompress it first ({command})"
+            return f"this is compressed, and not with gzip alone: decompress it first ({command})"
     if _WAL_SEGMENT.match(head):
         return (
             "this is a file of WAL, which pgtail does not read: the server makes logical replication messages of it for"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import io
 import lzma
 import re
@@ -73,12 +74,13 @@ def test_a_file_that_is_compressed_in_another_way() -> None:
     zstd, lz4 = "28b52ffd045831000068656c6c6f0a5388bd91", "04224d186440a70600008068656c6c6f0a00000000f95b6b94"
     for command, data in (
         ("xz -dc", lzma.compress(dump)),
+        ("gzip -dc", gzip.compress(gzip.compress(dump))),
         ("bzip2 -dc", bz2.compress(dump)),
         ("unzip -p", zipped.getvalue()),
         ("zstd -dc", bytes.fromhex(zstd)),
         ("lz4 -dc", bytes.fromhex(lz4)),
     ):
-        words = f"this is compressed, and not with gzip: decompress it first ({command})"
+        words = f"this is compressed, and not with gzip alone: decompress it first ({command})"
         assert words in str(read_bytes(data).error)
 
 
