@@ -113,6 +113,8 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("stream --last 3", "no such option '--last'. It is an option of pgtail decode.", "pgtail stream"),
         ("slot list --yes", "no such option '--yes'. It is an option of pgtail stream, ", "pgtail slot list"),
         ("decode --outptu", "no such option '--outptu'. Did you mean --output?", "pgtail decode"),
+        ("slot advance s", "missing argument 'LSN|now', such as 0/16B3748\n", "pgtail slot advance"),
+        ("slot advance s abc", "missing argument 'LSN|now', such as 0/16B3748: 'abc' is none\n", "pgtail slot advance"),
         ("decode --tz", "no such option '--tz'. Did you mean --utc?", "pgtail decode"),
         ("stream --from x", "invalid value for '-I' / '--startpos': ", "pgtail stream"),
     ],
@@ -121,7 +123,7 @@ def test_a_wrong_command_line(arguments: str, message: str, path: str) -> None:
     ran = here(*arguments.split())
     first, cure = ran.stderr.splitlines()
     assert (ran.status, ran.stdout) == (2, b"")
-    assert first.startswith(f"pgtail: error: {message}")
+    assert f"{first}\n".startswith(f"pgtail: error: {message}")
     assert cure == f"        for help: {path} --help"
 
 
