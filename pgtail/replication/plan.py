@@ -180,7 +180,11 @@ class ConsumedElsewhere(ServerError):
 def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int) -> None:
     """Check that a slot can be read from `resume` on after a lost connection. Raises ServerError."""
     if slot is None:
-        raise ServerError(f"slot {name} is gone.", cure=f"Changes committed after {lsn_text(resume)} were not read.")
+        raise ServerError(
+            f"slot {name} is gone.",
+            cure=f"Changes committed after {lsn_text(resume)} were not read. To continue after the gap, create it again"
+            f" (pgtail slot create {name}), or use pgtail record --allow-gap",
+        )
     slots.check_readable(slot, server)
     if server.position < resume:
         raise ServerError(
@@ -191,7 +195,8 @@ def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int)
     confirmed = slot.confirmed_flush_lsn or 0
     if confirmed > resume:
         raise ConsumedElsewhere(
-            f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name}.",
+            f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name},"
+            " or it was dropped and created again.",
             cure="Changes committed between these positions were not read. To continue after the gap: pgtail stream"
             f" --startpos {lsn_text(confirmed)}, or pgtail record --allow-gap",
         )

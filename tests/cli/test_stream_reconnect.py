@@ -113,7 +113,18 @@ def test_slot_dropped_while_reconnecting_is_an_error(shop: Database) -> None:
         running.wait_for_lines(10)
         with connecting_again_after(running, shop):
             shop.query("SELECT pg_drop_replication_slot('s')")
-        assert "slot s is gone" in running.end(status=3)
+        words = running.end(status=3)
+    assert "slot s is gone" in words
+    assert "create it again (pgtail slot create s), or use pgtail record --allow-gap" in words
+
+
+def test_slot_created_again_while_reconnecting_is_a_gap(shop: Database) -> None:
+    with tailing(shop, "-S", "s") as running:
+        running.wait_for_lines(10)
+        with connecting_again_after(running, shop):
+            shop.query("SELECT pg_drop_replication_slot('s')")
+            shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+        assert "or it was dropped and created again" in running.end(status=3)
 
 
 def test_ctrl_c_while_connecting_again(start_server: StartServer) -> None:
