@@ -43,6 +43,7 @@ from pgtail.commands.selection import (
 from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
+from pgtail.files.pipes import enlarge_pipe
 from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
@@ -172,6 +173,8 @@ class Decode:
             with paged(paging, files), open_target(format_.file) as target:
                 parts = self._divide(self, files, target)
                 sink = target if parts is None else parts.sink
+                if isinstance(target, FileSink):
+                    enlarge_pipe(target.fd)
                 output = self._given_output or build_output(format_, sink, self.redaction)
                 seen_rows = seen_rows_of(options.format, asked=self._asked)
                 pipeline = Pipeline(

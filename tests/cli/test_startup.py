@@ -27,12 +27,12 @@ MODULES = {
     "--help": 6,
     "stream --help": 26,
     "record --help": 26,
-    f"decode -o json {SMALL}": 104,
-    f"decode -o json -n 1 {SMALL}": 104,
-    f"decode -o csv {SMALL}": 104,
-    f"decode -o sql {SMALL}": 108,
-    f"decode -o line {SMALL}": 111,
-    f"stats {SMALL}": 121,
+    f"decode -o json {SMALL}": 105,
+    f"decode -o json -n 1 {SMALL}": 105,
+    f"decode -o csv {SMALL}": 105,
+    f"decode -o sql {SMALL}": 109,
+    f"decode -o line {SMALL}": 112,
+    f"stats {SMALL}": 122,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from pgtail.capture.format import BEGINNING, CLOSED, OPEN
 from pgtail.errors import InputError
 from pgtail.files import MAGIC
+from pgtail.files.pipes import enlarge_pipe
 from pgtail.files.stopping import not_postponed
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
 
@@ -94,6 +95,7 @@ class Source(ByteStream):
             self.close()
             raise InputError("is a directory: give the files in it", source=self.name)
         if not (stat.S_ISREG(status.st_mode) and status.st_size > 0):
+            enlarge_pipe(self._fd)
             return None
         self._start = os.lseek(self._fd, 0, os.SEEK_CUR)
         return status.st_size - self._start
