@@ -48,7 +48,7 @@ def _in_either_order(arguments: list[str], slot: str | None, options: T, run: Ca
     name, both = arguments[0], len(arguments) > 1
     if both:
         dsn = arguments[1]
-        if slot is None and set("=/:") & set(name):
+        if slot is None and _is_dsn(name):
             name, dsn = dsn, name
     try:
         run(_at(options, dsn), name)
@@ -61,6 +61,11 @@ def _in_either_order(arguments: list[str], slot: str | None, options: T, run: Ca
             if f'database "{name}" does not exist' in other.reason:
                 raise error from None
             raise
+
+
+def _is_dsn(argument: str) -> bool:
+    """Whether it cannot be the name of a slot."""
+    return bool(set("=/:") & set(argument))
 
 
 def _at(options: T, dsn: str | None) -> T:
@@ -166,4 +171,6 @@ def copy(source: str, name: str, options: ConnectionOptions) -> None:
     """
     from pgtail.commands import slots
 
+    if given("dsn") and _is_dsn(source):
+        source, name, options = name, str(options.dsn), replace(options, dsn=source)
     slots.copy(options, source, name)

@@ -314,6 +314,8 @@ def test_create_copy_advance_and_drop(database: Database) -> None:
     database.execute("INSERT INTO t VALUES (1)")
     out, words = pgtail("slot", "copy", "made", "copied", conninfo)
     assert slots(database)["copied"] == slots(database)["made"] == ["pgoutput", False, out.strip()]
+    out, _ = pgtail("slot", "copy", conninfo, "made", "other")  # as for create and drop, the DSN may come first
+    assert slots(database)["other"] == ["pgoutput", False, out.strip()]
     before = database.value("SELECT pg_current_wal_flush_lsn()")
     out, _ = pgtail("slot", "advance", "copied", "now", conninfo, "--yes")
     assert slots(database)["copied"][2] == out.strip()
@@ -321,7 +323,7 @@ def test_create_copy_advance_and_drop(database: Database) -> None:
     assert slots(database)["made"][2] != out.strip()
     _, words = pgtail("slot", "drop", "copied", conninfo, "--yes")
     assert "slot copied was dropped" in words
-    assert set(slots(database)) == {"made"}
+    assert set(slots(database)) == {"made", "other"}
 
 
 def test_the_slot_may_come_after_the_database(newest_database: Database) -> None:
