@@ -197,48 +197,6 @@ def _check_new(connection: Connection, name: str) -> None:
         )
 
 
-def create(
-    session: Session,
-    connector: Connector,
-    name: str,
-    server: ServerFacts,
-    *,
-    temporary: bool,
-    two_phase: bool,
-    failover: bool = False,
-    export: bool = False,
-    tell: Callable[[str], None],
-) -> NewSlot:
-    """Create a slot. Raises ServerError.
-
-    If it takes longer than a second, `tell` gets what it waits for. With `export` a transaction stays open on the
-    session, for its exported snapshot, until its next command. Without, SNAPSHOT 'nothing' leaves none open.
-    """
-    explained: set[str] = set()
-
-    def explain() -> None:
-        for line in _waits_for(connector, session.backend_pid, server):
-            waits_for, _, _ = line.rpartition(", ")  # without the duration at its end, which changes
-            if waits_for not in explained:
-                explained.add(waits_for)
-                tell(line)
-
-    words = [f"CREATE_REPLICATION_SLOT {identifier(name)}", *(["TEMPORARY"] if temporary else []), f"LOGICAL {PLUGIN}"]
-    if server.major >= 15:
-        snapshot = "export" if export else "nothing"
-        options = [f"SNAPSHOT '{snapshot}'", *(["TWO_PHASE"] if two_phase else []), *(["FAILOVER"] if failover else [])]
-        words.append(f"({', '.join(options)})")
-    else:
-        words.append("EXPORT_SNAPSHOT" if export else "NOEXPORT_SNAPSHOT")
-    if export:
-        for setting, value in no_timeouts(server.version).items():
-            session.query(f"the setting {setting}", f"SET {setting} TO {value}")
-    purpose, doing = "the new slot", f"slot {name} cannot be created"
-    found = session.query(purpose, " ".join(words), doing=doing, interval=_CREATION_PAUSE, on_wait=explain)
-    row = rows.single(purpose, found)
-    return NewSlot(row.lsn("consistent_point"), row.text("snapshot_name") if export else None)
-
-
 def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]:
     try:
         with connector.ordinary() as connection:
@@ -257,7 +215,7 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
 
 
 class Creation(Record):
-    """Creates a slot on a session of its own; a `temporary` slot ends with that session."""
+    """Creates a slot; a `temporary` one ends with its session."""
 
     connector: Connector
     name: str
@@ -286,21 +244,44 @@ class Creation(Record):
         """Create it; returns its session, too. Raises ServerError and KeyboardInterrupt."""
         session = Session.open(self.connector, interrupt)
         try:
-            created = create(
-                session,
-                self.connector,
-                self.name,
-                server,
-                temporary=self.temporary,
-                two_phase=self.two_phase,
-                failover=self.failover,
-                export=self.export,
-                tell=tell,
-            )
+            return session, self.create_in(session, server, tell)
         except BaseException:
             session.close()
             raise
-        return session, created
+
+    def create_in(self, session: Session, server: ServerFacts, tell: Callable[[str], None]) -> NewSlot:
+        """Create it in this session. Raises ServerError and KeyboardInterrupt.
+
+        If it takes longer than a second, `tell` gets what it waits for. With `export` a transaction stays open in the
+        session, for its exported snapshot, until its next command. Without, SNAPSHOT 'nothing' leaves none open.
+        """
+        explained: set[str] = set()
+
+        def explain() -> None:
+            for line in _waits_for(self.connector, session.backend_pid, server):
+                waits_for, _, _ = line.rpartition(", ")  # without the duration at its end, which changes
+                if waits_for not in explained:
+                    explained.add(waits_for)
+                    tell(line)
+
+        if self.export:
+            for setting, value in no_timeouts(server.version).items():
+                session.query(f"the setting {setting}", f"SET {setting} TO {value}")
+        purpose, doing = "the new slot", f"slot {self.name} cannot be created"
+        command = self._command(server)
+        found = session.query(purpose, command, doing=doing, interval=_CREATION_PAUSE, on_wait=explain)
+        row = rows.single(purpose, found)
+        return NewSlot(row.lsn("consistent_point"), row.text("snapshot_name") if self.export else None)
+
+    def _command(self, server: ServerFacts) -> str:
+        kind = "TEMPORARY LOGICAL" if self.temporary else "LOGICAL"
+        command = f"CREATE_REPLICATION_SLOT {identifier(self.name)} {kind} {PLUGIN}"
+        if server.major < 15:
+            return f"{command} {'EXPORT_SNAPSHOT' if self.export else 'NOEXPORT_SNAPSHOT'}"
+        options = [f"SNAPSHOT '{'export' if self.export else 'nothing'}'"]
+        options += ["TWO_PHASE"] if self.two_phase else []
+        options += ["FAILOVER"] if self.failover else []
+        return f"{command} ({', '.join(options)})"
 
 
 def hold(session: Session, interrupt: Interrupt) -> None:

@@ -152,16 +152,14 @@ def exported(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterat
     plan = publisher.plan
     with identified(publisher, known) as (session, identity):
         is_new = plan.slot is None
-        created = slots.create(
-            session,
+        creation = slots.Creation(
             publisher.connector,
             plan.slot_name if is_new else slots.temporary_name(),
-            plan.server,
             temporary=plan.temporary or not is_new,
             two_phase=plan.two_phase and is_new,
             export=True,
-            tell=publisher.reporter.tell,
         )
+        created = creation.create_in(session, plan.server, publisher.reporter.tell)
         yield Exported(publisher, session, created, identity)
 
 

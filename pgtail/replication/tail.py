@@ -362,16 +362,10 @@ class Tail:
         plan = self._plan
         if plan.fork is not None:
             return slots.NewSlot(slot_copy.copy(session, plan.fork.name, self._slot), None)
-        created = slots.create(
-            session,
-            self._connector,
-            self._slot,
-            self._server,
-            temporary=plan.temporary,
-            two_phase=plan.two_phase,
-            export=export,
-            tell=self._reporter.tell,
+        creation = slots.Creation(
+            self._connector, self._slot, temporary=plan.temporary, two_phase=plan.two_phase, export=export
         )
+        created = creation.create_in(session, self._server, self._reporter.tell)
         if not plan.temporary:
             self._reporter.tell(
                 f"slot {self._slot} was created. {slots.retains(self._slot)}",
