@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
@@ -202,25 +202,25 @@ def differences(before: Relation, now: Relation) -> list[str]:
 
 
 def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list[str]:
-    old, new = {c.name: c for c in before}, {c.name: c for c in now}
-    gone = [c for c in before if c.name not in new]
-    come = [c for c in now if c.name not in old]
-    if len(before) == len(now):
-        renamed = [
-            (b, n) for b, n in zip(before, now, strict=True) if b in gone and n in come and b.type_oid == n.type_oid
-        ]
-    else:
-        renamed = []
-    found = [f"column {b.name} renamed to {n.name}" for b, n in renamed]
-    found += [f"column {c.name} dropped" for c in gone if all(c is not b for b, _ in renamed)]
-    found += [f"column {c.name} added" for c in come if all(c is not n for _, n in renamed)]
-    for name in [c.name for c in now if c.name in old]:
-        b, n = old[name], new[name]
-        if (b.type_oid, b.typmod) != (n.type_oid, n.typmod):
-            types = f" from {b.type_name} to {n.type_name}" if b.type_name != n.type_name else ""
-            found.append(f"column {name} retyped{types}")
-        elif b.type_name != n.type_name:
-            found.append(f"column {name}: its type {b.type_name} is called {n.type_name} now")
-        if b.key != n.key:
-            found.append(f"column {name} {'joined' if n.key else 'left'} the replica identity")
-    return found
+    old, new = {column.name: column for column in before}, {column.name: column for column in now}
+    pairs = zip(before, now, strict=True) if len(before) == len(now) else ()
+    renamed = {
+        one.name: other.name
+        for one, other in pairs
+        if one.name not in new and other.name not in old and one.type_oid == other.type_oid
+    }
+    found = [f"column {name} renamed to {renamed[name]}" for name in renamed]
+    found += [f"column {name} dropped" for name in old if name not in new and name not in renamed]
+    found += [f"column {name} added" for name in new if name not in old and name not in renamed.values()]
+    return found + [text for name in new if name in old for text in _alterations(old[name], new[name])]
+
+
+def _alterations(before: Column, now: Column) -> Iterator[str]:
+    """The differences between two columns of the same name."""
+    if (before.type_oid, before.typmod) != (now.type_oid, now.typmod):
+        types = f" from {before.type_name} to {now.type_name}" if before.type_name != now.type_name else ""
+        yield f"column {now.name} retyped{types}"
+    elif before.type_name != now.type_name:
+        yield f"column {now.name}: its type {before.type_name} is called {now.type_name} now"
+    if before.key != now.key:
+        yield f"column {now.name} {'joined' if now.key else 'left'} the replica identity"

@@ -49,6 +49,7 @@ from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
 from pgtail.native import compiled, keep_memory
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline, Seen
@@ -152,18 +153,7 @@ class Decode:
             tell(f"settings: {options.verbosity.settings}")
         self.types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
         filter_ = Filter(**filter_arguments(options.filter, self.redaction, options.until))
-        decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
-        assembler = Assembler(
-            self.types,
-            strict=options.strict,
-            show=show_of(options.format),
-            tells_descriptions=takes_seen(options.format),
-        )
-        check_not_read(options.format.file, files)
-        if options.follow:
-            self._check_follow(files)
-        if dump.verify:
-            verify(files, dump.storage)
+        self._check(files)
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
         whole = unmasked = False
@@ -172,23 +162,18 @@ class Decode:
             paging = options.pager and format_.file is None and not options.follow
             with paged(paging, files), open_target(format_.file) as target:
                 parts = self._divide(self, files, target)
-                sink = target if parts is None else parts.sink
                 if isinstance(target, FileSink):
                     enlarge_pipe(target.fd)
-                output = self._given_output or build_output(format_, sink, self.redaction)
-                seen_rows = seen_rows_of(options.format, asked=self._asked)
-                pipeline = Pipeline(
-                    assembler, output, filter_=filter_, note=self._note, limit=options.limit, seen_rows=seen_rows
-                )
-                run = Run(decoder, assembler, pipeline, filter_, output, sink)
+                run = self._build(format_, filter_, target if parts is None else parts.sink)
+                pipeline = run.pipeline
                 try:
                     if parts is None or not parts.run(run):
                         left = None if parts is None else parts.left
                         with _hint_if_not_built():
                             whole = self.files(left or (lambda: self.every(files, run)), pipeline)
                 finally:
-                    sink.flush()
-                    assembler.close()
+                    run.sink.flush()
+                    run.assembler.close()
         finally:
             if parts is None or not parts.elsewhere:  # else other processes tell it
                 unmasked = tell_unmasked(self.redaction, whole=whole)
@@ -202,6 +187,31 @@ class Decode:
         """Tell if the filters left nothing of what was read, which was all of the input or not."""
         skipped = self.skipped or self.options.filter.since is not None
         tell_nothing_passed(seen, whole=whole and not skipped)
+
+    def _build(self, format_: OutputOptions, filter_: Filter, sink: FileSink | DirectorySink) -> Run:
+        """What the run consists of. Raises OptionError."""
+        options = self.options
+        decoder = Decoder(assume=options.dump.assume, encoding=options.dump.encoding)
+        assembler = Assembler(
+            self.types,
+            strict=options.strict,
+            show=show_of(options.format),
+            tells_descriptions=takes_seen(options.format),
+        )
+        output = self._given_output or build_output(format_, sink, self.redaction)
+        seen_rows = seen_rows_of(options.format, asked=self._asked)
+        pipeline = Pipeline(
+            assembler, output, filter_=filter_, note=self._note, limit=options.limit, seen_rows=seen_rows
+        )
+        return Run(decoder, assembler, pipeline, filter_, output, sink)
+
+    def _check(self, files: tuple[str, ...]) -> None:
+        """Check what is read, with --verify its checksums. Raises OptionError and InputError."""
+        check_not_read(self.options.format.file, files)
+        if self.options.follow:
+            self._check_follow(files)
+        if self.options.dump.verify:
+            verify(files, self.options.dump.storage)
 
     def _check_follow(self, files: tuple[str, ...]) -> None:
         """Raises OptionError."""

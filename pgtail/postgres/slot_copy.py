@@ -84,27 +84,39 @@ def check_older(
     )
     if not is_direct(connection):
         return (certain, []) if certain else (chosen, [unknown])  # a temporary slot would stay in the pooler's session
-    missing: list[str] = []
-    deadline = time.monotonic() + _DECODE_SECONDS
     try:
-        while unsure and (found := missing_from(connection, slot, unsure, deadline - time.monotonic())):
-            missing += found
-            unsure = [] if named else [name for name in unsure if name not in found]
+        missing = _missing(connection, slot, unsure, only_first=named)
     except QueryCanceled:
         unchecked = f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"
         return (certain, []) if certain else (chosen, [unchecked])
     readable = [one for one in chosen if one.name not in missing]
     if missing and (named or not readable):
-        cures = [f"To read what is committed from now on:{COMMAND}pgtail stream --fork {slot.name} --startpos now"]
-        if older:
-            cures.append(f"Publications as old as the slot: {publications.flags(older)}")
-        raise ServerError(
-            f"publication {sql_identifier(missing[0])} is newer than the changes of slot {slot.name}, from"
-            f" {_position(slot)} on: it is not in the catalog as of the first change, so these changes cannot be read"
-            " through it.",
-            cure="\n".join(cures),
-        )
+        raise _newer(slot, missing[0], older)
     return readable, []
+
+
+def _missing(connection: Connection, slot: Slot, unsure: list[str], *, only_first: bool) -> list[str]:
+    """Those of the `unsure` publications that are not in the catalog as of the slot's first change.
+
+    Raises ServerError, QueryCanceled after _DECODE_SECONDS.
+    """
+    missing: list[str] = []
+    deadline = time.monotonic() + _DECODE_SECONDS
+    while unsure and (found := missing_from(connection, slot, unsure, deadline - time.monotonic())):
+        missing += found
+        unsure = [] if only_first else [name for name in unsure if name not in found]
+    return missing
+
+
+def _newer(slot: Slot, name: str, older: list[str]) -> ServerError:
+    cures = [f"To read what is committed from now on:{COMMAND}pgtail stream --fork {slot.name} --startpos now"]
+    if older:
+        cures.append(f"Publications as old as the slot: {publications.flags(older)}")
+    return ServerError(
+        f"publication {sql_identifier(name)} is newer than the changes of slot {slot.name}, from {_position(slot)} on:"
+        " it is not in the catalog as of the first change, so these changes cannot be read through it.",
+        cure="\n".join(cures),
+    )
 
 
 def left_out(slot: Slot, names: list[Publication]) -> str:

@@ -64,20 +64,24 @@ def reason_of(error: BaseException, options: StorageOptions) -> tuple[str, bool]
         )
     if "builder error" in text:
         return "its address cannot be used; http:// needs the option allow_http=true", False
-    found = _XML.search(text)
-    if found is not None:
-        said = " ".join(part.strip() for part in found.groups() if part)
-    elif (oauth := _OAUTH.search(text)) is not None:
-        said = oauth[1]
-    elif code is not None and status is not None:
-        said = status[1].strip()
-    elif "TimedOut" in text or "kind: Timeout" in text:
-        said = "the server does not answer"
-    else:
-        system = _SYSTEM.search(text)
-        lines = [line.strip() for line in text.strip().splitlines()] or [""]
-        said = system[1] if system is not None else lines[-1 if arrows else 0]
+    said = _said(text, last=bool(arrows))
     return _clean(f"{kind} ({said})" if kind and said else kind or said, options), passes
+
+
+def _said(text: str, *, last: bool) -> str:
+    """The part of a library's error that says most: what the server said, else the first or the `last` line."""
+    if (xml := _XML.search(text)) is not None:
+        return " ".join(part.strip() for part in xml.groups() if part)
+    if (oauth := _OAUTH.search(text)) is not None:
+        return oauth[1]
+    if (status := _STATUS.search(text)) is not None:
+        return status[1].strip()
+    if "TimedOut" in text or "kind: Timeout" in text:
+        return "the server does not answer"
+    if (system := _SYSTEM.search(text)) is not None:
+        return system[1]
+    lines = [line.strip() for line in text.strip().splitlines()] or [""]
+    return lines[-1 if last else 0]
 
 
 def refusal_of(error: BaseException, options: StorageOptions) -> str:
