@@ -16,7 +16,7 @@ from pgtail.commands.complete import LIMIT
 from tests.support.corpus import capture
 from tests.support.every import every
 from tests.support.limits import within
-from tests.support.run import here
+from tests.support.run import command, here
 from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
 
@@ -32,10 +32,10 @@ def completed(shell: str, *words: str, **variables: str) -> set[str]:
         "COMP_WORDS": line,
         "COMP_CWORD": words[-1] if shell == "fish" else str(len(words)),
     }
-    environment = {**os.environ, **asked, **variables}
-    ran = subprocess.run(PROGRAM, env=environment, capture_output=True, text=True, check=True)
-    assert ran.stderr == ""
-    lines = ran.stdout.split("\n")[:-1] if ran.stdout.strip() else []
+    ran = command(environment=asked | variables)
+    assert (ran.status, ran.stderr) == (0, "")
+    shown = ran.stdout.decode()
+    lines = shown.split("\n")[:-1] if shown.strip() else []
     return set(lines[1::3]) if shell == "zsh" else {line.partition(",")[2].split("\t")[0] for line in lines}
 
 
