@@ -63,10 +63,19 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
-        return lambda: Decode(_decode_options(options), stats=stats, divide=divided).run(sources)
+        return lambda: _count_dumps(sources, options, stats)
     from pgtail.commands.stats_slot import StatsSlot  # imports psycopg
 
     return StatsSlot(_stream_options(sources, options), stats).run
+
+
+def _count_dumps(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> bool:
+    try:
+        return Decode(_decode_options(options), stats=stats, divide=divided).run(sources)
+    except InputError as error:
+        if error.source in sources and not os.path.lexists(error.source):
+            error.reason += "; of a database, pgtail stats needs --slot NAME, --for TIME or --watch"
+        raise
 
 
 def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None:

@@ -46,7 +46,8 @@ def locate(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
         try:
             from pgtail.storage.objects import ObjectLocation
         except ImportError:
-            raise OptionError(f"{text} needs the package obstore: pip install 'pgtail[storage]'") from None
+            cure = "pip install '.[storage]' in a checkout of pgtail"
+            raise OptionError(f"{text} needs the package obstore: {cure}") from None
         return ObjectLocation(f"{scheme}://{bucket}", key.strip("/"), options)
     if scheme == "hdfs":
         try:
@@ -54,4 +55,5 @@ def locate(text: str, options: StorageOptions = NO_OPTIONS) -> Location:
         except ImportError:
             raise OptionError(f"{text} needs the package pyarrow: pip install pyarrow") from None
         return HdfsLocation(f"hdfs://{bucket}", "/" + key.strip("/"))
-    raise OptionError(f"{scheme}:// is no storage that pgtail knows: expected {_KNOWN}")
+    cure = "; pgtail stream reads a server" if scheme in ("postgresql", "postgres") else ""
+    raise OptionError(f"{scheme}:// is no storage that pgtail knows: expected {_KNOWN}{cure}")

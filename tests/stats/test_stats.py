@@ -17,7 +17,7 @@ from pgtail.terminal.layout import width_of
 from tests.support.corpus import Capture, capture, captures, read
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, lengths, message, relation, truncate, update
 from tests.support.render import WAYS, rows_by
-from tests.support.run import decode
+from tests.support.run import decode, here
 from tests.support.tail import COMMAND
 from tests.support.terminals import on_terminal
 from tests.tools import make_man
@@ -325,6 +325,12 @@ def test_largest_of_many_tables_are_shown(page: Callable[..., str]) -> None:
     assert "public.t99 " in text
     assert "public.t69 " not in text
     assert "and 70 tables more: 70 rows, " in text
+
+
+def test_a_database_in_place_of_a_file_gets_its_options() -> None:
+    ran = here("stats", "shop")
+    words = "No such file or directory; of a database, pgtail stats needs --slot NAME, --for TIME or --watch\n"
+    assert (ran.status, ran.stderr) == (1, f"pgtail: error: shop: {words}")
 
 
 def test_every_key_of_the_report_is_documented() -> None:

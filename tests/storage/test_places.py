@@ -17,6 +17,7 @@ import pgtail.storage
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.storage import Conflict, is_uri, locate, parse_options
 from pgtail.storage.local import LocalLocation
+from tests.support.run import here
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,14 @@ def test_a_missing_package(module: str, uri: str) -> None:
     code = f"import sys; sys.modules[{module!r}] = None\nfrom pgtail.cli import main; main(['decode', {uri!r}])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (run.returncode, f"needs the package {module}: pip install" in run.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["decode", "inspect", "stats"])
+def test_a_server_is_no_storage(command: str) -> None:
+    ran = here(command, "postgresql://localhost/shop")
+    assert ran.status == 2
+    assert "postgresql:// is no storage that pgtail knows: expected s3://" in ran.stderr
+    assert ran.stderr.endswith("; pgtail stream reads a server\n")
 
 
 def test_local_files(tmp_path: Path) -> None:
