@@ -231,10 +231,13 @@ class Decode:
         with self.completing(pipeline):
             with Stoppable():
                 every = read()
-            if every:
-                pipeline.finish()
-            else:
+            if not every:
                 pipeline.break_off()
+            elif self.damaged and self.options.format.undo and not self.options.resync:  # segments are missing
+                words = "they would undo the older changes without those that are missing; pgtail decode --resync writes them"
+                tell(f"warning: no statements were written: {words}")
+            else:
+                pipeline.finish()
         return every
 
     @contextlib.contextmanager

@@ -65,6 +65,19 @@ def test_a_missing_segment_is_named_and_a_pass_can_begin_in_the_middle(tmp_path:
     assert verify(tmp_path, "--from", "nonsense").status == 2
 
 
+@pytest.mark.parametrize("lost", [4, -1])
+def test_nothing_is_undone_without_what_a_missing_segment_had(tmp_path: Path, lost: int) -> None:
+    """The older changes would be undone without the newer ones."""
+    record(tmp_path, data_frames(STREAM))
+    segments(tmp_path)[lost].unlink()
+    for options in ([], ["--jobs", "2"]):
+        refused = here("decode", "-o", "sql", "--undo", *options, tmp_path)
+        assert (refused.status, refused.stdout) == (1, b"")
+        assert "without those that are missing; pgtail decode --resync writes them\n" in refused.stderr
+    forced = here("decode", "-o", "sql", "--undo", "--resync", tmp_path)
+    assert (forced.status, b"DELETE FROM" in forced.stdout) == (1, True)
+
+
 def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
     record(tmp_path, data_frames(STREAM))
     place = s3.upload(tmp_path, "verified")
