@@ -234,8 +234,10 @@ class Decode:
             if not every:
                 pipeline.break_off()
             elif self.damaged and self.options.format.undo and not self.options.resync:  # segments are missing
-                words = "they would undo the older changes without those that are missing; pgtail decode --resync writes them"
-                tell(f"warning: no statements were written: {words}")
+                tell(
+                    "warning: no statements were written: they would undo the older changes without those that are"
+                    " missing; pgtail decode --resync writes them"
+                )
             else:
                 pipeline.finish()
         return every
