@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 
 from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
-from pgtail.spark.lake.delta import LakeFile
+from pgtail.spark.lake.delta import Bounds, LakeFile
 from pgtail.spark.lake.parquet import DataFile, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
@@ -122,30 +122,47 @@ def runs_of(
     snapshot is at the beginning of a run.
     """
     stream = [(file, source) for file, source in changes if not source.snapshot]
-    relations = {file.bounds("_relation").least for file, _ in stream} | {one.relation for one in snapshots}
     copied = sum(one.rows for one in snapshots)
-    positions = [one.position for one in snapshots]
+    relations = {file.bounds("_relation").least for file, _ in stream} | {one.relation for one in snapshots}
     if len(relations) == 1 and all(wanted.has_all(file) for file, _ in stream):
-        bounds = [file.bounds("_position") for file, _ in stream]
-        first = min((one.least for one in bounds), default=_END)
-        edges = [*([first] if first < min(positions, default=_END) else []), *positions]
-        end = max([*edges, *(one.most for one in bounds)]) + 1
-        version = versions[relations.pop()]
-        places = itertools.pairwise(Place(position, 0) for position in (*edges, end))
-        return [VersionRun(version, Range(*pair)) for pair in places], sum(file.rows for file, _ in stream) + copied
-    # The rows of a snapshot are between these two places.
-    rows_of = [(one.position, seq, one.relation) for one in snapshots for seq in (0, _END)]
+        runs = _runs_of_version(versions[relations.pop()], [file.bounds("_position") for file, _ in stream], snapshots)
+        return runs, sum(file.rows for file, _ in stream) + copied
+    places = _places_in(stream, wanted)
+    return _runs_of_places(places, snapshots, versions), len(places) + copied
+
+
+def _runs_of_version(version: Version, bounds: Sequence[Bounds], snapshots: Sequence[Snapshot]) -> list[VersionRun]:
+    """The runs where there is only this version: one before the first snapshot, and one from each on."""
+    positions = [one.position for one in snapshots]
+    first = min((one.least for one in bounds), default=_END)
+    edges = [*([first] if first < min(positions, default=_END) else []), *positions]
+    end = max([*edges, *(one.most for one in bounds)]) + 1
+    places = itertools.pairwise(Place(position, 0) for position in (*edges, end))
+    return [VersionRun(version, Range(*pair)) for pair in places]
+
+
+def _places_in(stream: Changes, wanted: WantedChanges) -> list[tuple[int, int, str]]:
+    """Position, seq and version of each wanted row in these files."""
+    found = []
     for file, source in stream:
         rows = rows_in(source.place, ["_position", "_seq", "_state", "_commit_ts"])
         columns = wanted.of(rows).select(["_position", "_seq"]).to_pydict().values()
-        rows_of += [(*place, file.bounds("_relation").least) for place in zip(*columns, strict=True)]
+        found += [(*place, file.bounds("_relation").least) for place in zip(*columns, strict=True)]
+    return found
+
+
+def _runs_of_places(
+    places: Sequence[tuple[int, int, str]], snapshots: Sequence[Snapshot], versions: Mapping[str, Version]
+) -> list[VersionRun]:
+    positions = [one.position for one in snapshots]
+    # The rows of a snapshot are between these two places.
+    edges = [(one.position, seq, one.relation) for one in snapshots for seq in (0, _END)]
+    in_order = sorted([*edges, *places])
     found = []
-    for (_, relation), some in itertools.groupby(
-        sorted(rows_of), key=lambda row: (bisect.bisect(positions, row[0]), row[2])
-    ):
+    for (_, relation), some in itertools.groupby(in_order, key=lambda row: (bisect.bisect(positions, row[0]), row[2])):
         own = [Place(position, seq) for position, seq, _ in some]
         found.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
-    return found, len(rows_of) - 2 * len(snapshots) + copied
+    return found
 
 
 def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:

@@ -281,12 +281,8 @@ class Pass:
             yield from self._parts(0, rows.append_column(SIDE, pa.array(np.full(len(rows), BOTH_ROWS))))
             return
         events = Events(rows, self.layout.version)
-        deleted, updated, truncated = (events.op == op for op in (DELETE, UPDATE, TRUNCATE))
-        new_bucket = self.layout.bucket_of(rows, events.new, by_value=self.by_value)
-        identified = self.layout.version.identified
-        old_bucket = self.layout.bucket_of(rows, events.before) if identified else new_bucket
-        old_bucket = np.where(deleted | updated, old_bucket, new_bucket)
-        new_bucket = np.where(deleted, old_bucket, new_bucket)
+        old_bucket, new_bucket = self._buckets_of(rows, events)
+        truncated = events.op == TRUNCATE
         carries = np.logical_or.reduce([np.zeros(len(rows), bool), *events.unsent.values()])
         moves = (old_bucket != new_bucket) & ~truncated
         leaves, linked = np.flatnonzero(moves & ~carries), moves & carries
@@ -301,6 +297,15 @@ class Pass:
         for bucket, own in split(some, buckets):
             links = np.unique(old_bucket[linked & (new_bucket == bucket)]) if linked.any() else ()
             yield from self._parts(bucket, own, list(map(int, links)))
+
+    def _buckets_of(self, rows: pa.Table, events: Events) -> tuple[Numbers, Numbers]:
+        """The buckets of the old and the new row of each change; of a change that has only one row twice the same."""
+        deleted, updated = events.op == DELETE, events.op == UPDATE
+        new_bucket = self.layout.bucket_of(rows, events.new, by_value=self.by_value)
+        identified = self.layout.version.identified
+        old_bucket = self.layout.bucket_of(rows, events.before) if identified else new_bucket
+        old_bucket = np.where(deleted | updated, old_bucket, new_bucket)
+        return old_bucket, np.where(deleted, old_bucket, new_bucket)
 
     def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(rows), _MOST_ROWS):

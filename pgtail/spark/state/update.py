@@ -27,6 +27,7 @@ from pgtail.spark.state.snapshots import Snapshot, TableStart, apart, by_table, 
 from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
+from pgtail.spark.typed.versions import Version
 
 _MOST_BUCKETS: Final = 1024
 
@@ -178,29 +179,19 @@ class _Batch:
         if relid not in self._notes.tables and start is None:
             self.without_snapshot.append(f"{runs[0].version.schema}.{runs[0].version.table}")
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
-        layout = TableLayout(self._versions[notes.versions[-1]], self._stored(notes), notes.buckets, notes.block_bits)
+        last = self._versions[notes.versions[-1]]
+        layout = TableLayout(last, self._stored(notes), notes.buckets, notes.block_bits)
         table = self._lake.batches.table(notes.folder)
         before = there = [RowsFile(DataFile(file.path, file.size, ""), layout) for file in table.files()]
+        snapshots: Sequence[Snapshot] = ()
         if start is not None:
+            snapshots = start.snapshots if self._settings.history else ()
             notes.snapshot, notes.snapshots = start.taken, start.count
             if start.again:
-                there = []
-                version, places = runs[0]
-                notes.versions, notes.since, notes.whole = [version.relation], places.first.position, False
-                layout = layout._replace(version=version)
-        for version, places in runs:
-            last = self._versions[notes.versions[-1]]
-            if (last.schema, last.table) != (version.schema, version.table):
-                notes.since = places.first.position
-            notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
-        size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
-        while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
-            notes.buckets *= 2
-        partly_known = notes.whole or any(run.version != layout.version for run in runs)
-        if partly_known and any(run.version.full for run in runs):
-            notes.buckets = 1
-        notes.whole = partly_known and runs[-1].version.full
-        notes.block_bits = BLOCK_BITS
+                there, last, first = [], runs[0].version, runs[0].places.first
+                notes.versions, notes.since, notes.whole = [last.relation], first.position, False
+        self._note_versions(notes, runs)
+        self._note_buckets(notes, there, changes, [last, *(run.version for run in runs)])
         return TableBatch(
             relid=relid,
             place=table.place,
@@ -214,11 +205,30 @@ class _Batch:
             block_bits=notes.block_bits,
             before=before,
             now=there,
-            starts=[
-                SnapshotStarts(one.position, one.time)
-                for one in (start.snapshots if start is not None and self._settings.history else ())
-            ],
+            starts=[SnapshotStarts(one.position, one.time) for one in snapshots],
         )
+
+    def _note_versions(self, notes: TableNotes, runs: Sequence[VersionRun]) -> None:
+        """Note the versions of these runs, the last one last, and since when the table has its name."""
+        for version, places in runs:
+            last = self._versions[notes.versions[-1]]
+            if (last.schema, last.table) != (version.schema, version.table):
+                notes.since = places.first.position
+            notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
+
+    def _note_buckets(
+        self, notes: TableNotes, there: Sequence[RowsFile], changes: Changes, versions: Sequence[Version]
+    ) -> None:
+        """Note how many buckets the table gets; `versions` are that of its rows, and those of the runs."""
+        size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
+        while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
+            notes.buckets *= 2
+        before, *following = versions
+        partly_known = notes.whole or any(version != before for version in following)
+        if partly_known and any(version.full for version in following):
+            notes.buckets = 1
+        notes.whole = partly_known and versions[-1].full
+        notes.block_bits = BLOCK_BITS
 
     def _new(self, relid: int, run: VersionRun) -> TableNotes:
         """Notes of a table that begins with this run; its folder never changes."""
