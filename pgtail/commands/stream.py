@@ -256,6 +256,9 @@ class Stream:
             tells_descriptions=takes_seen(options.format),
         )
         same_tables = self._same_tables(plan)
+        if same_tables is not None and snapshot is not None:
+            with interrupt.raising():
+                same_tables.before_slot()
         seen_rows = self._seen_rows(plan, same_tables)
         self._pipeline = Pipeline(
             assembler,
@@ -272,6 +275,8 @@ class Stream:
         def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
             if same_tables is not None:
                 same_tables.begin(identity)
+                if snapshot is not None:
+                    same_tables.copied(position)
             return self._render_thread(
                 spool,
                 self._pipeline,
@@ -314,8 +319,10 @@ class Stream:
             self._stderr.tell(f"note: {note}")
 
     def _same_tables(self, plan: Plan) -> SameTables | None:
-        """What finds out whether tables stay the same over reconnections; None if no row is remembered over one."""
-        wanted = takes_seen(self._options.format) and not plan.temporary
+        """What finds out whether tables stay the same after a snapshot and over reconnections; None if no row is
+        remembered over one.
+        """
+        wanted = takes_seen(self._options.format) and (self._options.snapshot.wanted or not plan.temporary)
         return SameTables(self._connector, plan) if wanted else None
 
     def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:

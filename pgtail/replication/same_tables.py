@@ -1,4 +1,4 @@
-"""Whether the rows that were seen of a table are still right when a new session describes it.
+"""Whether the rows that were seen of a table are still right when a session describes it for the first time.
 
 A change of a table is unseen if the table was not published, under its name, where the change stands in the WAL; or if
 the table was rewritten. The catalogs tell that neither happened:
@@ -11,6 +11,10 @@ the table was rewritten. The catalogs tell that neither happened:
 4. What commits between C1 and C2 began after t1. So each of its changes stands in the WAL after t1, and is decoded with
    the catalogs of its place, where the table was published and is the same as now: it was sent, in this session or one
    before. That holds also if it was streamed, sent when it was prepared, or sent again after a session ended in it.
+
+Rows that a snapshot copied at the consistent point of a new slot are like those of a session before: V1 is then read
+before the slot is created, L1 is that point, which the server finds only once every transaction that ran when it began
+to create the slot has ended, and the snapshot has every commit before it and no other.
 
 All that is for one server process that is no standby, as a restored server may go on with the same timeline. What is
 not known, or not in time, is not the same.
@@ -62,6 +66,10 @@ class SameTables:
         self._known: dict[int, _Known] = {}
         self._begun: _Answer | None = None
         """From the beginning of this session."""
+        self._before_slot: tuple[str, dict[int, str]] | None = None
+        """The start of the server process, and the versions before the slot was created."""
+        self._copied_at: int | None = None
+        """The commit LSN of the snapshot, with which its tables are described."""
         self._patience = 0.0
         """The seconds that are left in this session."""
         self._in_session: set[int] = set()
@@ -80,6 +88,21 @@ class SameTables:
         if not identity.in_recovery and self._plan.server.major in MAJORS:
             threading.Thread(target=self._learn, args=(identity,), name="versions", daemon=True).start()
 
+    def before_slot(self) -> None:
+        """A slot will be created, and the tables are copied at its consistent point."""
+        if self._plan.server.in_recovery or self._plan.server.major not in MAJORS:
+            return
+        with contextlib.suppress(ServerError), self._connected() as connection:
+            started = moment(connection).started
+            self._before_slot = started, self._versions(connection)
+
+    def copied(self, point: int) -> None:
+        """The slot was created in this session, and the tables are copied at this consistent point."""
+        self._copied_at = point - 1
+        with self._lock:
+            if self._before_slot is not None and self._before_slot[0] == self._identity.started:
+                self._known = {oid: _Known(one, self._copied_at) for oid, one in self._before_slot[1].items()}
+
     def restart(self) -> None:
         """The stream goes on in another session."""
         self._in_session.clear()
@@ -95,7 +118,8 @@ class SameTables:
         with `seen` if anything was seen of this version of the table. The answer may take a moment.
         """
         is_first = oid not in self._in_session
-        self._in_session.add(oid)
+        if commits_at is None or commits_at != self._copied_at:
+            self._in_session.add(oid)
         if seen and is_first and commits_at is not None and self._is_unchanged(oid, commits_at):
             return True
         self._seen_since[oid] = -1 if commits_at is None else commits_at
@@ -155,7 +179,10 @@ class SameTables:
 
     def _answer(self, connection: Connection, identity: Identity, oid: int | None = None) -> _Answer:
         position = self._moment(connection, identity).position
-        return _Answer(position, versions(connection, self._plan.options.publications, self._plan.server.major, oid))
+        return _Answer(position, self._versions(connection, oid))
+
+    def _versions(self, connection: Connection, oid: int | None = None) -> dict[int, str]:
+        return versions(connection, self._plan.options.publications, self._plan.server.major, oid)
 
     def _moment(self, connection: Connection, identity: Identity) -> Moment:
         """Now. Raises ServerError if this is not the process that sends the stream."""

@@ -211,3 +211,24 @@ def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: 
         kept = kept_over(*unpublished("hidden", "UPDATE hidden SET v = 'unseen'"))
         assert kept <= {"kept"}
         wait_for("the other", lambda: "kept" in kept | kept_over())
+
+
+@since(14)
+def test_the_rows_of_a_snapshot_are_known_unless_they_may_have_changed_unseen(database: Database) -> None:
+    tables = ("kept", "rewritten", "hidden")
+    database.execute(
+        *[f"CREATE TABLE {table} (id int PRIMARY KEY, v text)" for table in tables],
+        f"CREATE PUBLICATION p FOR TABLE {', '.join(tables)}",
+        *[f"INSERT INTO {table} VALUES (1, '0')" for table in tables],
+    )
+    for create in ((), ("-S", "s", "--create-slot")):
+        with tailing(database, *create, "--snapshot", "-o", "json", "--old-values", "seen") as running:
+            running.wait_for_lines(len(tables))
+            running.wait_for_words("copied")
+            database.execute(
+                "ALTER TABLE rewritten ALTER v TYPE text USING v || 'x'",
+                *unpublished("hidden", "UPDATE hidden SET v = 'unseen' WHERE id = 1"),
+            )
+            assert old_values(running, database, "1", *tables) == {"kept": "0"}
+            running.stop()
+        database.execute(*[f"UPDATE {table} SET v = '0'" for table in tables])
