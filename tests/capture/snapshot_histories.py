@@ -28,6 +28,7 @@ from tests.support.replay import UNKNOWN, Replica, Snapshots
 from tests.support.run import here
 from tests.support.servers import Database
 from tests.support.tail import parse
+from tests.support.threads import meanwhile
 
 PAGE: Final = 8192
 _MOST: Final = 200
@@ -352,11 +353,10 @@ class History:
         all the same, because of other writers, the transaction ends meanwhile.
         """
         self._finish()
-        failed, recorded = list[BaseException](), threading.Event()
         waits = "0 = ANY(pg_blocking_pids(pid)) AND datname = current_database()"
         first, second = self._database.connect(), self._database.connect()
 
-        def sessions() -> None:
+        def sessions(recorded: threading.Event) -> None:
             try:
                 wait_for_walsender(self._database, first)
                 second.execute("SELECT txid_current()")
@@ -367,25 +367,20 @@ class History:
                 while not recorded.wait(0.2):
                     if self._database.query(f"SELECT 1 FROM pg_stat_activity WHERE {waits}"):
                         self._finish()
-            except BaseException as error:  # noqa: BLE001 -- raised below
-                failed.append(error)
+            except BaseException:
                 first.close()
                 second.close()
+                raise
 
         for session in (first, second):
             session.execute("BEGIN")
         first.execute("SELECT txid_current()")
-        thread = threading.Thread(target=sessions)
-        thread.start()
         try:
-            self._record(snapshot=True, options=["--snapshot-table", "*"], finish=False)
+            with meanwhile(sessions):
+                self._record(snapshot=True, options=["--snapshot-table", "*"], finish=False)
         finally:
-            recorded.set()
-            thread.join()
             first.close()
             second.close()
-        if failed:
-            raise failed[0]
         self._log.append("prepared across")
 
     def _record(self, *, snapshot: bool, options: Sequence[str] = (), finish: bool = True) -> None:
@@ -413,32 +408,21 @@ class History:
     @contextlib.contextmanager
     def _concurrent_writers(self, *, active: bool) -> Iterator[None]:
         """Sessions that write all the time."""
-        stop, failed = threading.Event(), list[BaseException]()
         writers = [Writer(self._database, random.Random(self._rng.random()), self._tables) for _ in range(2 * active)]
 
-        def write(writer: Writer, rng: random.Random) -> None:
-            try:
-                for _ in range(_MOST):
-                    if stop.is_set():
-                        break
-                    (writer.other if rng.random() < 0.1 else writer.transaction)()
-                    time.sleep(0.02)
-            except BaseException as error:  # noqa: BLE001 -- raised below
-                failed.append(error)
+        def write(writer: Writer, rng: random.Random, stop: threading.Event) -> None:
+            for _ in range(_MOST):
+                if stop.is_set():
+                    break
+                (writer.other if rng.random() < 0.1 else writer.transaction)()
+                time.sleep(0.02)
 
-        threads = [threading.Thread(target=write, args=(one, random.Random(self._rng.random()))) for one in writers]
-        for thread in threads:
-            thread.start()
         try:
-            yield
+            with meanwhile(*[partial(write, one, random.Random(self._rng.random())) for one in writers]):
+                yield
         finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
             for writer in writers:
                 writer.close()
-        if failed:
-            raise failed[0]
 
     def _listed(self) -> list[dict[str, Any]]:
         """The snapshots in capture.json."""

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from tests.support.run import Result, here
 from tests.support.servers import Database, fresh_database, since
 from tests.support.standbys import standby_of
 from tests.support.tail import parse, tailing, wait_for
+from tests.support.threads import meanwhile
 
 _CURE = "; --snapshot-table '*' copies the tables again"
 
@@ -241,39 +243,27 @@ def test_a_table_that_is_dropped_or_set_aside_meanwhile(newest_database: Databas
 @pytest.mark.in_one_run_of(6)
 def test_writers_of_all_kinds_lose_nothing(database: Database, tmp_path: Path) -> None:
     make(database, "a", "b", count=500)
-    stop, failed = threading.Event(), list[BaseException]()
 
-    def write(number: int) -> None:
-        try:
-            with database.connect() as session:
-                for step in range(10**6):
-                    if stop.is_set():
-                        return
-                    base = 10_000 * (number + 1) + 3 * step
-                    for table in "ab":
-                        session.execute(
-                            f"INSERT INTO {table} SELECT i, 'new' FROM generate_series({base}, {base + 2}) i".encode()
-                        )
-                        session.execute(f"DELETE FROM {table} WHERE id = {base}".encode())
-                        session.execute(f"UPDATE {table} SET id = -id, v = 'moved' WHERE id = {base + 1}".encode())
-                        old = (step * 7 + number) % 500
-                        session.execute(f"UPDATE {table} SET v = md5(v) WHERE id = {old}".encode())
-                    stop.wait(0.01)
-        except BaseException as error:  # noqa: BLE001 -- raised below
-            failed.append(error)
+    def write(number: int, stop: threading.Event) -> None:
+        with database.connect() as session:
+            for step in range(10**6):
+                if stop.is_set():
+                    return
+                base = 10_000 * (number + 1) + 3 * step
+                for table in "ab":
+                    session.execute(
+                        f"INSERT INTO {table} SELECT i, 'new' FROM generate_series({base}, {base + 2}) i".encode()
+                    )
+                    session.execute(f"DELETE FROM {table} WHERE id = {base}".encode())
+                    session.execute(f"UPDATE {table} SET id = -id, v = 'moved' WHERE id = {base + 1}".encode())
+                    old = (step * 7 + number) % 500
+                    session.execute(f"UPDATE {table} SET v = md5(v) WHERE id = {old}".encode())
+                stop.wait(0.01)
 
-    threads = [threading.Thread(target=write, args=[number]) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with meanwhile(*[partial(write, number) for number in range(3)]):
         for _ in range(2):
             with small_parts(1):
                 recorded(database, tmp_path / "c", "--snapshot-jobs", "3", "--snapshot-table", "*")
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert failed == []
     recorded(database, tmp_path / "c")
     equal(database, tmp_path / "c", "a", "b")
     assert len(listed(tmp_path / "c")) == 4
@@ -440,15 +430,13 @@ def test_stream_reads_only_the_tables_that_are_chosen(newest_database: Database)
 def test_limits_count_what_is_committed_afterwards(newest_database: Database) -> None:
     make(newest_database, "t")
 
-    def write() -> None:
+    def write(_: threading.Event) -> None:
         streaming = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"
         wait_for("stream", lambda: newest_database.query(streaming))
         newest_database.execute("INSERT INTO t VALUES (100, 'x')", "INSERT INTO t VALUES (101, 'x')")
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    lines, _ = streamed(newest_database, "-n", "1")
-    writer.join()
+    with meanwhile(write):
+        lines, _ = streamed(newest_database, "-n", "1")
     assert [one["op"] for one in lines] == [*["snapshot"] * 20, "insert"]
 
 

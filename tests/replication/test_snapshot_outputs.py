@@ -8,7 +8,7 @@ import json
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,6 +18,7 @@ from tests.support.run import Result, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, client_program, fresh_database
 from tests.support.tail import PATIENCE, tailing, wait_for
+from tests.support.threads import meanwhile
 
 TABLES = (
     "CREATE TABLE a (id int PRIMARY KEY, v text, n numeric)",
@@ -52,38 +53,22 @@ def contents(database: Database) -> dict[str, list[tuple[Any, ...]]]:
     return {name: database.query(f"SELECT * FROM {name} ORDER BY id") for name in NAMES}
 
 
-@contextmanager
-def writing(database: Database) -> Iterator[None]:
-    """Changes, one after another, while the body runs; none that ends the copy, as TRUNCATE does."""
-    stop, choose, errors = threading.Event(), Random(1), list[BaseException]()
-
-    def write() -> None:
-        try:
-            with database.connect() as session:
-                while not stop.wait(0.005):
-                    one, other = choose.randrange(1, 400), choose.randrange(1, 400)
-                    statement = choose.choice(
-                        (
-                            f"UPDATE a SET v = v || '{other}' WHERE id = {one}",
-                            f"UPDATE a SET id = -id WHERE id = {one}",
-                            f"DELETE FROM b WHERE id = {one}",
-                            f"INSERT INTO b VALUES ({one}, now(), '\\x00') ON CONFLICT DO NOTHING",
-                            f"INSERT INTO empty VALUES ({one}) ON CONFLICT DO NOTHING",
-                        )
-                    )
-                    session.execute(statement.encode())
-        except BaseException as error:  # noqa: BLE001 -- raised below
-            errors.append(error)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    for error in errors:
-        raise error
+def write(database: Database, stop: threading.Event) -> None:
+    """Changes, one after another; none that ends the copy, as TRUNCATE does."""
+    choose = Random(1)
+    with database.connect() as session:
+        while not stop.wait(0.005):
+            one, other = choose.randrange(1, 400), choose.randrange(1, 400)
+            statement = choose.choice(
+                (
+                    f"UPDATE a SET v = v || '{other}' WHERE id = {one}",
+                    f"UPDATE a SET id = -id WHERE id = {one}",
+                    f"DELETE FROM b WHERE id = {one}",
+                    f"INSERT INTO b VALUES ({one}, now(), '\\x00') ON CONFLICT DO NOTHING",
+                    f"INSERT INTO empty VALUES ({one}) ON CONFLICT DO NOTHING",
+                )
+            )
+            session.execute(statement.encode())
 
 
 def test_sql_into_psql_fills_empty_tables_and_follows(source: Database, target: Database) -> None:
@@ -93,7 +78,7 @@ def test_sql_into_psql_fills_empty_tables_and_follows(source: Database, target: 
         started(command, stdout=subprocess.PIPE) as stream,
         started(psql, stdin=stream.stdout, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as applied,
     ):
-        with writing(source):
+        with meanwhile(partial(write, source)):
             wait_for("rows in the target", lambda: target.query("SELECT 1 FROM one"))
             source.execute("TRUNCATE empty")
             wait_for("changes in the target", lambda: target.query("SELECT 1 FROM a WHERE id < 0"))
@@ -109,7 +94,7 @@ def test_sql_into_psql_fills_empty_tables_and_follows(source: Database, target: 
 
 def dump(source: Database, *options: str) -> Result:
     """A dump, made beside a writer."""
-    with writing(source):
+    with meanwhile(partial(write, source)):
         ran = here("stream", source.conninfo(), "--snapshot", "--until", "now", *options)
     assert ran.status == 0, ran.stderr
     return ran
@@ -134,20 +119,14 @@ def test_a_dump_as_sql_is_consistent(source: Database, target: Database) -> None
     source.execute("CREATE TABLE x (id int PRIMARY KEY, v int)", "CREATE TABLE y (id int PRIMARY KEY, v int)")
     target.execute("CREATE TABLE x (id int PRIMARY KEY, v int)", "CREATE TABLE y (id int PRIMARY KEY, v int)")
     source.execute("INSERT INTO x VALUES (1, 0)", "INSERT INTO y VALUES (1, 0)")
-    stop = threading.Event()
 
-    def write() -> None:
+    def write_both(stop: threading.Event) -> None:
         with source.connect() as session:
             while not stop.is_set():
                 session.execute("UPDATE x SET v = v + 1; UPDATE y SET v = v - 1")
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
+    with meanwhile(write_both):
         ran = dump(source, "-o", "sql")
-    finally:
-        stop.set()
-        writer.join()
     psql = str(client_program(target.server.installation, "psql"))
     command = [psql, "-qX", "-v", "ON_ERROR_STOP=1", target.conninfo()]
     subprocess.run(command, input=ran.stdout, check=True, stdout=subprocess.DEVNULL)

@@ -10,7 +10,6 @@ import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -40,6 +39,7 @@ from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, fresh_database
 from tests.support.spark.world import apply
 from tests.support.tail import wait_for
+from tests.support.threads import meanwhile
 
 ROWS = 600
 TABLES = (
@@ -153,29 +153,14 @@ def rows_of(database: Database, table: str) -> int:
     return found
 
 
-@contextmanager
-def repeated(*work: Callable[[], object]) -> Iterator[None]:
-    """Do this again and again, each in a thread of its own, while the body runs."""
-    stop, errors = threading.Event(), list[BaseException]()
+def repeated(work: Callable[[], object]) -> Callable[[threading.Event], None]:
+    """Do this again and again, until the event is set."""
 
-    def repeat(one: Callable[[], object]) -> None:
-        try:
-            while not stop.wait(0.02):
-                one()
-        except BaseException as error:  # noqa: BLE001 -- raised below
-            errors.append(error)
+    def repeat(stop: threading.Event) -> None:
+        while not stop.wait(0.02):
+            work()
 
-    threads = [threading.Thread(target=repeat, args=[one]) for one in work]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    for error in errors:
-        raise error
+    return repeat
 
 
 def writer(database: Database, seed: int) -> Callable[[], None]:
@@ -194,7 +179,7 @@ def all_equal(found: dict[str, dict[str, Any]]) -> None:
 
 def test_equal_beside_writers_and_nothing_is_written(recorded: Recorded, verify: Verify) -> None:
     before = versions(recorded.out)
-    with repeated(writer(recorded.database, 1), writer(recorded.database, 2)):
+    with meanwhile(repeated(writer(recorded.database, 1)), repeated(writer(recorded.database, 2))):
         all_equal(tables(verify("-o", "json")))
     assert versions(recorded.out) == before
     notes = Batches(locate(str(recorded.out))).plan.notes["state"]
@@ -210,7 +195,7 @@ def test_equal_while_the_state_goes_on(spark: Any, recorded: Recorded, verify: V
         apply(spark, recorded.out, [str(recorded.capture)], retain=0.0)
 
     before = versions(recorded.out)
-    with repeated(writer(recorded.database, 3), bring_up):
+    with meanwhile(repeated(writer(recorded.database, 3)), repeated(bring_up)):
         all_equal(tables(verify("-o", "json")))
     assert (
         versions(recorded.out)[str(recorded.out / "state/public.keyed")]
