@@ -110,7 +110,7 @@ def command(
                 process.wait(within(timeout))
             else:
                 process.communicate(input, within(timeout))
-        except subprocess.TimeoutExpired:
+        except BaseException:
             process.kill()
             process.wait()
             raise

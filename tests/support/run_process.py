@@ -6,13 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from tests.support.fork_server import start
-from tests.support.limits import within
+from tests.support.run import command
 from tests.support.tail import PATIENCE
 
 PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
@@ -20,18 +18,11 @@ PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='p
 
 def pgtail(*arguments: str, status: int = 0, env: dict[str, str] | None = None) -> tuple[str, str]:
     """Run pgtail and check its exit status; returns standard output and standard error."""
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        ran = start(arguments, {**os.environ, **(env or {})}, output, errors)
-        try:
-            ran.wait(within(2 * PATIENCE))
-        finally:
-            ran.kill()
-        output.seek(0)
-        errors.seek(0)
-        out, err = output.read().decode(), errors.read().decode()
-    assert ran.returncode == status, f"exit status {ran.returncode}\n{out}{err}"
-    assert "Traceback" not in err
-    return out, err
+    ran = command(*arguments, environment=env, timeout=2 * PATIENCE)
+    out = ran.stdout.decode()
+    assert ran.status == status, f"exit status {ran.status}\n{out}{ran.stderr}"
+    assert "Traceback" not in ran.stderr
+    return out, ran.stderr
 
 
 @contextmanager
