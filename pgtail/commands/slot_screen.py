@@ -24,8 +24,6 @@ from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape, json_line
 from pgtail.terminal.style import Palette
 
-"""Seconds after which a server that does not answer is away."""
-
 
 def run(options: ListOptions) -> None:
     """Write one report, or with --watch one after another until Ctrl-C.

@@ -93,7 +93,7 @@ class Moment(NamedTuple):
 
 
 def moment(connection: Connection) -> Moment:
-    """Now, on a replication connection. Raises ServerError, also on a standby."""
+    """Now. Raises ServerError, also on a standby."""
     row = rows.only(connection, _PURPOSE, _MOMENT)
     return Moment(row.text("started"), row.integer("oldest"), row.integer("next"), row.lsn("position"))
 

@@ -92,7 +92,9 @@ class SameTables:
         """A slot will be created, and the tables are copied at its consistent point."""
         if self._plan.server.in_recovery or self._plan.server.major not in MAJORS:
             return
-        with contextlib.suppress(ServerError), self._connected() as connection:
+        # Not as a walsender: it might still be there when the next one connects, and they are limited.
+        ordinary = self._connector.ordinary(connect_timeout=SHORT_TIMEOUT)
+        with contextlib.suppress(ServerError), ordinary as connection, connection.transaction():
             started = moment(connection).started
             self._before_slot = started, self._versions(connection)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.run import here
 from tests.support.servers import Database, since
 from tests.support.standbys import set_synchronous_standbys, wait_for_synchronous_commit
-from tests.support.tail import Tailing, tailing, terminate, wait_for
+from tests.support.tail import Tailing, stream, tailing, terminate, wait_for
 
 SEEN = ("-S", "s", "-o", "json", "--old-values", "seen", "--op", "update")
 TABLES = ("kept", "rewritten", "hidden", "retyped")
@@ -232,3 +232,21 @@ def test_the_rows_of_a_snapshot_are_known_unless_they_may_have_changed_unseen(da
             assert old_values(running, database, "1", *tables) == {"kept": "0"}
             running.stop()
         database.execute(*[f"UPDATE {table} SET v = '0'" for table in tables])
+
+
+@since(14)
+def test_the_versions_before_a_snapshot_take_no_walsender(database: Database) -> None:
+    """One that has just ended may still count as max_wal_senders says, and the session of the new slot would fail."""
+    server = database.server
+    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    server.configure(log_connections="on")
+    server.reload()
+    wait_for("setting", lambda: database.value("SHOW log_connections") == "on")
+    try:
+        before = len(server.log.read_bytes())
+        stream(database, "--snapshot", "--until", "now", "--old-values", "seen")
+        created, _, _ = server.log.read_bytes()[before:].partition(b"logical decoding found consistent point")
+    finally:
+        server.configure(log_connections="off")
+        server.reload()
+    assert created.count(b"replication connection authorized") == 1
