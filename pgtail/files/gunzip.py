@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -270,38 +271,58 @@ def _beginnings(read_raw: Callable[[int], bytes], rewind: Callable[[int], object
 
 
 class _Content:
-    """Decompressed bytes, which are taken once they are released, and before more is added."""
+    """Decompressed bytes, which are taken once they are released. Those that do not fit in memory are in a file."""
 
     def __init__(self) -> None:
-        purpose = "keep a gzip member until its checksum was compared"
-        self._bytes = SpoolFile(purpose, memory=_IN_MEMORY, error=InputError)
-        self._released = self._taken = 0
+        self._pieces = deque[bytes]()
+        self._held = 0
+        """How many bytes are in these."""
+        self._rest = SpoolFile("keep a gzip member until its checksum was compared", error=InputError)
+        """What follows them."""
+        self._taken = 0
+        """How much of that was taken."""
+        self._released = 0
 
     def add(self, data: bytes) -> None:
         """Add bytes that are not released. Raises InputError."""
-        self._bytes.write(data)
+        if self._rest.size or self._held + len(data) > _IN_MEMORY:
+            self._rest.write(data)
+        elif data:
+            self._pieces.append(data)
+            self._held += len(data)
 
     def head(self, size: int) -> bytes:
         """The first `size` bytes, fewer only if there are no more."""
-        return self._bytes.read(0, size)
+        return (b"".join(self._pieces) + self._rest.read(self._taken, size))[:size]
 
     def release(self) -> int:
         """Release everything; returns how many bytes."""
-        size, self._released = self._bytes.size - self._released, self._bytes.size
-        return size
+        before, self._released = self._released, self._held + self._rest.size - self._taken
+        return self._released - before
 
     def take(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; b"" if none are released."""
-        data = self._bytes.read(self._taken, min(limit, self._released - self._taken))
-        self._taken += len(data)
-        if data and self._taken == self._released:
-            self.drop()
+        limit = min(limit, self._released)
+        if self._pieces and limit:
+            data = self._pieces.popleft()
+            if len(data) > limit:
+                self._pieces.appendleft(data[limit:])
+                data = data[:limit]
+            self._held -= len(data)
+        else:
+            data = self._rest.read(self._taken, limit)
+            self._taken += len(data)
+            if data and self._taken == self._rest.size:
+                self._rest.close()
+                self._taken = 0
+        self._released -= len(data)
         return data
 
     def drop(self) -> None:
         """Drop everything, and close the temporary file."""
-        self._bytes.close()
-        self._released = self._taken = 0
+        self._pieces.clear()
+        self._rest.close()
+        self._held = self._taken = self._released = 0
 
 
 def _reason(error: Exception) -> str:
