@@ -81,7 +81,8 @@ def run_trial(
     """
     token = secrets.token_hex(8)
     with tempfile.TemporaryDirectory(prefix="trial-") as folder:
-        env = {**os.environ, "TMPDIR": folder, "PGTAIL_TRIAL": token, "TERM": "xterm"}
+        # A pager would show the report that stats prints at its end, and wait for a key.
+        env = {**os.environ, "TMPDIR": folder, "PGTAIL_TRIAL": token, "TERM": "xterm", "PAGER": "cat"}
         with _started(arguments, env, terminal=terminal) as running:
             ended_before = running.wait_for(moment, begun)
             began = bool(running.out or running.err)

@@ -68,12 +68,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=[*TRIALS], help="these trials; nothing is kept")
     given = parser.parse_args()
     reset_ignored_signals()
+    KEPT.mkdir(exist_ok=True)
     if given.only:
         done = [run(name) for name in given.only]
     else:
         if given.anew:
-            shutil.rmtree(KEPT, ignore_errors=True)
-        KEPT.mkdir(exist_ok=True)
+            shutil.rmtree(KEPT)
+            KEPT.mkdir()
         kept = KEPT / "done"
         done = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
         for name in TRIALS:
