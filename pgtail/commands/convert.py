@@ -10,7 +10,7 @@ from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.commands.checksums import Coverage
 from pgtail.commands.options import DumpOptions
-from pgtail.commands.reading import Reading
+from pgtail.commands.reading import Reading, name_cure
 from pgtail.errors import InputError
 from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
 from pgtail.inputs.recognition import open_input
@@ -97,4 +97,5 @@ def _record(
         if error.source is None:
             error.source = source.name
         coverage.explain(error)
+        name_cure(error, source, "pgtail decode --resync")
         raise

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from pgtail.commands.stderr import tell
-from pgtail.errors import InputError, Interrupted, Malformed
+from pgtail.errors import InputError, Interrupted, Malformed, Truncated
 from pgtail.files.stopping import is_broken_off, postpone, status_after, stop_if_asked
 from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.source.file import Source
@@ -79,11 +79,13 @@ def skip_damage(input_: Input, error: InputError) -> bool:
     return found is not None
 
 
-def name_cure(error: InputError, source: Source) -> None:
-    """The error says what helps: for damage the option that skips it; after the end of a file nothing follows."""
+def name_cure(error: InputError, source: Source, skip: str = "--resync") -> None:
+    """The error says what helps: for damage what skips it; after the end of a file nothing follows."""
     if isinstance(error, Malformed):
-        error.reason += "; --resync skips the damage"
+        error.reason += f"; {skip} skips the damage"
     elif source.damage is not None and not source.cut_off:
-        error.reason += "; --resync goes on at the next gzip member, if one follows"
-    elif source.cut_off and not source.live:
-        error.reason += "; the file was not copied whole, or is still being written"
+        error.reason += f"; {skip} goes on at the next gzip member, if one follows"
+    elif source.cut_off:
+        error.reason += "" if source.live else "; the file was not copied whole, or is still being written"
+    elif isinstance(error, Truncated):
+        error.reason += f"; the input was cut off, is still being written, or is damaged here, which {skip} skips"

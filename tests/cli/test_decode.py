@@ -471,3 +471,15 @@ def test_damage_of_gzip_data_names_what_helps(tmp_path: Path) -> None:
     words = "; --resync goes on at the next gzip member, if one follows\n"
     assert (damaged.status, damaged.stderr.endswith(words)) == (1, True)
     assert len(decode("--resync", path).objects) > len(damaged.objects)
+    recorded = here("record", "--from", path, "-D", tmp_path / "recorded")
+    assert recorded.stderr.endswith("; pgtail decode --resync goes on at the next gzip member, if one follows\n")
+
+
+def test_a_dump_that_ends_inside_of_a_message_names_what_helps(tmp_path: Path) -> None:
+    path = tmp_path / "cut.bin"
+    path.write_bytes(DUMP[:-5])
+    cure = "needed; the input was cut off, is still being written, or is damaged here, which --resync skips\n"
+    for name in ("decode", "inspect", "stats"):
+        assert here(name, path).stderr.endswith(cure)
+    recorded = here("record", "--from", path, "-D", tmp_path / "recorded")
+    assert recorded.stderr.endswith(cure.replace("--resync", "pgtail decode --resync"))
