@@ -17,6 +17,7 @@ from click.core import ParameterSource
 
 from pgtail.cli.command import GroupedOption
 from pgtail.commands.options import FilterOptions
+from pgtail.errors import OptionError
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
 from pgtail.options import MOST_DIGITS, SettingKind, options_of
@@ -126,6 +127,12 @@ def settings(ctx: click.Context) -> dict[str, Setting]:
 def given(name: str) -> bool:
     """Whether a parameter of the running command is on its command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def check_interval(*, watch: bool) -> None:
+    """Refuse --interval where there is no second report. Raises OptionError."""
+    if given("interval") and not watch:
+        raise OptionError("--interval is the time between two reports: give --watch, too")
 
 
 def select_zone(ctx: click.Context, param: click.Parameter, utc: bool) -> bool:

@@ -177,6 +177,12 @@ def test_a_bad_interval_is_refused(newest_database: Database, interval: str) -> 
     assert "--interval" in pgtail(*arguments, status=2)[1]
 
 
+@pytest.mark.parametrize("command", [("slot", "list"), ("stats",)])
+def test_an_interval_without_watch_is_refused(command: tuple[str, ...]) -> None:
+    _, told = pgtail(*command, "anything", "--interval", "5s", status=2)
+    assert "error: --interval is the time between two reports: give --watch, too" in told
+
+
 def test_watch_repeats_until_ctrl_c(newest_database: Database) -> None:
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     command = [*PROGRAM, "slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1", "-o", "json"]
