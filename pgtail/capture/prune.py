@@ -164,6 +164,7 @@ def _state_of(capture: Location) -> tuple[CaptureState, str]:
         raise OptionError(f"cannot prune {capture}: pgtail only reads there")
     found = place.read()
     if found is None:
+        listed(capture, None)  # raises what is wrong with a folder that holds no segment, either
         raise not_recorded(capture)
     if capture.path is not None:
         _check_owner(capture.path / FILE)

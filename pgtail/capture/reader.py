@@ -75,11 +75,18 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
         elif entry.name.endswith(SNAPSHOT_CLOSED):
             copies.add(entry.name)
     if not named and not after and known is None:
-        raise InputError("holds no capture: there is no segment (*.pgcap) in it", source=str(capture))
+        there = _inside(capture)
+        raise InputError(f"holds no capture: there is no segment (*.pgcap) in it{there}", source=str(capture))
     for found in snapshot_segments(capture, known):
         if str(found.name) > after:
             named[found.name] = found._replace(there=found.location.name in copies)
     return [found for _, found in sorted(named.items())]
+
+
+def _inside(folder: Location) -> str:
+    """Says which folder in a local one is a capture; empty if none is."""
+    found = None if folder.path is None else min(folder.path.glob(f"*/*{CLOSED}"), default=None)
+    return "" if found is None else f", but in {found.parent}"
 
 
 def missing_at_end(files: Sequence[SegmentFile], known: CaptureState | None) -> str:

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.captures import SMALL, data_frames, record, segments, whole_streams
 from tests.support.corpus import capture
 from tests.support.object_store import ObjectStore
@@ -94,10 +96,23 @@ def test_a_gap_and_a_capture_without_anything(tmp_path: Path) -> None:
     shown = here("capture", "list", tmp_path).stdout.decode()
     assert "a gap at the end: 0/10 to 0/20" in shown
     assert ("complete up to" in shown, shown.endswith("up to 0/10, 1 gap\n")) == (False, True)
-    missing = here("capture", "list", tmp_path / "missing")
-    assert (missing.status, "No such file" in missing.stderr) == (1, True)
-    (tmp_path / "capture.json").unlink()
-    assert "holds no capture" in here("capture", "list", tmp_path).stderr
+
+
+@pytest.mark.parametrize("command", [("list",), ("verify",), ("prune", "--keep", "1h")])
+def test_a_place_without_a_capture(command: tuple[str, ...], tmp_path: Path) -> None:
+    """All commands say the same, and name a capture in the folder, which was meant."""
+
+    def told(place: Path) -> str:
+        ran = here("capture", *command, place)
+        assert ran.status == 1
+        return ran.stderr.removeprefix(f"pgtail: error: {place}: ").removesuffix("\n")
+
+    assert told(tmp_path / "missing") == "cannot be read: No such file or directory"
+    nothing = "holds no capture: there is no segment (*.pgcap) in it"
+    assert told(tmp_path) == nothing
+    for name in ("shop", "other"):
+        record(tmp_path / name, data_frames(capture("A_dml", "p1")))
+    assert told(tmp_path) == f"{nothing}, but in {tmp_path / 'other'}"
 
 
 def test_in_an_object_store(s3: ObjectStore, tmp_path: Path) -> None:
