@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pgtail.changes.filters import Filter
@@ -19,6 +20,7 @@ from pgtail.commands.selection import (
     build_types,
     expanded,
     filter_arguments,
+    folders,
     no_quotes,
     tell_filter,
     tell_unmasked,
@@ -96,7 +98,7 @@ class Inspect:
         """The capture segment that was last read to its end."""
 
     def run(self, files: tuple[str, ...]) -> bool:
-        """Show the files; returns whether damage was skipped or a column to mask did not occur.
+        """Show the files; returns whether damage was skipped, a segment is missing or a column to mask did not occur.
 
         Raises PgtailError and ClosedPipe.
         """
@@ -112,7 +114,7 @@ class Inspect:
                 self._rows = TemplateWriter(shown, self._view, self._fields, self._scope)
                 try:
                     with Stoppable():
-                        whole = all(self._file(source, sink) for source in expanded(files, self._options.dump.storage))
+                        whole = all(self._file(source, sink) for source in self._sources(files))
                         if self._number and not self._shown:
                             say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
                 except KeyboardInterrupt as stopped:
@@ -142,6 +144,22 @@ class Inspect:
             max_bytes=self._options.max_bytes,
             colors=options.colors,
         )
+
+    def _sources(self, files: tuple[str, ...]) -> Iterator[str | Location]:
+        """What Source takes for these names: for a folder the segments of the capture in it, which may lack some."""
+        storage = self._options.dump.storage
+        for file in files:
+            folder = next(folders([file], storage), None)
+            if folder is None:
+                yield from expanded([file], storage)
+                continue
+            from pgtail.capture.verify import CaptureVerifier
+
+            verifier = CaptureVerifier(tell)
+            try:
+                yield from verifier.capture(folder)
+            finally:
+                self._damaged = self._damaged or verifier.damaged
 
     def _file(self, file: str | Location, sink: FileSink) -> bool:
         """Show one file; returns whether to read the next one."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.captures import data_frames, record, segments
 from tests.support.corpus import capture, read
 from tests.support.encode import begin, insert, recvlogical, relation
 from tests.support.run import Result, command, here
@@ -316,3 +317,16 @@ def test_message_before_a_wrong_byte_is_shown_once(tmp_path: Path) -> None:
     assert ran.status == 1
     assert ran.stdout.count(b" Insert ") == 1
     assert "byte 85: Insert: byte 0x58 instead of the newline after the message" in ran.stderr
+
+
+def test_a_missing_segment_of_a_capture_is_told(tmp_path: Path) -> None:
+    record(tmp_path, data_frames(capture("A_dml", "p1")))
+    _, missing, after, *_ = segments(tmp_path)
+    whole = inspect(tmp_path)
+    missing.unlink()
+    lacking = inspect(tmp_path)
+    assert (whole.status, whole.stderr, lacking.status) == (0, "", 1)
+    assert lacking.stderr == f"pgtail: damage: {after}: segment {missing.stem} is missing before this one\n"
+    assert 0 < len(lacking.stdout) < len(whole.stdout)
+    after.write_bytes(after.read_bytes()[:200])
+    assert f"{after}: byte 0: the gzip member at compressed byte 0 is cut off" in inspect(tmp_path).stderr
