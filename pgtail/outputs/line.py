@@ -1,8 +1,8 @@
 """`-o line`: one line for each change, for people: time, xid, operation, table, key, and what changed.
 
 On a terminal an update also shows what did not change, after what did. Values are cut there at --max-width or a third
-of its width, and lines at its width, with the number of columns left out; --wrap breaks them instead. Elsewhere nothing
-is cut.
+of its width, those of the key in the middle, and lines at its width, with the number of columns left out; --wrap breaks
+them instead. Elsewhere nothing is cut.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Line(PlannedOutput):
             limit = min(limit, self._most // 3)
             keys = min(limit, self._most // 6) if narrow else limit
         self._values = ValueStyle(limit if on_terminal else None)
-        self._keys = ValueStyle(keys if on_terminal else None)
+        self._keys = ValueStyle(keys if on_terminal else None, ends=True)  # keys may differ at either end only
         self._contents = ValueStyle(options.max_width if on_terminal else None)
         self._gap = (COLUMN if self._most else b"") + b" "
         self._time = Field.CLOCK if narrow else Field.TIME

@@ -81,10 +81,14 @@ Show: TypeAlias = Callable[[Cell], SizedItem]
 
 
 class ValueStyle:
-    """Shows values; `limit` is the maximum width of a value in terminal cells, None for no limit."""
+    """Shows values; `limit` is the maximum width of a value in terminal cells, None for no limit.
 
-    def __init__(self, limit: int | None) -> None:
+    With `ends`, value() shows the start and the end of a longer one that is ASCII; else the start.
+    """
+
+    def __init__(self, limit: int | None, *, ends: bool = False) -> None:
         self._limit = self.limit = None if limit is None else max(limit, _SHORTEST)
+        self._ends = ends
         self._short = _CHUNK if self._limit is None else min(self._limit, _CHUNK)
 
     def of_column(self, codec: Codec, label: Item, style: str = "value", *, bare: bool) -> Show:
@@ -160,6 +164,9 @@ class ValueStyle:
             shown = quoted(text)
             if limit is None or width_of(shown) <= limit:
                 return ((shown, style),)
+        if self._ends and text.isascii() and text.isprintable() and "'" not in text:
+            start, end = _halves(text, limit - 5)
+            return (f"'{start}'", style), MORE, (f"'{end}'", style)
         begin = text[:limit]
         if begin.isascii() and begin.isprintable() and "'" not in begin:
             return (f"'{begin[: limit - 3]}'", style), MORE
@@ -176,6 +183,9 @@ class ValueStyle:
             shown = escape(text)
             if limit is None or width_of(shown) <= limit:
                 return ((shown, style),)
+        if self._ends and text.isascii() and text.isprintable():
+            start, end = _halves(text, limit - 1)
+            return (start, style), MORE, (end, style)
         begin = text[:limit]
         if begin.isascii() and begin.isprintable():
             return (begin[: limit - 1], style), MORE
@@ -200,6 +210,11 @@ class ValueStyle:
                 break
             count += 1
         return (f"{before}{''.join(chars[:count])}{after}", style), MORE
+
+
+def _halves(text: str, size: int) -> tuple[str, str]:
+    """The start and the end of a text, of `size` characters together."""
+    return text[: size - size // 2], text[-(size // 2) :]
 
 
 def _is_text(codec: Codec, cell: bytes) -> bool:

@@ -268,14 +268,18 @@ def test_an_old_value_that_is_cut_does_not_look_like_the_new_one(way: Way, color
     assert {line[line.index(" v=") :] for line in found if "v=…" in line} > {" v=… +1", " v=…→'ne… +1"}
 
 
-def test_a_long_key_leaves_room_for_what_changed_on_a_narrow_terminal() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_a_long_key_leaves_room_for_what_changed_on_a_narrow_terminal(way: Way) -> None:
     def shown(type_oid: int, key: str, **options: Any) -> str:
         table = relation(columns=(("id", type_oid), ("v", 25)))
         line = "".join(lines(table, begin(xid=9), insert(key, "new"), commit(), **options))
         return line.partition("  public.t")[2].strip()
 
     uuid = "550e8400-e29b-41d4-a716-446655440000"
-    assert shown(2950, uuid, measure=lambda: 80) == "[id=550e8400-e29…]  v='new'"
+    assert shown(2950, uuid, way=way, measure=lambda: 80) == "[id=550e84…440000]  v='new'"
+    assert shown(25, "event/00000017", way=way, measure=lambda: 80) == "[id='even'…'0017']  v='new'"
+    assert shown(25, "event/00000'7", way=way, measure=lambda: 80) == "[id='event/0000'…]  v='new'"
+    assert shown(25, "event/00000é7", way=way, measure=lambda: 80) == "[id='event/0000'…]  v='new'"
     assert shown(20, "1234567890123456789", measure=lambda: 80) == "[id=1234567890123456789]  v='ne…"
     for options in ({"measure": lambda: 120}, {"measure": lambda: 80, "wrap": True}, {}):
         assert shown(2950, uuid, **options).replace("    ", "") == f"[id={uuid}]  v='new'"
