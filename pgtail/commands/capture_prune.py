@@ -88,7 +88,7 @@ def _json(place: str, plan: PrunePlan, *, done: bool) -> Iterator[dict[str, Any]
 
 def _summary(plan: PrunePlan, *, done: bool) -> str:
     if plan.pruned is None:
-        return "nothing to remove"
+        return "nothing to remove" + ("" if plan.why else ": each segment has something to keep, or is the last one")
     what = counted(len(plan.segments), "segment")
     if plan.snapshots:
         what += f" and {counted(len(plan.snapshots), 'snapshot')}"
