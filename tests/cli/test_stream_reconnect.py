@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.conftest import StartServer
@@ -98,33 +98,34 @@ def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:
         running.stop()
 
 
-def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
+def ended_after(shop: Database, change: Callable[[], object]) -> str:
+    """What is told by a stream of slot s that ends because of a change, made while it connects again."""
     with tailing(shop, "-S", "s") as running:
         running.wait_for_lines(10)
         with connecting_again_after(running, shop):
-            shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())")
-        words = running.end(status=3)
+            change()
+        return running.end(status=3)
+
+
+def test_slot_advanced_by_another_client_is_a_gap(shop: Database) -> None:
+    advance = "SELECT pg_replication_slot_advance('s', pg_current_wal_lsn())"
+    words = ended_after(shop, lambda: shop.execute("INSERT INTO t VALUES (10)", advance))
     assert "gap from" in words
     assert "another client has consumed slot s" in words
 
 
 def test_slot_dropped_while_reconnecting_is_an_error(shop: Database) -> None:
-    with tailing(shop, "-S", "s") as running:
-        running.wait_for_lines(10)
-        with connecting_again_after(running, shop):
-            shop.query("SELECT pg_drop_replication_slot('s')")
-        words = running.end(status=3)
+    words = ended_after(shop, lambda: shop.query("SELECT pg_drop_replication_slot('s')"))
     assert "slot s is gone" in words
     assert "create it again (pgtail slot create s), or use pgtail record --allow-gap" in words
 
 
 def test_slot_created_again_while_reconnecting_is_a_gap(shop: Database) -> None:
-    with tailing(shop, "-S", "s") as running:
-        running.wait_for_lines(10)
-        with connecting_again_after(running, shop):
-            shop.query("SELECT pg_drop_replication_slot('s')")
-            shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-        assert "or it was dropped and created again" in running.end(status=3)
+    def recreate() -> None:
+        shop.query("SELECT pg_drop_replication_slot('s')")
+        shop.execute("INSERT INTO t VALUES (10)", "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+
+    assert "or it was dropped and created again" in ended_after(shop, recreate)
 
 
 def test_ctrl_c_while_connecting_again(start_server: StartServer) -> None:
