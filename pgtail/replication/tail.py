@@ -9,21 +9,19 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from pgtail.errors import COMMAND, ServerError
+from pgtail.errors import ServerError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.postgres import catalog, publications, slot_copy, slots
-from pgtail.postgres.catalog import Slot
-from pgtail.postgres.connection import Connection
-from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable, server_error
+from pgtail.postgres import catalog
+from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable
 from pgtail.postgres.walsender import Session
 from pgtail.replication import decoding_errors, trace
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
+from pgtail.replication.followed_slot import FollowedSlot
 from pgtail.replication.identity import Identity, check_same, identify
 from pgtail.replication.loop import Ending, Limits, SessionLoop
-from pgtail.replication.plan import check_resume, check_synchronous
 from pgtail.replication.probe import Probe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
@@ -31,9 +29,8 @@ from pgtail.replication.snapshot import Exported
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.timelines import TimelineProbe
 from pgtail.service.progress import SILENCE
-from pgtail.terminal.escape import escape
 
-DRAIN: Final = 2.0
+_DRAIN: Final = 2.0
 """Maximum seconds for ending a session in which something was acknowledged."""
 _DRAIN_SILENT: Final = 0.5
 """The same for a server that did not answer when it was asked before."""
@@ -41,8 +38,6 @@ _OUTPUT_PAUSE: Final = 1.0
 """Seconds for the output to finish its current write at the end."""
 _ANSWER_PAUSE: Final = 1.0
 """Seconds to wait at the end for a standby to answer which timeline it is on."""
-_ATTEMPT: Final = 10
-"""Seconds for an attempt to connect again, where the user does not say how long."""
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 MakeConsumer = Callable[[FrameQueue, int, Identity], ConsumerThread]
@@ -70,8 +65,9 @@ class Tail:
     ) -> None:
         self._publisher = publisher
         self._plan = plan = publisher.plan
+        self._slot = slot = FollowedSlot(publisher)
         self._snapshot = snapshot
-        self._connector = connector = publisher.connector
+        connector = publisher.connector
         self._interrupt = interrupt = publisher.interrupt
         self._reporter = publisher.reporter
         self._progress = publisher.progress
@@ -81,12 +77,10 @@ class Tail:
         self._reconnect = not plan.temporary if reconnect is None else reconnect
         self._queue = self._progress.queue = FrameQueue(limits.spill)
         self._lag = Probe(connector)
-        waiting = Probe(connector, self._waiting_for_wal, pause=TICK)
+        waiting = Probe(connector, lambda connection: catalog.waiting_for_wal(connection, slot.name), pause=TICK)
         self._end = EndPosition(limits.until, limits.until_passes, Probe(connector), waiting)
         self._timelines = TimelineProbe(connector, interrupt.wake)
-        self._server = plan.server
         self._known = known
-        self._slot = plan.slot_name
         self._repeated = decoding_errors.RepeatedFailure()
         self.resume: int | None = None
         self.copied = True
@@ -129,11 +123,11 @@ class Tail:
         Returns None if the tables are all that is wanted, or if everything should end.
         """
         plan, copied = self._plan, None
-        session = self._connect()
+        session = self._slot.connect()
         try:
             self._timelines.identity = identity = identify(session.query, self._known)
             if plan.slot is None:
-                created = self._create(session, export=self._snapshot is not None)
+                created = self._slot.create(session, export=self._snapshot is not None)
                 position = created.consistent_point
                 if created.snapshot is not None:
                     copied = Exported(self._publisher, session, created, identity)
@@ -155,7 +149,7 @@ class Tail:
                 self._end,
                 self._progress,
             )
-            self._report_start(start)
+            self._slot.report_start(start)
             if copied is not None:
                 with self._progress.copying_tables():
                     self._copy(copied)
@@ -184,7 +178,7 @@ class Tail:
             self.copied = False
             self._consumer.stop(_OUTPUT_PAUSE)
             if not self._plan.temporary:
-                self._drop_slot()
+                self._slot.drop()
             raise
         if self._plan.until is not None and self._loop.wait(None, self._queue):  # every table ends at the same LSN
             self._consumer.end_at(max(self._plan.until, source.lsn))
@@ -238,7 +232,7 @@ class Tail:
         while current is not None:
             why: Unreachable | None = None
             try:
-                ending = self._loop.run(current, self._feedback, self._server.position)
+                ending = self._loop.run(current, self._feedback, self._slot.server.position)
                 if ending is not Ending.FULL:
                     return current, ending
                 self._report_full()
@@ -251,7 +245,7 @@ class Tail:
                 if isinstance(error, Internal):
                     consumer = self._consumer
                     raise decoding_errors.failed(
-                        error, consumer.delivered, consumer.commits_at, *self._slot_option()
+                        error, consumer.delivered, consumer.commits_at, *self._slot.selection()
                     ) from None
                 raise
             current.close()
@@ -264,11 +258,11 @@ class Tail:
             self._report_lost(why)
         if not self._loop.wait(None, self._queue):
             return None
-        self._connector = self._connector.attempt(_ATTEMPT)
+        self._slot.limit_attempts()
         if not self._reconnect:
             raise self._lost_error(why)
         if why is not None:
-            self._count_failure(why, caught_up=self._feedback.received >= self._server.position)
+            self._count_failure(why, caught_up=self._feedback.received >= self._slot.server.position)
         last: ServerError | None = why
         attempt = 0
         while self._loop.wait(0 if last is None else _BACKOFF[min(attempt, len(_BACKOFF) - 1)]):
@@ -288,25 +282,18 @@ class Tail:
     def _reopen(self) -> Session:
         """Connect again and continue after what was delivered. Raises ServerError if that is not possible."""
         self._consumer.deliver_complete()
-        plan, resume = self._plan, self._consumer.delivered
-        with self._interrupt.raising(), self._connector.ordinary() as connection:
-            self._server = catalog.server_facts(connection)
-            if plan.ack != "none":
-                check_synchronous(connection, self._server)
-            slot = catalog.slot(connection, self._slot)
-        if plan.temporary:
-            self._slot = slots.temporary_name()  # the old one may exist until the server notices that we are gone
-        else:
-            check_resume(self._slot, slot, self._server, resume)
-        session = self._connect()
+        resume = self._consumer.delivered
+        flushed = self._slot.check_again(resume)
+        session = self._slot.connect()
         self._progress.reconnections += 1
         try:
             self._timelines.identity = identity = check_same(self._timelines.identity, session.query, resume)
-            created = self._create(session).consistent_point if plan.temporary else resume
-            position = max(created, resume)  # a copy of a slot may start before what was read
+            if self._plan.temporary:
+                flushed = self._slot.create(session).consistent_point
+            position = max(flushed, resume)  # a copy of a slot may start before what was read
             self._consumer.restart(gap=position > resume, position=position)
             self._consumer.server_changed(identity)
-            self._start(session, position, flushed=created if plan.fork is not None else _confirmed(slot, position))
+            self._start(session, position, flushed=flushed)
         except BaseException:
             session.close()
             raise
@@ -325,87 +312,25 @@ class Tail:
 
     def _count_failure(self, why: Unreachable, *, caught_up: bool) -> None:
         """Count a broken session. Raises ServerError if several broke at the same position."""
-        option, slot = self._slot_option()
+        option, slot = self._slot.selection()
         error = self._repeated.add(why, self._consumer.delivered, caught_up=caught_up, option=option, slot=slot)
         if error is not None:
             raise error
 
-    def _slot_option(self) -> tuple[str, str | None]:
-        """The command and option that select the slot, and the slot's name unless it is temporary."""
-        plan = self._plan
-        if plan.fork is not None:
-            return f"pgtail stream --fork {plan.fork.name}", plan.fork.name
-        return f"pgtail stream --slot {self._slot}", None if plan.temporary else self._slot
-
-    def _connect(self) -> Session:
-        session = Session.open(self._connector, self._interrupt, self._plan.encoding)
-        session.on_notice(self._notice)
-        return session
-
-    def _waiting_for_wal(self, connection: Connection) -> int | None:
-        return catalog.waiting_for_wal(connection, self._slot)
-
-    def _drop_slot(self) -> None:
-        try:
-            with self._connector.without_asking().ordinary() as connection:
-                slot = catalog.slot(connection, self._slot)
-                if slot is not None:
-                    slots.drop(connection, slot)
-                    self._reporter.tell(f"slot {self._slot} was dropped again: the copy of the tables is not complete")
-        except ServerError as error:  # what has ended the copy is raised
-            self._reporter.tell(
-                f"warning: slot {self._slot} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
-                f"{COMMAND}pgtail slot drop {self._slot}"
-            )
-
-    def _create(self, session: Session, *, export: bool = False) -> slots.NewSlot:
-        plan = self._plan
-        if plan.fork is not None:
-            return slots.NewSlot(slot_copy.copy(session, plan.fork.name, self._slot), None)
-        creation = slots.Creation(
-            self._connector, self._slot, temporary=plan.temporary, two_phase=plan.two_phase, export=export
-        )
-        created = creation.create_in(session, self._server, self._reporter.tell)
-        if not plan.temporary:
-            self._reporter.tell(
-                f"slot {self._slot} was created. {slots.retains(self._slot)}",
-                "slot_created",
-                slot=self._slot,
-            )
-        return created
-
     def _start(self, session: Session, lsn: int, *, flushed: int) -> None:
-        command = self._plan.options.start_replication(self._slot, lsn)
-        self._reporter.trace(command)
         try:
-            session.start(command)
+            self._slot.start(session, lsn)
         except Unreachable as error:
             self._count_failure(error, caught_up=False)
             raise
         self._feedback = Feedback(
             acknowledge=self._plan.ack == "commit",
             flushed=flushed,
-            sender_timeout=self._server.sender_timeout,
+            sender_timeout=self._slot.server.sender_timeout,
             now=time.monotonic(),
         )
         self._progress.followed(time.monotonic())
         self._progress.timeline = self._timelines.identity.timeline
-
-    def _report_lost(self, why: ServerError) -> None:
-        self._progress.lost(why.reason)
-        self._reporter.tell(f"{why.reason}; connecting again", "connection_lost")
-
-    def _notice(self, severity: str, sqlstate: str, text: str) -> ServerError | None:
-        """Handle a notice of the server. A returned error ends the stream.
-
-        Since PostgreSQL 18, a publication that does not exist at the slot's position only causes a warning, and
-        nothing of it is sent.
-        """
-        missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
-        if missing and not self._plan.allow_missing_publication:
-            return server_error(sqlstate, text)
-        self._reporter.tell(f"the server says: {escape(severity)}: {escape(text)}", "notice", severity=severity)
-        return None
 
     # -- the end -----------------------------------------------------------------------------------------------
 
@@ -417,9 +342,9 @@ class Tail:
             clean = self._acknowledge(session, last=good)
         session.close()
         if not clean and self._is_silent:
-            self._reporter.tell("the server did not confirm the last acknowledgement", "not_acknowledged")
+            self._slot.report_unconfirmed()
         elif not clean:
-            self._report_confirmed()
+            self._slot.report_confirmed(self._consumer.acknowledged)
 
     @property
     def _is_silent(self) -> bool:
@@ -435,25 +360,13 @@ class Tail:
         except ServerError:
             return False
         self._reporter.trace(trace.sent(status))
-        return session.finish(_DRAIN_SILENT if self._progress.watched and self._is_silent else DRAIN)
+        return session.finish(_DRAIN_SILENT if self._progress.watched and self._is_silent else _DRAIN)
 
-    def _report_confirmed(self) -> None:
-        delivered = self._consumer.acknowledged
-        try:
-            with self._connector.without_asking().ordinary(connect_timeout=3) as connection:
-                slot = _when_free(connection, self._slot)
-        except ServerError:
-            self._reporter.tell("the server did not confirm the last acknowledgement", "not_acknowledged")
-            return
-        confirmed = _confirmed(slot, 0)
-        if confirmed < delivered:
-            self._reporter.tell(
-                f"the slot's position is {lsn_text(confirmed)}, but everything up to {lsn_text(delivered)} was written:"
-                " what is between will be sent again",
-                "not_acknowledged",
-                confirmed=lsn_text(confirmed),
-                written=lsn_text(delivered),
-            )
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    def _report_lost(self, why: ServerError) -> None:
+        self._progress.lost(why.reason)
+        self._reporter.tell(f"{why.reason}; connecting again", "connection_lost")
 
     def _lost_error(self, why: ServerError | None) -> ServerError:
         resume = lsn_text(self._consumer.delivered)
@@ -468,8 +381,6 @@ class Tail:
             f"{reason}. Everything up to {resume} was written.", cure="Run it again to continue from there."
         )
 
-    # -- messages -------------------------------------------------------------------------------------------------
-
     def _report_full(self) -> None:
         self._reporter.tell(
             f"the output does not keep up: {size_text(self._queue.waiting)} are queued, everything up to"
@@ -477,44 +388,3 @@ class Tail:
             " empty",
             "queue_full",
         )
-
-    def _report_start(self, start: int) -> None:
-        plan, server, say = self._plan, self._server, self._reporter.more
-        kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
-        tables = publications.in_words(plan.publications)
-        self._reporter.detail(f"{kind} {self._slot}, publication {tables}, from {lsn_text(start)} on")
-        self._reporter.detail(f"acknowledging: {plan.ack}; {self._kept()}")
-        where = f"{server.address}, database {server.database}; {server.encryption}"
-        say(f"PostgreSQL {server.version_text} at {escape(where)}")
-        say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
-        read = plan.slot or plan.fork
-        if read is not None and read.restart_lsn is not None and read.restart_lsn < start:
-            size = size_text(start - read.restart_lsn)
-            say(f"the server reads {size} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
-        say(f"options: {plan.options.words()}")
-        if plan.slot is not None:
-            say("while pgtail runs, no other client can read the slot")
-
-    def _kept(self) -> str:
-        """What the session leaves of its slot."""
-        plan = self._plan
-        if plan.fork is not None:
-            return f"a copy of {slot_copy.described(plan.fork)}, which itself is untouched"
-        if plan.temporary:
-            return "the slot ends with pgtail"
-        moves = {"none": "does not move", "commit": "follows what is written", "exit": "moves when pgtail ends"}
-        return f"the slot {moves[plan.ack]}"
-
-
-def _when_free(connection: Connection, name: str) -> Slot | None:
-    """The slot after our walsender has released it, at most a second later."""
-    deadline = time.monotonic() + 1
-    while True:
-        slot = catalog.slot(connection, name)
-        if slot is None or slot.active_pid is None or time.monotonic() > deadline:
-            return slot
-        time.sleep(0.02)
-
-
-def _confirmed(slot: Slot | None, otherwise: int) -> int:
-    return otherwise if slot is None else slot.confirmed_flush_lsn or 0
