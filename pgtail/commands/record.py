@@ -35,7 +35,7 @@ from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_free, check_name
 from pgtail.records import replace
-from pgtail.replication.completeness import CompletenessProbe, complete_since_start
+from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import ConsumedElsewhere, Plan
 from pgtail.replication.publisher import Publisher
@@ -200,9 +200,9 @@ class Record:
         self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, until_time: int | None
     ) -> None:
         """Record the stream until the end."""
-        plan, connector, interrupt = publisher.plan, publisher.connector, publisher.interrupt
+        plan = publisher.plan
         recorders: list[Recorder] = []
-        same_tables = SameTables(connector, plan)
+        same_tables = SameTables(publisher)
 
         def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
             recorder = Recorder(
@@ -217,16 +217,13 @@ class Record:
             recorders.append(recorder)
             same_tables.begin(identity)
             return RecordThread(
+                publisher,
                 queue,
                 recorder,
-                interrupt.wake,
+                same_tables,
                 position=position,
-                until=plan.until,
                 until_time=until_time,
-                completeness=CompletenessProbe(plan, connector),
-                same_tables=same_tables,
                 uploader=files.uploader,
-                reporter=self._stderr,
             )
 
         end = self._options.end
@@ -234,7 +231,7 @@ class Record:
         try:
             tail.run()
         except _TAKEN as error:
-            if not (self._options.wait and interrupt.count):
+            if not (self._options.wait and publisher.interrupt.count):
                 raise
             self._stderr.tell(str(error))  # what was asked for is to stop, not to wait
         finally:

@@ -7,7 +7,7 @@ import shutil
 import sys
 import time
 from collections import deque
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from pgtail.commands.appearance import report_json, report_palette, to_terminal
 from pgtail.commands.directory_sink import DirectorySink
@@ -24,7 +24,8 @@ from pgtail.local_time import clock
 from pgtail.outputs.base import Output
 from pgtail.replication.plan import Plan
 from pgtail.replication.probe import Probe
-from pgtail.replication.render_thread import RenderThread
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.render_thread import Rendering, RenderThread
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import top_json
 from pgtail.stats.top import Position, Sample, Top
@@ -48,7 +49,7 @@ class _KeptMessages(StderrThread):
 class _Show(Protocol):
     """Shows what was counted up to a position; the last call is the one at the end."""
 
-    def __call__(self, position: int, *, last: bool) -> None: ...
+    def __call__(self, position: int, /, *, last: bool) -> None: ...
 
 
 class _WatchThread(RenderThread):
@@ -56,8 +57,8 @@ class _WatchThread(RenderThread):
 
     idle_timeout = 0.1
 
-    def __init__(self, *args: Any, show: _Show, interval: float, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, rendering: Rendering, queue: FrameQueue, show: _Show, *, position: int, interval: float) -> None:
+        super().__init__(rendering, queue, position=position)
         self._show = show
         self._interval = interval
         self._due = time.monotonic() + interval
@@ -135,17 +136,17 @@ class StatsWatch(StatsSlot):
         self._messages = kept.kept
         return kept
 
-    def _render_thread(self, *args: Any, **kwargs: Any) -> RenderThread:
+    def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
         if self._screen is not None:  # not before: the connection may have asked for a password
             self._shown.enter_context(self._screen.shown())
         lag = Probe(self._connector, pause=self._interval)
         lag.poll()
         top = Top(self._stats, time.monotonic())
 
-        def show(position: int, *, last: bool) -> None:
+        def show(reached: int, *, last: bool) -> None:
             if last and self._screen is not None and not self._screen.empty:
                 return  # its rates would be those of an instant
-            sample = top.sample(time.monotonic(), Position(position, lag.answer, self._pipeline.unfinished))
+            sample = top.sample(time.monotonic(), Position(reached, lag.answer, self._pipeline.unfinished))
             lag.poll()
             text = self._text(sample)
             if self._screen is not None:
@@ -153,7 +154,7 @@ class StatsWatch(StatsSlot):
             else:
                 self._sink.show(text)
 
-        return _WatchThread(*args, **kwargs, show=show, interval=self._interval)
+        return _WatchThread(rendering, queue, show, position=position, interval=self._interval)
 
     def _text(self, sample: Sample) -> str:
         if self._palette is None:

@@ -9,7 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
@@ -51,21 +51,20 @@ from pgtail.files.spool import SpoolLimit
 from pgtail.humanize import counted, grouped
 from pgtail.local_time import clock
 from pgtail.outputs.base import Output
-from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
 from pgtail.records import replace
-from pgtail.replication.completeness import CompletenessProbe, complete_since_start
+from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
-from pgtail.replication.render_thread import RenderThread
+from pgtail.replication.render_thread import Rendering, RenderThread
 from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.same_tables import SameTables
 from pgtail.replication.stream_snapshot import StreamSnapshot
@@ -255,7 +254,7 @@ class Stream:
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),
         )
-        same_tables = self._same_tables(plan)
+        same_tables = self._same_tables(publisher)
         if same_tables is not None and snapshot is not None:
             with interrupt.raising():
                 same_tables.before_slot()
@@ -270,24 +269,15 @@ class Stream:
             seen_rows=seen_rows,
             counter=TableRowCounter(),
         )
-        completeness = None if seen_rows is None else CompletenessProbe(plan, self._connector)
+        durable = options.format.file not in (None, "-") and plan.ack != "none"
+        rendering = Rendering(publisher, self._pipeline, sink, durable, same_tables)
 
-        def make_consumer(spool: FrameQueue, position: int, identity: Identity) -> RenderThread:
+        def make_consumer(queue: FrameQueue, position: int, identity: Identity) -> RenderThread:
             if same_tables is not None:
                 same_tables.begin(identity)
                 if snapshot is not None:
                     same_tables.copied(position)
-            return self._render_thread(
-                spool,
-                self._pipeline,
-                sink,
-                lambda: Decoder(encoding=encoding),
-                interrupt.wake,
-                position=position,
-                durable=options.format.file not in (None, "-") and plan.ack != "none",
-                completeness=completeness,
-                same_tables=same_tables,
-            )
+            return self._render_thread(rendering, queue, position)
 
         self._tail = Tail(
             publisher,
@@ -318,12 +308,12 @@ class Stream:
         for note in plan.notes:
             self._stderr.tell(f"note: {note}")
 
-    def _same_tables(self, plan: Plan) -> SameTables | None:
+    def _same_tables(self, publisher: Publisher) -> SameTables | None:
         """What finds out whether tables stay the same after a snapshot and over reconnections; None if no row is
         remembered over one.
         """
-        wanted = takes_seen(self._options.format) and (self._options.snapshot.wanted or not plan.temporary)
-        return SameTables(self._connector, plan) if wanted else None
+        wanted = takes_seen(self._options.format) and (self._options.snapshot.wanted or not publisher.plan.temporary)
+        return SameTables(publisher) if wanted else None
 
     def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
         """What remembers the rows of the stream; None if that is not wanted."""
@@ -371,9 +361,9 @@ class Stream:
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbosity.verbose)
 
-    def _render_thread(self, *args: Any, **kwargs: Any) -> RenderThread:
-        """The thread that feeds the pipeline, with the arguments of RenderThread."""
-        return RenderThread(*args, **kwargs)
+    def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
+        """The thread that feeds the pipeline."""
+        return RenderThread(rendering, queue, position=position)
 
     def _make_filter(self) -> Filter:
         options, time_ = self._options, until_time_of(self._options.end)

@@ -8,10 +8,11 @@ from typing import Final
 
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.errors import ServerError
-from pgtail.postgres.connection import SHORT_TIMEOUT, Connection, Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connection
 from pgtail.postgres.publications import complete_tables, older
 from pgtail.records import NamedTuple
 from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 
 _PAUSE: Final = 1.0
 """Seconds between two queries."""
@@ -27,9 +28,9 @@ class Answer(NamedTuple):
 class CompletenessProbe:
     """Queries it in the background, on short connections, once for each new number of doubts."""
 
-    def __init__(self, plan: Plan, connector: Connector) -> None:
-        self._plan = plan
-        self._connector = connector.without_asking()
+    def __init__(self, publisher: Publisher) -> None:
+        self._plan = publisher.plan
+        self._connector = publisher.connector.without_asking()
         self._asked = 0
         self._next = 0.0
         self._asking: threading.Thread | None = None

@@ -5,11 +5,8 @@ from __future__ import annotations
 import enum
 import select
 import time
-from collections.abc import Sequence
-from typing import Protocol
 
 from pgtail.errors import OutputError
-from pgtail.files.signals import Interrupt
 from pgtail.pgoutput.frames import each
 from pgtail.postgres.walsender import Session
 from pgtail.records import Record
@@ -19,25 +16,9 @@ from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity
 from pgtail.replication.probe import Probe
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.timelines import TimelineProbe
-from pgtail.service.progress import SlotProgress
-
-
-class Reporter(Protocol):
-    """Where messages go. No method may block.
-
-    `event` names what happened, for programs, with its `fields`.
-    """
-
-    wants_status: bool
-    wants_trace: bool
-
-    def tell(self, text: str, /, event: str = "", **fields: object) -> None: ...
-    def detail(self, text: str, /) -> None: ...
-    def more(self, text: str, /, event: str = "", **fields: object) -> None: ...
-    def trace(self, text: str, /) -> None: ...
-    def status(self, parts: Sequence[str], /) -> None: ...
 
 
 class Ending(enum.Enum):
@@ -67,25 +48,22 @@ class SessionLoop:
 
     def __init__(
         self,
+        publisher: Publisher,
         queue: FrameQueue,
         consumer: ConsumerThread,
-        interrupt: Interrupt,
-        reporter: Reporter,
-        lag: Probe,
         timelines: TimelineProbe,
-        limits: Limits,
         end: EndPosition,
-        progress: SlotProgress,
+        limits: Limits,
     ) -> None:
+        self._interrupt = publisher.interrupt
+        self._reporter = publisher.reporter
+        self._progress = publisher.progress
+        self._lag = Probe(publisher.connector)
         self._queue = queue
         self._consumer = consumer
-        self._interrupt = interrupt
-        self._reporter = reporter
-        self._lag = lag
         self._timelines = timelines
-        self._limits = limits
         self._end = end
-        self._progress = progress
+        self._limits = limits
         self._deadline = None if limits.seconds is None else time.monotonic() + limits.seconds
         self._asked = self._shown = 0.0
 

@@ -2,12 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Protocol
+
 from pgtail.files.signals import Interrupt
 from pgtail.postgres.connection import Connector
 from pgtail.records import Record
-from pgtail.replication.loop import Reporter
 from pgtail.replication.plan import Plan
 from pgtail.service.progress import SlotProgress
+
+
+class Reporter(Protocol):
+    """Where messages go. No method may block.
+
+    `event` names what happened, for programs, with its `fields`.
+    """
+
+    wants_status: bool
+    wants_trace: bool
+
+    def tell(self, text: str, /, event: str = "", **fields: object) -> None: ...
+    def detail(self, text: str, /) -> None: ...
+    def more(self, text: str, /, event: str = "", **fields: object) -> None: ...
+    def trace(self, text: str, /) -> None: ...
+    def status(self, parts: Sequence[str], /) -> None: ...
 
 
 class Publisher(Record):

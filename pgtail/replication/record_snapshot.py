@@ -26,8 +26,7 @@ from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm
 from pgtail.records import Record, replace
-from pgtail.replication.loop import Reporter
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.publisher import Publisher, Reporter
 from pgtail.replication.record_plan import RecordedCapture, head_of
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport

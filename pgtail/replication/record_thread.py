@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Callable
 from typing import Final
 
 from pgtail.capture.format import CLOSED
@@ -21,7 +20,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
-from pgtail.replication.loop import Reporter
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server
 from pgtail.replication.same_tables import SameTables
@@ -36,33 +35,30 @@ _RATE_OVER: Final = 2.0
 
 
 class RecordThread(ConsumerThread):
-    """Hands frames to a recorder, up to the position `until` and the first commit after `until_time`."""
+    """Hands frames to a recorder, up to the plan's position `until` and the first commit after `until_time`."""
 
     idle_timeout = 0.25
     tracks_server = True
 
     def __init__(
         self,
+        publisher: Publisher,
         queue: FrameQueue,
         recorder: Recorder,
-        wake: Callable[[], None],
+        same_tables: SameTables,
         *,
         position: int,
-        until: int | None,
-        until_time: int | None = None,
-        completeness: CompletenessProbe | None = None,
-        same_tables: SameTables | None = None,
-        uploader: Uploader | None = None,
-        reporter: Reporter,
+        until_time: int | None,
+        uploader: Uploader | None,
     ) -> None:
-        super().__init__(queue, wake, position=position)
-        self._until = until
+        super().__init__(queue, publisher.interrupt.wake, position=position)
+        self._reporter = publisher.reporter
+        self._completeness = CompletenessProbe(publisher)
         self._recorder = recorder
-        self._until_time = until_time
-        self._completeness = completeness
         self._same_tables = same_tables
+        self._until = publisher.plan.until
+        self._until_time = until_time
         self._uploader = uploader
-        self._reporter = reporter
         self._lock = threading.Lock()
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
@@ -107,7 +103,7 @@ class RecordThread(ConsumerThread):
 
     def deliver_complete(self) -> None:
         with self._lock:
-            if self._recorder.inside and self._same_tables is not None:
+            if self._recorder.inside:
                 self._same_tables.forget()  # the capture loses what is described in that transaction
             self._recorder.restart()
             self._deliver()
@@ -116,13 +112,11 @@ class RecordThread(ConsumerThread):
         self._until = position
 
     def restart(self, *, gap: bool, position: int) -> None:
-        if self._same_tables is not None:
-            self._same_tables.restart()
+        self._same_tables.restart()
         self.position = self.delivered = position
 
     def server_changed(self, identity: Identity) -> None:
-        if self._same_tables is not None:
-            self._same_tables.begin(identity)
+        self._same_tables.begin(identity)
         with self._lock:
             self._recorder.follow(head_of_server(identity))
             self._deliver()
@@ -145,7 +139,7 @@ class RecordThread(ConsumerThread):
     def _tend(self) -> None:
         """Do what is due by the clock, and start another segment if the publications publish something else now."""
         recorder = self._recorder
-        answer = None if self._completeness is None else self._completeness.poll(recorder.doubts)
+        answer = self._completeness.poll(recorder.doubts)
         if answer is not None:
             recorder.confirm("" if answer.complete is None else answer.complete.text(), answer.doubts)
         recorder.tick()
@@ -166,7 +160,7 @@ class RecordThread(ConsumerThread):
         if not recorder.inside and self._is_past(frame):
             self.reached = True
             return
-        if self._same_tables is not None and self._is_left_out(frame, self._same_tables):
+        if self._is_left_out(frame):
             return
         try:
             recorder.take(frame)
@@ -175,10 +169,10 @@ class RecordThread(ConsumerThread):
         if not recorder.inside:
             self._check_until()
 
-    def _is_left_out(self, frame: bytes, same_tables: SameTables) -> bool:
+    def _is_left_out(self, frame: bytes) -> bool:
         """Whether a frame only describes a table because of a reconnection: then readers need not forget its rows."""
         found = self._recorder.description(frame)
-        return found is not None and same_tables.is_same(found.oid, found.commits_at, seen=found.repeats)
+        return found is not None and self._same_tables.is_same(found.oid, found.commits_at, seen=found.repeats)
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether what a frame outside of transactions begins is not to be recorded."""

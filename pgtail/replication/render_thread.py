@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from typing import Final, Protocol
 
 from pgtail.errors import DecodeError
@@ -15,9 +14,11 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.records import Record
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.identity import Identity
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.same_tables import SameTables
 from pgtail.service.progress import Counts
@@ -41,35 +42,33 @@ class Sink(Protocol):
     def sync(self) -> None: ...
 
 
-class RenderThread(ConsumerThread):
-    """Feeds the pipeline until it is to stop.
+class Rendering(Record):
+    """What is written of a publisher's stream, and where to."""
 
-    Delivered is what was flushed; if `durable`, what was synced to disk.
-    """
+    publisher: Publisher
+    pipeline: Pipeline
+    sink: Sink
+    durable: bool
+    """Delivered is what was synced to disk, not only flushed."""
+    same_tables: SameTables | None
+    """None if no row is remembered over a reconnection."""
+
+
+class RenderThread(ConsumerThread):
+    """Feeds the pipeline until it is to stop."""
 
     idle_timeout = 1.0
 
-    def __init__(
-        self,
-        queue: FrameQueue,
-        pipeline: Pipeline,
-        sink: Sink,
-        decoder: Callable[[], Decoder],
-        wake: Callable[[], None],
-        *,
-        position: int,
-        durable: bool,
-        completeness: CompletenessProbe | None = None,
-        same_tables: SameTables | None = None,
-    ) -> None:
-        super().__init__(queue, wake, position=position)
-        self._pipeline = pipeline
-        self._sink = sink
-        self._new_decoder = decoder
-        self._decoder = decoder()
-        self._durable = durable
-        self._completeness = completeness
-        self._same_tables = same_tables
+    def __init__(self, rendering: Rendering, queue: FrameQueue, *, position: int) -> None:
+        publisher = rendering.publisher
+        super().__init__(queue, publisher.interrupt.wake, position=position)
+        self._pipeline = rendering.pipeline
+        self._sink = rendering.sink
+        self._durable = rendering.durable
+        self._same_tables = rendering.same_tables
+        self._completeness = CompletenessProbe(publisher)
+        self._encoding = publisher.plan.encoding or "utf-8"
+        self._decoder = Decoder(encoding=self._encoding)
         self._synced = 0.0
         self._ending = threading.Lock()
         self._closing = False
@@ -118,7 +117,7 @@ class RenderThread(ConsumerThread):
         self._pipeline.stop.until = position
 
     def restart(self, *, gap: bool, position: int) -> None:
-        self._decoder = self._new_decoder()
+        self._decoder = Decoder(encoding=self._encoding)
         if self._same_tables is not None:
             self._same_tables.restart()
         self._pipeline.restart(gap=gap)
@@ -139,9 +138,11 @@ class RenderThread(ConsumerThread):
 
     def _check_completeness(self) -> None:
         """Learn of which tables the stream has every change, where old values are taken from them."""
-        rows, probe = self._pipeline.seen_rows, self._completeness
-        answer = None if rows is None or probe is None else probe.poll(rows.doubts)
-        if rows is not None and answer is not None and answer.doubts == rows.doubts:
+        rows = self._pipeline.seen_rows
+        if rows is None:
+            return
+        answer = self._completeness.poll(rows.doubts)
+        if answer is not None and answer.doubts == rows.doubts:
             rows.trust(answer.complete)
 
     def _render(self, frames: bytes) -> None:

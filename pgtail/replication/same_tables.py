@@ -29,11 +29,11 @@ import time
 from typing import Final
 
 from pgtail.errors import ServerError
-from pgtail.postgres.connection import SHORT_TIMEOUT, Connection, Connector
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connection
 from pgtail.postgres.table_versions import MAJORS, Moment, moment, versions
 from pgtail.records import NamedTuple
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import Plan
+from pgtail.replication.publisher import Publisher
 
 _PATIENCE: Final = 1.0
 """Seconds for which the stream of a session waits for answers, all of them together."""
@@ -58,9 +58,9 @@ class _Answer(NamedTuple):
 class SameTables:
     """Compares the versions of tables. The thread that processes the stream calls restart(), forget() and is_same()."""
 
-    def __init__(self, connector: Connector, plan: Plan) -> None:
-        self._connector = connector.without_asking()
-        self._plan = plan
+    def __init__(self, publisher: Publisher) -> None:
+        self._connector = publisher.connector.without_asking()
+        self._plan = publisher.plan
         self._lock = threading.Lock()
         self._identity = Identity("", 0)
         self._known: dict[int, _Known] = {}

@@ -76,7 +76,6 @@ class Tail:
         self._ready = ready
         self._reconnect = not plan.temporary if reconnect is None else reconnect
         self._queue = self._progress.queue = FrameQueue(limits.spill)
-        self._lag = Probe(connector)
         waiting = Probe(connector, lambda connection: catalog.waiting_for_wal(connection, slot.name), pause=TICK)
         self._end = EndPosition(limits.until, limits.until_passes, Probe(connector), waiting)
         self._timelines = TimelineProbe(connector, interrupt.wake)
@@ -139,15 +138,7 @@ class Tail:
             self._consumer = self._progress.output = self._make_consumer(self._queue, start, identity)
             self._timelines.wanted = self._reconnect or self._consumer.tracks_server
             self._loop = SessionLoop(
-                self._queue,
-                self._consumer,
-                self._interrupt,
-                self._reporter,
-                self._lag,
-                self._timelines,
-                self._limits,
-                self._end,
-                self._progress,
+                self._publisher, self._queue, self._consumer, self._timelines, self._end, self._limits
             )
             self._slot.report_start(start)
             if copied is not None:
