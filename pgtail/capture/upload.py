@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -51,9 +52,9 @@ _BACKOFF: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Segments to upload, and the LSN up to which nothing more is to be recorded, if no segment is open."""
+    """Segments to upload, by name, and the LSN up to which nothing more is to be recorded, if no segment is open."""
 
-    segments: list[Path]
+    segments: dict[str, Path]
     idle: int | None
 
 
@@ -120,15 +121,15 @@ class Uploader:
         self._closed = recorder.closed
         return Work(self._whole_transactions(), idle)
 
-    def _whole_transactions(self) -> list[Path]:
+    def _whole_transactions(self) -> dict[str, Path]:
         """The closed segments up to the last one that ends between transactions: the next one does not continue one."""
         closed = self._pending()
-        following = [*closed[1:], *self._segments(OPEN)[:1]]
-        count = len(closed) if len(following) < len(closed) else 0
+        following = [*closed.values(), *self._segments(OPEN).values(), None][1:]
+        count = 0
         for number, path in enumerate(following[: len(closed)], 1):
-            if read_head(LocalLocation(path)).transaction is None:
-                count = max(count, number)
-        return closed[:count]
+            if path is None or read_head(LocalLocation(path)).transaction is None:
+                count = number
+        return dict(islice(closed.items(), count))
 
     def claim(self) -> None:
         """Become the only writer, before the stream begins: then `position` is where it is to begin.
@@ -244,7 +245,7 @@ class Uploader:
             name = SegmentName.of_file(entry.name)
             if name is not None and str(name) not in found and str(name) not in state.discarded:
                 found[str(name)] = _digest(self._target / entry.name)
-        own = {path.name.removesuffix(CLOSED): path for path in self._pending()}
+        own = self._pending()
         self._announced = {
             name: digest
             for name, digest in found.items()
@@ -281,8 +282,7 @@ class Uploader:
         """Check that the spool continues what the store has. Raises OptionError."""
         last = self._uploaded
         pruned = pruned_segment(found)
-        for path in self._pending():
-            name = path.name.removesuffix(CLOSED)
+        for name, path in self._pending().items():
             if name in self._discarded:
                 raise self._does_not_continue()
             if name <= last:
@@ -347,24 +347,23 @@ class Uploader:
             file.delete()
         self._claimed = True
 
-    def _upload(self, segments: list[Path]) -> None:
+    def _upload(self, segments: Mapping[str, Path]) -> None:
         if segments:
             self._check_owner()
-        left = [path for path in segments if path.name.removesuffix(CLOSED) > self._uploaded]
+        left = {name: path for name, path in segments.items() if name > self._uploaded}
         if left:
             self._announce(left)
-            position = max([self._put(path) for path in left])
-            last = left[-1].name.removesuffix(CLOSED)
-            self._write_state(position=max(position, self.position), uploaded=last, announced={})
+            position = max([self._put(path) for path in left.values()])
+            self._write_state(position=max(position, self.position), uploaded=max(left), announced={})
             self.uploaded += len(left)
-        for path in segments:
+        for path in segments.values():
             path.unlink(missing_ok=True)
 
-    def _announce(self, segments: list[Path]) -> None:
+    def _announce(self, segments: Mapping[str, Path]) -> None:
         """Say in the store which segments will be uploaded."""
-        names = {path.name.removesuffix(CLOSED): digest_of(LocalLocation(path)) for path in segments}
-        if not names.items() <= self._announced.items():
-            self._write_state(announced={**self._announced, **names})
+        digests = {name: digest_of(LocalLocation(path)) for name, path in segments.items()}
+        if not digests.items() <= self._announced.items():
+            self._write_state(announced={**self._announced, **digests})
 
     def _put(self, path: Path) -> int:
         """Upload a segment and read it back; returns its position."""
@@ -439,13 +438,14 @@ class Uploader:
         state = state._replace(uploaded=uploaded, writer=self._writer, announced=announced, discarded=self._discarded)
         return state.with_pruned(None if self._found is None else self._found.pruned)
 
-    def _pending(self) -> list[Path]:
+    def _pending(self) -> dict[str, Path]:
+        """The closed segments in the spool."""
         return self._segments(CLOSED)
 
-    def _segments(self, ending: str) -> list[Path]:
-        """The segments of the stream in the spool, in order; not those of snapshots."""
-        found = sorted(self._spool.glob(f"*{ending}"))
-        return [path for path in found if SegmentName.of_file(path.name, ending) is not None]
+    def _segments(self, ending: str) -> dict[str, Path]:
+        """The segments of the stream in the spool, by name and in order; not those of snapshots."""
+        found = [(SegmentName.of_file(path.name, ending), path) for path in sorted(self._spool.glob(f"*{ending}"))]
+        return {str(name): path for name, path in found if name is not None}
 
     def _report(self, why: str) -> None:
         before = self._progress.target

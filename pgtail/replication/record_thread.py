@@ -10,7 +10,6 @@ import threading
 import time
 from typing import Final
 
-from pgtail.capture.format import CLOSED
 from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
@@ -217,7 +216,6 @@ class RecordThread(ConsumerThread):
             before, self.busy_since, self.uploading_since = uploader.uploaded, None, time.monotonic()
             uploader.publish(work)
             self.uploading_since = None
-            for path in work.segments if uploader.uploaded > before else ():
-                name = path.name.removesuffix(CLOSED)
+            for name in work.segments if uploader.uploaded > before else ():
                 self._reporter.more(f"segment {name} uploaded", "segment_uploaded", name=name)
             self._wake()

@@ -95,7 +95,7 @@ class ServerCopying:
             # From here on the copies count.
             state.write(state.now._replace(position=source.lsn))
             if uploader is not None:
-                uploader.publish(Work([], source.lsn))
+                uploader.publish(Work({}, source.lsn))
         return source.lsn, copying
 
     def _check_position(self, lsn: int) -> None:
