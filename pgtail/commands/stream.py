@@ -240,13 +240,12 @@ class Stream:
 
     def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
         """Write the stream to its end; returns whether something was damaged, or shown unmasked."""
-        options, encoding = self._options, request.encoding or "utf-8"
-        types = Types(encoding=encoding, numbers=options.format.numbers, own_session=True)
+        options = self._options
+        types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
         self._check(plan, request)
         self._tell_plan(plan)
         publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
-        snapshot = self._snapshot(publisher, request)
         spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
         assembler = Assembler(
             types,
@@ -254,41 +253,49 @@ class Stream:
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),
         )
+        with contextlib.closing(assembler):
+            rendering = self._rendering(publisher, assembler, self._output(sink, plan, spool), sink)
+            self._pipeline = rendering.pipeline
+            self._tail = self._make_tail(rendering, request)
+            return self._read()
+
+    def _rendering(
+        self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink | DirectorySink
+    ) -> Rendering:
+        plan, options = publisher.plan, self._options
         same_tables = self._same_tables(publisher)
-        if same_tables is not None and snapshot is not None:
-            with interrupt.raising():
-                same_tables.before_slot()
-        seen_rows = self._seen_rows(plan, same_tables)
-        self._pipeline = Pipeline(
+        pipeline = Pipeline(
             assembler,
-            self._output(sink, plan, spool),
+            output,
             filter_=self._filter,
             note=lambda note: tell_note(note, tell=self._stderr.tell),
             limit=options.limit,
-            until=plan.until if snapshot is None else None,
-            seen_rows=seen_rows,
+            until=None if options.snapshot.wanted else plan.until,
+            seen_rows=self._seen_rows(plan, same_tables),
             counter=TableRowCounter(),
         )
         durable = options.format.file not in (None, "-") and plan.ack != "none"
-        rendering = Rendering(publisher, self._pipeline, sink, durable, same_tables)
+        return Rendering(publisher, pipeline, sink, durable, same_tables)
+
+    def _make_tail(self, rendering: Rendering, request: Request) -> Tail:
+        options, publisher, same_tables = self._options, rendering.publisher, rendering.same_tables
+        copies = options.snapshot.wanted
 
         def make_consumer(queue: FrameQueue, position: int, identity: Identity) -> RenderThread:
             if same_tables is not None:
                 same_tables.begin(identity)
-                if snapshot is not None:
+                if copies:
                     same_tables.copied(position)
             return self._render_thread(rendering, queue, position)
 
-        self._tail = Tail(
+        return Tail(
             publisher,
-            limits_of(options.end, plan, output=_watched_output(options.format.file)),
+            limits_of(options.end, publisher.plan, output=_watched_output(options.format.file)),
             make_consumer,
             reconnect=options.end.reconnect,
-            snapshot=snapshot,
+            snapshot=StreamSnapshot(publisher, request.tables, request.exclude) if copies else None,
             ready=self._ready,
         )
-        with contextlib.closing(assembler):
-            return self._read()
 
     def _check(self, plan: Plan, request: Request) -> None:
         """Raises OptionError if the options do not fit each other and the slot."""
@@ -312,8 +319,14 @@ class Stream:
         """What finds out whether tables stay the same after a snapshot and over reconnections; None if no row is
         remembered over one.
         """
-        wanted = takes_seen(self._options.format) and (self._options.snapshot.wanted or not publisher.plan.temporary)
-        return SameTables(publisher) if wanted else None
+        copies = self._options.snapshot.wanted
+        if not takes_seen(self._options.format) or (publisher.plan.temporary and not copies):
+            return None
+        same_tables = SameTables(publisher)
+        if copies:
+            with publisher.interrupt.raising():
+                same_tables.before_slot()
+        return same_tables
 
     def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
         """What remembers the rows of the stream; None if that is not wanted."""
@@ -351,12 +364,6 @@ class Stream:
             if plan.options.binary:
                 types.declare_enums(catalog.enums(connection))
         return plan
-
-    def _snapshot(self, publisher: Publisher, request: Request) -> StreamSnapshot | None:
-        """What to copy before the stream; None for nothing."""
-        if not self._options.snapshot.wanted:
-            return None
-        return StreamSnapshot(publisher, request.tables, request.exclude)
 
     def _open_stderr(self) -> StderrThread:
         return StderrThread(self._options.verbosity.verbose)
