@@ -28,45 +28,64 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
         return []
     slot = plan.fork or plan.slot
     tables = checked_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
-    relations = [table.relation for table in tables]
     tried = Filter(**filter_arguments(options, redaction))
     altered = [table.relation for table in tables if table.altered and tried.table_passes(table.relation)]
-    refused, warned = ([], []) if redaction is None else _not_masked(redaction, relations, altered, slot is not None)
-    where = "no selected table has a column {}" if options.tables or options.exclude else "no column {} is published"
-    misfits = _not_testable(tried, relations)
-    (warned if altered else refused).extend(misfits)
-    for column, _, meant in () if misfits else unknown_columns(tried):
-        found = warned if altered or (slot is not None and not meant) else refused
-        if (text := f"--where: {escape(where.format(column) + meant)}") not in found:
-            found.append(text)
+    found = _Findings([table.relation for table in tables], altered, slot is not None)
+    if redaction is not None:
+        found.check_masked(redaction)
+    found.check_tested(tried, all_tables=not (options.tables or options.exclude))
     filter_.seen |= tried.seen
-    if refused:
-        raise OptionError("\n".join(refused + warned))
+    if found.refused:
+        raise OptionError("\n".join(found.refused + found.warned))
+    if not found.warned:
+        return []
     reason = f"{escape(altered[0].qualified)} was altered" if altered else "other tables may have been published"
-    return [*warned, f"going on, as {reason} since the slot's position"] if warned else []
+    return [*found.warned, f"going on, as {reason} since the slot's position"]
 
 
-def _not_masked(
-    redaction: Redaction, relations: list[Relation], altered: list[Relation], has_slot: bool
-) -> tuple[list[str], list[str]]:
-    """Names to mask that no table has: errors, and warnings of those that an altered table may have had."""
-    refused, warned = list[str](), list[str]()
-    for rule in redaction.publish(relations):
-        if rule.text in redaction.names:
-            meant = rule.meant(relations)
+class _Findings:
+    """What is wrong: `refused`, or only `warned` of, as it may have been right in earlier changes of the slot.
+
+    `altered` are the tables of which the slot may have changes from before they were altered.
+    """
+
+    def __init__(self, relations: list[Relation], altered: list[Relation], has_slot: bool) -> None:
+        self._relations = relations
+        self._altered = altered
+        self._has_slot = has_slot
+        self.refused: list[str] = []
+        self.warned: list[str] = []
+
+    def check_masked(self, redaction: Redaction) -> None:
+        """Check that the tables have the columns to mask."""
+        for rule in redaction.publish(self._relations):
+            if rule.text not in redaction.names:
+                continue
+            meant = rule.meant(self._relations)
             text = f"--redact: no column {escape(rule.text)} is published{escape(meant)}"
-            if any(map(rule.matches_table, altered)):
-                warned.append(text)
-            elif has_slot and not meant and rule.text.isidentifier():
+            if any(map(rule.matches_table, self._altered)):
+                self.warned.append(text)
+                continue
+            if self._has_slot and not meant and rule.text.isidentifier():
                 pattern = f"{rule.text[:-1]}[{rule.text[-1]}]"
-                refused.append(f"{text}\nIf a table had it that is no longer published, use a pattern: '{pattern}'")
-            else:
-                refused.append(text)
-    return refused, warned
+                text += f"\nIf a table had it that is no longer published, use a pattern: '{pattern}'"
+            self.refused.append(text)
+
+    def check_tested(self, filter_: Filter, *, all_tables: bool) -> None:
+        """Check that the conditions of an unused filter fit a table that it selects."""
+        misfit = _misfit(filter_, self._relations)
+        if misfit:
+            (self.warned if self._altered else self.refused).append(misfit)
+            return
+        where = "no column {} is published" if all_tables else "no selected table has a column {}"
+        for column, _, meant in unknown_columns(filter_):
+            found = self.warned if self._altered or (self._has_slot and not meant) else self.refused
+            if (text := f"--where: {escape(where.format(column) + meant)}") not in found:
+                found.append(text)
 
 
-def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
-    """The first error of the conditions of an unused filter, with a table that they fit; nothing if there is none."""
+def _misfit(filter_: Filter, relations: list[Relation]) -> str:
+    """The first error of the conditions of an unused filter, with a table that they fit; empty if there is none."""
     wrong, cures = [], []
     for relation in filter(filter_.table_passes, relations):
         try:
@@ -78,4 +97,4 @@ def _not_testable(filter_: Filter, relations: list[Relation]) -> list[str]:
             if names_in(filter_.condition, relation)[0]:
                 table = shell_word(f"{relation.schema}.{relation.name}")
                 cures.append(f"Select the tables that it is about: -t {table}")
-    return ["\n".join(wrong[:1] + cures[:1])] if wrong else []
+    return "\n".join(wrong[:1] + cures[:1]) if wrong else ""
