@@ -142,9 +142,7 @@ class Lake:
         work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, there.snapshots)]
         self.progress.pending = len(work)
         for start in range(0, len(work), _MOST_SEGMENTS):
-            some = work[start : start + _MOST_SEGMENTS]
-            copied = [one for one in some if isinstance(one, SnapshotSegment)]
-            self._batch({one: there.segments[one] for one in some if isinstance(one, str)}, copied, done, there.pruned)
+            self._batch(work[start : start + _MOST_SEGMENTS], there, done)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit the next batch."""
@@ -155,33 +153,29 @@ class Lake:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def _batch(
-        self,
-        paths: Mapping[str, int],
-        copied: Sequence[SnapshotSegment],
-        done: Update,
-        pruned: Mapping[str, Pruned],
-    ) -> None:
-        plan = copy.deepcopy(self.plan)
-        sizes = {**paths, **{one.path: one.bytes for one in copied}}
+    def _batch(self, some: Sequence[str | SnapshotSegment], there: Listing, done: Update) -> None:
+        """Apply some of the segments that are listed: of the stream, by their paths, and of snapshots."""
+        paths = {one: there.segments[one] for one in some if isinstance(one, str)}
+        copied = [one for one in some if isinstance(one, SnapshotSegment)]
+        sizes = paths | {one.path: one.bytes for one in copied}
         whole: dict[str, Parts] = {one.path: EVERYWHERE for one in copied}
+        plan = copy.deepcopy(self.plan)
         known = self.versions() if plan.typed else None
         decoded: Decoded | None = None
-        if not plan.tables and len(directories([*paths, *(f"{place}/" for place in plan.captures)])) == 1:
-            # Segments of one capture do not overlap: all of each will be wanted.
-            decoded = self._decode(dict.fromkeys(sizes), sizes, known)
+        if self._wants_all(paths):
+            decoded = self._decode(dict.fromkeys(sizes, EVERYWHERE), sizes, known)
             found = [one for one in decoded.surveys if one.path not in whole]
         else:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self.storage)
         plan.server = server_of(found, plan.server, plan.captures)
-        found = _begun(found, plan.captures, pruned)
-        done.notes += _missing(plan.captures, found, pruned)
-        before = plan.runs
-        parts = parts_of(found, before)
+        found = _begun(found, plan.captures, there.pruned)
+        done.notes += _missing(plan.captures, found, there.pruned)
+        parts = parts_of(found, plan.runs)
+        split = split_at(parts, plan.runs)
         wanted = collapse_whole_segments(parts, found)
         if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in found if covered_by(one)):
-            decoded = self._decode({**wanted, **whole}, sizes, known)
+            decoded = self._decode(wanted | whole, sizes, known)
         read = {one.path: one for one in decoded.surveys if one.path in whole}
         plan.server = server_of(read.values(), plan.server, plan.captures)
         plan.unfinished, complete = after_batch(copied, read, plan.unfinished)
@@ -189,14 +183,19 @@ class Lake:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
         for relid in sorted(set(decoded.undescribed)):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
-        commits = self._commits(decoded, [*found, *read.values()], known, split_at(parts, before))
+        commits = self._commits(decoded, [*found, *read.values()], known, split)
         self.commit(plan, self._snapshots(complete) + commits)
-        self.progress.pending -= len(paths) + len(copied)
+        self.progress.pending -= len(some)
         self.progress.segments += len(paths)
         self.progress.snapshots += len(complete)
         done.segments += len(paths)
         done.snapshots += len(complete)
         done.batches += 1
+
+    def _wants_all(self, paths: Iterable[str]) -> bool:
+        """Whether all of these segments will be wanted, if nothing is unusual: those of one capture do not overlap."""
+        read = [f"{place}/" for place in self.plan.captures]
+        return not self.plan.tables and len(directories([*paths, *read])) == 1
 
     def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
         self.tell(f"decoding {counted(len(parts), 'segment')}")
