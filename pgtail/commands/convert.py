@@ -12,7 +12,7 @@ from pgtail.commands.checksums import Coverage
 from pgtail.commands.options import DumpOptions
 from pgtail.commands.reading import Reading, name_cure
 from pgtail.errors import InputError
-from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
+from pgtail.inputs.base import NOTHING_READ, Chunk
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Cursor
@@ -46,15 +46,15 @@ def record_dumps(
     Raises InputError if one is damaged or not read to its end (the capture then has the complete transactions before
     that), OutputError.
     """
-    decoder = RawDecoder(assume=dump.assume, encoding=dump.encoding)
     head = {"client_encoding": dump.encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
-    left, read = list(files), NOTHING_READ
+    recording = _Recording(converter, dump, tell)
+    left = list(files)
     try:
         while left:
             place = locate(left[0], dump.storage) if is_uri(left[0]) else left[0]
             with Source(place) as source, Reading(source) as reading:
-                read = _record(reading, source, read, decoder, converter, dump.input_format, tell)
+                recording.add(reading, source)
             if reading.stopped:
                 break
             del left[0]
@@ -67,35 +67,38 @@ def record_dumps(
     return converter.left_out > 0
 
 
-def _record(
-    reading: Reading,
-    source: Source,
-    read: SegmentsRead,
-    decoder: RawDecoder,
-    converter: DumpConverter,
-    form: str | None,
-    tell: Callable[[str], None],
-) -> SegmentsRead:
-    """Record one file; `read` are the segments of captures that were read before. Returns that after the file."""
-    coverage = Coverage(source)
-    try:
-        reading.input_ = input_ = open_input(source, decoder, format=form, read=read)
-        for item in reading.items():
-            if isinstance(item, Chunk):
-                if item.in_stream is False:
-                    item.pos = converter.take_run(item.buf, item.pos, item.end, item.framing)
-                    coverage.used(converter.recorded or None)
-                continue
-            message, lsn, _, clock = item
-            converter.feed(message, decoder.raw, lsn, clock)
-            coverage.used(converter.recorded or None)
-            decoder.raw = b""
-        for note in input_.notes:
-            tell(f"note: {note}")
-        return input_.read
-    except InputError as error:
-        if error.source is None:
-            error.source = source.name
-        coverage.explain(error)
-        name_cure(error, source, "pgtail decode --resync")
-        raise
+class _Recording:
+    """Feeds files to a converter, one after another."""
+
+    def __init__(self, converter: DumpConverter, dump: DumpOptions, tell: Callable[[str], None]) -> None:
+        self._converter = converter
+        self._decoder = RawDecoder(assume=dump.assume, encoding=dump.encoding)
+        self._form = dump.input_format
+        self._tell = tell
+        self._read = NOTHING_READ
+        """The segments of captures that were read before."""
+
+    def add(self, reading: Reading, source: Source) -> None:
+        """Record one file. Raises InputError, OutputError."""
+        converter, decoder, coverage = self._converter, self._decoder, Coverage(source)
+        try:
+            reading.input_ = input_ = open_input(source, decoder, format=self._form, read=self._read)
+            for item in reading.items():
+                if isinstance(item, Chunk):
+                    if item.in_stream is False:
+                        item.pos = converter.take_run(item.buf, item.pos, item.end, item.framing)
+                        coverage.used(converter.recorded or None)
+                    continue
+                message, lsn, _, clock = item
+                converter.feed(message, decoder.raw, lsn, clock)
+                coverage.used(converter.recorded or None)
+                decoder.raw = b""
+            for note in input_.notes:
+                self._tell(f"note: {note}")
+            self._read = input_.read
+        except InputError as error:
+            if error.source is None:
+                error.source = source.name
+            coverage.explain(error)
+            name_cure(error, source, "pgtail decode --resync")
+            raise
