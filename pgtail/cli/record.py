@@ -53,7 +53,7 @@ def command(source: tuple[str, ...], options: RecordOptions) -> bool:
     pgtail decode cdc                            read it
     pgtail record --from dump.bin -D capture     from a dump
     """
-    from pgtail.commands.record import Record, record_dumps
+    from pgtail.commands.record import RecordSlot, record_dumps
 
     if not options.directory:
         raise OptionError("--directory is empty: name the capture's directory")
@@ -66,7 +66,7 @@ def command(source: tuple[str, ...], options: RecordOptions) -> bool:
         raise OptionError(f"one DSN, not {len(source)}: {' '.join(source)}")
     connection = replace(options.connection, dsn=source[0] if source else default_dsn())
     request = replace(options.request, encoding=options.dump.encoding if given("encoding") else None)
-    return Record(replace(options, connection=connection, request=request)).run()
+    return RecordSlot(replace(options, connection=connection, request=request)).run()
 
 
 def _check_no_slot_options() -> None:

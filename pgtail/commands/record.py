@@ -77,7 +77,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
         raise interrupted(stopped) from None
 
 
-class Record:
+class RecordSlot:
     """One run of the command on a slot."""
 
     _stderr: StderrThread
