@@ -164,7 +164,7 @@ def _state_of(capture: Location) -> tuple[CaptureState, str]:
         raise OptionError(f"cannot prune {capture}: pgtail only reads there")
     found = place.read()
     if found is None:
-        listed(capture, None)  # raises what is wrong with a folder that holds no segment, either
+        listed(capture, None)  # raises InputError if there is no segment, either
         raise not_recorded(capture)
     if capture.path is not None:
         _check_owner(capture.path / FILE)
@@ -175,7 +175,7 @@ def _state_of(capture: Location) -> tuple[CaptureState, str]:
 
 
 def _check_owner(file: Path) -> None:
-    """A recorder must be able to replace the file. Raises OptionError."""
+    """Check that this user records: else the recorder could not replace the file any more. Raises OptionError."""
     owner = file.stat().st_uid
     if owner != os.geteuid():
         raise OptionError(f"{file} belongs to the user with the number {owner}, who records: prune as that user")

@@ -91,7 +91,7 @@ def _command() -> list[str] | None:
 
 
 def _at_rest(source: str) -> bool:
-    """Whether a source is a regular file or a directory; one that does not exist is not the pager's business."""
+    """Whether a source is a regular file or a directory; False if it does not exist."""
     try:
         status = os.fstat(0) if source == "-" else os.stat(source)
     except OSError:
@@ -121,9 +121,9 @@ def _redirected(command: list[str], environment: dict[str, str]) -> Iterator[Non
 
 @contextlib.contextmanager
 def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """The pager's process. After the body it is waited for, until the user ends it, or SIGTERM or SIGHUP.
+    """The pager's process. After the body, waits until the user ends it; SIGTERM and SIGHUP end it, too.
 
-    Ctrl-C is its own business. One that a signal ended has not restored the terminal.
+    The pager handles Ctrl-C itself. If a signal ends it, it does not restore the terminal: that is done here.
     """
     import subprocess
     import termios

@@ -126,14 +126,15 @@ class Restored(ByteStream):
             except BadLine as bad:
                 self._bad = bad
                 break
-            self._know(number, len(piece))
+            self._note(number, len(piece))
             found.append(piece)
             size += len(piece)
         data = b"".join(found)
         self._left = data[limit:]
         return data[:limit]
 
-    def _know(self, number: int, size: int) -> None:
+    def _note(self, number: int, size: int) -> None:
+        """The next `size` restored bytes are from the line with this number."""
         if not self._numbers or self._numbers[-1] != number:
             if len(self._numbers) >= 2 * _MAX_KNOWN:
                 del self._numbers[:_MAX_KNOWN], self._offsets[:_MAX_KNOWN]

@@ -23,11 +23,12 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class Outcomes:
-    """`committed`: LSN of the PREPARE -> position and time (microseconds since 1970) of the commit. `pending` are those
-    without an outcome so far: gid, xid and position."""
+    """What became of prepared transactions."""
 
     committed: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """LSN of the PREPARE -> position and time (microseconds since 1970) of the commit."""
     pending: list[tuple[str, int, int]] = field(default_factory=list)
+    """Those without an outcome so far: gid, xid and position."""
 
 
 def outcomes(changes: LakeTable, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
@@ -82,8 +83,10 @@ def last_before(
     increment: Increment,
     snapshots: Iterable[tuple[int, int]] = (),
 ) -> int | None:
-    """The last position before the first later commit or snapshot; None if there is none. `snapshots` are the positions
-    and times (microseconds since 1970) of those."""
+    """The last position before the first commit or snapshot after `time`; None if there is none.
+
+    `snapshots` are positions and times (microseconds since 1970).
+    """
     positions = [
         row["position"]
         for row in _rows(transactions, increment.ranges, ["position", "commit_ts", "state"])
@@ -111,6 +114,7 @@ def _rows(
 ) -> Iterator[Row]:
     """Rows in these ranges; `having` is a column that must not be NULL. A row of `transactions` has no ordinal."""
     wanted = [one.transactions for one in ranges]
+    parts = tuple(ranges)
     files = table.files_from("position", min((one.start for one in wanted), default=0))
     for file in files_within(files, wanted, "position"):
         if having is not None and file.bounds(having).nulls == file.rows:
@@ -119,7 +123,7 @@ def _rows(
         if having is not None:
             rows = rows.filter(rows[having].is_valid())
         for row in rows.to_pylist():
-            if within(tuple(ranges), row["position"], row.get("ordinal", 1)):
+            if within(parts, row["position"], row.get("ordinal", 1)):
                 yield row
 
 
