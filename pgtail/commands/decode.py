@@ -157,31 +157,36 @@ class Decode:
         client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client)
         whole = unmasked = False
-        parts: Division | None = None
+        division: Division | None = None
         try:
             paging = options.pager and format_.file is None and not options.follow
             with paged(paging, files), open_target(format_.file) as target:
-                parts = self._divide(self, files, target)
+                division = self._divide(self, files, target)
                 if isinstance(target, FileSink):
                     enlarge_pipe(target.fd)
-                run = self._build(format_, filter_, target if parts is None else parts.sink)
-                pipeline = run.pipeline
+                run = self._build(format_, filter_, target if division is None else division.sink)
                 try:
-                    if parts is None or not parts.run(run):
-                        left = None if parts is None else parts.left
-                        with _hint_if_not_built():
-                            whole = self.files(left or (lambda: self.every(files, run)), pipeline)
+                    whole = self._run(files, run, division)
                 finally:
                     run.sink.flush()
                     run.assembler.close()
         finally:
-            if parts is None or not parts.elsewhere:  # else other processes tell it
+            tells = division is None or not division.elsewhere  # else the other processes do
+            if tells:
                 unmasked = tell_unmasked(self.redaction, whole=whole)
-        if parts is None or not parts.elsewhere:
-            self.tell_nothing_passed(pipeline.seen, whole=whole)
+        if tells:
+            self.tell_nothing_passed(run.pipeline.seen, whole=whole)
             tell_filter(filter_)
-        tell_dropped(pipeline.seen_rows, options.format)
-        return self.damaged or pipeline.damaged or unmasked
+        tell_dropped(run.pipeline.seen_rows, options.format)
+        return self.damaged or run.pipeline.damaged or unmasked
+
+    def _run(self, files: tuple[str, ...], run: Run, division: Division | None) -> bool:
+        """Decode; returns whether this process has read to the end of the last file."""
+        if division is not None and division.run(run):
+            return False
+        left = None if division is None else division.left
+        with _hint_if_not_built():
+            return self.files(left or (lambda: self.every(files, run)), run.pipeline)
 
     def tell_nothing_passed(self, seen: Seen, *, whole: bool) -> None:
         """Tell if the filters left nothing of what was read, which was all of the input or not."""
