@@ -115,15 +115,15 @@ class Lake:
         """
         done = Update()
         while True:
-            there = self._listing(captures)
+            listed = self._listing(captures)
             try:
-                self._apply(there, done, typed=typed)
+                self._apply(listed, done, typed=typed)
                 break
             except InputError:
-                if self._listing(captures).pruned == there.pruned:
+                if self._listing(captures).pruned == listed.pruned:
                     raise
                 # Segments were pruned between their listing and their reading.
-        if not (there.segments or there.snapshots) and not any(
+        if not (listed.segments or listed.snapshots) and not any(
             str(locate(place, self.storage).absolute()) in self.plan.captures for place in captures
         ):
             done.notes.append(f"no closed segment (*{CLOSED}) in {', '.join(captures)}")
@@ -134,15 +134,15 @@ class Lake:
         known = {place: capture.complete_to for place, capture in self.plan.captures.items()}
         return listing(captures, self.storage, known)
 
-    def _apply(self, there: Listing, done: Update, *, typed: bool) -> None:
+    def _apply(self, listed: Listing, done: Update, *, typed: bool) -> None:
         """Apply what is listed and not in it, in batches."""
-        new = new_ones(there.segments, self.plan.captures)
+        new = new_ones(listed.segments, self.plan.captures)
         if typed and not self.plan.typed:
             self._type_all()
-        work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, there.snapshots)]
+        work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, listed.snapshots)]
         self.progress.pending = len(work)
         for start in range(0, len(work), _MOST_SEGMENTS):
-            self._batch(work[start : start + _MOST_SEGMENTS], there, done)
+            self._batch(work[start : start + _MOST_SEGMENTS], listed, done)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit the next batch."""
@@ -153,9 +153,9 @@ class Lake:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def _batch(self, some: Sequence[str | SnapshotSegment], there: Listing, done: Update) -> None:
+    def _batch(self, some: Sequence[str | SnapshotSegment], listed: Listing, done: Update) -> None:
         """Apply some of the segments that are listed: of the stream, by their paths, and of snapshots."""
-        paths = {one: there.segments[one] for one in some if isinstance(one, str)}
+        paths = {one: listed.segments[one] for one in some if isinstance(one, str)}
         copied = [one for one in some if isinstance(one, SnapshotSegment)]
         sizes = paths | {one.path: one.bytes for one in copied}
         whole: dict[str, Parts] = {one.path: EVERYWHERE for one in copied}
@@ -169,8 +169,8 @@ class Lake:
             self.tell(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self.storage)
         plan.server = server_of(found, plan.server, plan.captures)
-        found = _begun(found, plan.captures, there.pruned)
-        done.notes += _missing(plan.captures, found, there.pruned)
+        found = _begun(found, plan.captures, listed.pruned)
+        done.notes += _missing(plan.captures, found, listed.pruned)
         parts = parts_of(found, plan.runs)
         split = split_at(parts, plan.runs)
         wanted = collapse_whole_segments(parts, found)

@@ -42,13 +42,15 @@ class MissingSegment(InputError):
 
 @dataclass(slots=True)
 class Increment:
-    """What is to be applied now: ranges of the stream. `gaps` are those that are skipped; `missing` is what is waited
-    for; `late` as in Survey."""
+    """What is to be applied now: ranges of the stream."""
 
     ranges: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
+    """The gaps that are skipped."""
     missing: MissingSegment | None = None
+    """The segment that is waited for."""
     late: list[Range] = field(default_factory=list)
+    """As in Survey."""
 
 
 def next_increment(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bool = False) -> Increment:
@@ -58,12 +60,12 @@ def next_increment(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bo
     end, reach = notes.end, Place(-1, 0)
     skipped = [Range(one.end, two.first) for one, two in itertools.pairwise([_NOTHING, *notes.applied])]
     for places, one in sorted(runs, key=lambda run: run[0]):
-        now = _whole_transactions(places, one)
+        whole = _whole_transactions(places, one)
         leaves_gap = places.first > reach and bool(one.predecessor or reach.position >= 0)
         reach = max(reach, places.end)
-        if any(part.covers(now) for part in joined([*notes.applied, *found.ranges])):
+        if any(part.covers(whole) for part in joined([*notes.applied, *found.ranges])):
             continue
-        if now.end <= end or any(now.overlaps(gap) for gap in skipped):
+        if whole.end <= end or any(whole.overlaps(gap) for gap in skipped):
             raise InputError(
                 f"the segment {one.start} has changes from before the end of the state, which lacks them: make the"
                 " state again, in another directory"
@@ -74,8 +76,8 @@ def next_increment(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bo
                 found.missing = missing
                 break
             found.gaps.append({"missing": one.predecessor, "before": one.start, "place": places.first.position})
-        found.ranges.append(Range(max(now.first, end), now.end))
-        end = now.end
+        found.ranges.append(Range(max(whole.first, end), whole.end))
+        end = whole.end
     found.ranges = [one for one in found.ranges if one.first < one.end]
     return found
 

@@ -51,12 +51,14 @@ def by_table(rows: pa.Table) -> dict[int, list[Snapshot]]:
 
 
 def apart(
-    snapshots: Mapping[int, Sequence[Snapshot]], captures: Mapping[str, Capture], notes: Notes, now: Increment
+    snapshots: Mapping[int, Sequence[Snapshot]], captures: Mapping[str, Capture], notes: Notes, increment: Increment
 ) -> Snapshot | None:
-    """The first snapshot after the end of what is applied then, if its capture begins with it: what was committed
-    between the two is in no capture."""
-    end = max([notes.reach, *(one.end for one in now.ranges)]).position
-    if not (notes.applied or now.ranges):
+    """The first snapshot after the end of what is applied then, if its capture begins with it.
+
+    What was committed between the two is in no capture.
+    """
+    end = max([notes.reach, *(one.end for one in increment.ranges)]).position
+    if not (notes.applied or increment.ranges):
         return None
     begins = {place: SegmentName.parse(one.runs[0].start) for place, one in captures.items() if one.runs}
     found = [one for some in snapshots.values() for one in some if one.position >= end]
@@ -67,14 +69,14 @@ def apart(
 
 
 def starts(
-    snapshots: Mapping[int, Sequence[Snapshot]], notes: Notes, now: Increment, until: int | None, *, history: bool
+    snapshots: Mapping[int, Sequence[Snapshot]], notes: Notes, increment: Increment, until: int | None, *, history: bool
 ) -> dict[int, TableStart]:
     """What the snapshots that a batch reaches make of each table, by its OID, if there is one that is not in it.
 
     A batch reaches a snapshot if everything before it is applied then: where a segment is missing, up to the last
     transaction before it.
     """
-    end = None if now.missing is None else max([notes.end, *(one.end for one in now.ranges)]).position
+    end = None if increment.missing is None else max([notes.end, *(one.end for one in increment.ranges)]).position
     found = {}
     for relid, some in snapshots.items():
         reached = [

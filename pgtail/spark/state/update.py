@@ -54,46 +54,46 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     lake.tell(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
-    now = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
+    increment = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
     snapshots = by_table(lake.snapshots())
-    alone = None if now.missing is not None else apart(snapshots, plan.captures, notes, now)
+    alone = None if increment.missing is not None else apart(snapshots, plan.captures, notes, increment)
     if alone is not None:
-        _leave_gap(now, alone, allow_gap=settings.allow_gap)
-    if now.missing is not None and not settings.wait:
-        raise now.missing
-    result = Applied(notes.reach, waiting=now.missing, gaps=now.gaps)
+        _leave_gap(increment, alone, allow_gap=settings.allow_gap)
+    if increment.missing is not None and not settings.wait:
+        raise increment.missing
+    result = Applied(notes.reach, waiting=increment.missing, gaps=increment.gaps)
     changes = lake.batches.table("changes")
     until = settings.until
     if isinstance(until, datetime.datetime):
         copied = [(one.position, one.time) for some in snapshots.values() for one in some]
-        until = last_before(until, changes, lake.batches.table("transactions"), now, copied)
-    found = outcomes(changes, now, notes, until)
+        until = last_before(until, changes, lake.batches.table("transactions"), increment, copied)
+    prepared = outcomes(changes, increment, notes, until)
     if until is not None:
-        cut(now, until, notes)
-    begun = starts(snapshots, notes, now, until, history=settings.history)
-    if not now.ranges and not begun:
+        cut(increment, until, notes)
+    begun = starts(snapshots, notes, increment, until, history=settings.history)
+    if not increment.ranges and not begun:
         return result
     with translate_spark_errors():
-        batch = _Batch(lake, settings, notes, now, found, begun)
+        batch = _Batch(lake, settings, notes, increment, prepared, begun)
         commits, result.changes = batch.run()
     if any(capture.pruned for capture in plan.captures.values()):
         result.begun_pruned = sorted(batch.without_snapshot)
-    notes.applied = joined([*notes.applied, *now.ranges])
-    notes.pending = found.pending
-    notes.gaps += now.gaps
+    notes.applied = joined([*notes.applied, *increment.ranges])
+    notes.pending = prepared.pending
+    notes.gaps += increment.gaps
     result.end = notes.reach
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
 
 
-def _leave_gap(now: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
+def _leave_gap(increment: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
     """Note that there is nothing between the end and this snapshot, or that this is waited for."""
     before = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
     if allow_gap:
-        now.gaps.append({"missing": "", "before": before, "place": alone.position})
+        increment.gaps.append({"missing": "", "before": before, "place": alone.position})
     else:
-        now.missing = MissingSegment("", before)
+        increment.missing = MissingSegment("", before)
 
 
 class _Batch:
@@ -104,18 +104,18 @@ class _Batch:
         lake: Lake,
         settings: Settings,
         notes: Notes,
-        now: Increment,
-        found: Outcomes,
+        increment: Increment,
+        prepared: Outcomes,
         starts: Mapping[int, TableStart],
     ) -> None:
         self._lake = lake
         self._settings = settings
         self._notes = notes
         self._starts = starts
-        self._wanted = WantedChanges([one.transactions for one in now.ranges], found.committed)
+        self._wanted = WantedChanges([one.transactions for one in increment.ranges], prepared.committed)
         self._of_started = {
             relid: dataclasses.replace(
-                self._all_since(now, found, start) if start.again else self._wanted,
+                self._all_since(increment, prepared, start) if start.again else self._wanted,
                 since=start.since,
                 snapshots=frozenset(one.position for one in start.snapshots),
             )
@@ -126,12 +126,12 @@ class _Batch:
         self._by_names = lake.versions()
         self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
 
-    def _all_since(self, now: Increment, found: Outcomes, start: TableStart) -> WantedChanges:
+    def _all_since(self, increment: Increment, prepared: Outcomes, start: TableStart) -> WantedChanges:
         """What was ever applied, for a table that is made again."""
-        ranges = joined([*self._notes.applied, *now.ranges])
-        committed = found.committed
+        ranges = joined([*self._notes.applied, *increment.ranges])
+        committed = prepared.committed
         if start.since < self._notes.end.position:
-            everything = Increment(ranges, late=now.late)
+            everything = Increment(ranges, late=increment.late)
             committed = outcomes(self._lake.batches.table("changes"), everything, Notes(), None).committed
         return WantedChanges([one.transactions for one in ranges], committed)
 
