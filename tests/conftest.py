@@ -213,3 +213,11 @@ def gzip_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr("pgtail.files.deflate.igzip_lib", None)
     elif deflate.igzip_lib is None:
         pytest.skip("isal is not installed")
+
+
+@pytest.fixture
+def seed() -> random.Random:
+    """Random numbers; a failed test shows what they were made from."""
+    number = random.SystemRandom().randrange(1 << 32)
+    print(f"seed {number}")
+    return random.Random(number)

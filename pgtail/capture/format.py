@@ -16,8 +16,10 @@ HEAD: Final = struct.Struct(">BI")
 """The type byte and the length, which counts itself and not the type byte."""
 
 FORMAT: Final = "pgtail.format"
-PLAIN, WITH_SNAPSHOTS = "1", "2"
-"""The format's numbers: of a capture without snapshots of tables, and with some. Readers refuse all others."""
+NEWEST: Final = "3"
+"""The format of segments. Readers know older ones, too, and refuse all others."""
+WITH_SHA256: Final = "1", "2"
+"""Those of older segments (checksum.py)."""
 BEGINNING: Final = b"S\0\0\0\x14pgtail.format\0"
 """The first bytes of a segment."""
 COMPLETE: Final = "pgtail.complete_tables"
@@ -28,7 +30,7 @@ GAP: Final = "pgtail.gap"
 """In the first segment after a gap: the capture lacks what was committed between these two LSNs."""
 TRANSACTION: Final = "pgtail.transaction"
 _INSIDE, _OUTSIDE = "inside ", "outside"
-"""How its value begins in format 2, which a reader that knows only format 1 refuses as damaged."""
+"""How its value begins in format 2, where every segment has it."""
 SNAPSHOT: Final = "pgtail.snapshot"
 """In a segment of a snapshot: the consistent point, the table's OID, and the number of the part."""
 START: Final = "pgtail.start"
@@ -80,26 +82,16 @@ def read_parameters(data: bytes) -> dict[str, str]:
     return found
 
 
-def transaction_parameter(format_: str, before: tuple[int, int, int] | None) -> dict[str, str]:
-    """The parameter of a segment that begins after these changes, messages and this ordinal of a transaction.
-
-    `before` is None outside of transactions. In format 2 every segment has it, in a form that readers of format 1
-    refuse: they would leave the snapshots out.
-    """
-    numbers = None if before is None else " ".join(map(str, before))
-    if format_ == PLAIN:
-        return {} if numbers is None else {TRANSACTION: numbers}
-    return {TRANSACTION: _OUTSIDE if numbers is None else _INSIDE + numbers}
+def transaction_parameter(before: tuple[int, int, int]) -> dict[str, str]:
+    """The parameter of a segment that begins after these changes, messages and this ordinal of a transaction."""
+    return {TRANSACTION: " ".join(map(str, before))}
 
 
-def read_transaction(format_: str, text: str) -> tuple[int, int, int] | None:
-    """The value of that parameter. Raises ValueError."""
-    if format_ != PLAIN:
-        if text == _OUTSIDE:
-            return None
-        if not text.startswith(_INSIDE):
-            raise ValueError(text)
-        text = text.removeprefix(_INSIDE)
+def read_transaction(text: str) -> tuple[int, int, int] | None:
+    """The value of that parameter; None outside of transactions. Raises ValueError."""
+    if text == _OUTSIDE:
+        return None
+    text = text.removeprefix(_INSIDE)
     if not text.replace(" ", "").isdecimal():
         raise ValueError(text)
     changes, messages, ordinal = map(int, text.split(" "))

@@ -13,13 +13,12 @@ from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
     COMPLETE,
     FORMAT,
+    NEWEST,
     GAP,
     HEAD,
-    PLAIN,
     PREDECESSOR,
     SEGMENT,
     TIMELINE,
-    WITH_SNAPSHOTS,
     SegmentName,
     transaction_parameter,
 )
@@ -105,7 +104,7 @@ class Recorder:
         state: StateFile | None = None,
     ) -> None:
         self._directory = directory
-        self._head = {FORMAT: PLAIN, **head}
+        self._head = {FORMAT: NEWEST, **head}
         self._next_head: dict[str, str] | None = None
         self._confirmed = 0
         """The `doubts` that were there when the server was last asked for COMPLETE."""
@@ -347,14 +346,13 @@ class Recorder:
     def _begin(self, name: SegmentName) -> SegmentWriter:
         stream = self._stream
         segment = SegmentWriter(self._directory, name, compress=self._compress)
-        format_ = WITH_SNAPSHOTS if self._state.snapshots else PLAIN
-        head = {**self._head, FORMAT: format_, SEGMENT: str(name), PREDECESSOR: self._predecessor}
+        head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
         if stream.repeats > self._confirmed:
             head.pop(COMPLETE, None)  # it is not known
         if self._pending_gap is not None:
             head[GAP] = str(self._pending_gap)
-        before = (stream.changes, stream.messages, stream.ordinal) if stream.inside else None
-        head |= transaction_parameter(head[FORMAT], before)
+        if stream.inside:
+            head |= transaction_parameter((stream.changes, stream.messages, stream.ordinal))
         segment.start(head, stream.repeated())
         self._contents.start(head, inside=stream.inside)
         self._predecessor = str(name)

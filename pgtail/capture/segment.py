@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, Protocol
 
+from pgtail.capture.checksum import Checksum
 from pgtail.capture.format import (
     COPY_DATA,
     END,
     FORMAT,
     HEAD,
+    NEWEST,
     PARAMETER_STATUS,
-    PLAIN,
     POSITION,
     SNAPSHOT,
     START,
     TRANSACTION,
-    WITH_SNAPSHOTS,
+    WITH_SHA256,
     SnapshotPart,
     parameter,
     read_parameter,
@@ -101,7 +102,7 @@ class Head(Record, frozen=False):
     def take(self, name: str, value: str) -> None:
         """Take the next parameter. Raises InputError for a format that is not known."""
         if name == FORMAT:
-            check_format(value)
+            check_format(value, {NEWEST, *WITH_SHA256})
         self.own = self.own or name == START
         self.ended = self.ended or name == END
         if not self.own:
@@ -123,7 +124,7 @@ class Head(Record, frozen=False):
         if not text:
             return None
         try:
-            return read_transaction(self.parameters.get(FORMAT, PLAIN), text)
+            return read_transaction(text)
         except ValueError:
             raise InputError(f"{TRANSACTION} is {text!r}, not three numbers") from None
 
@@ -139,21 +140,21 @@ class Head(Record, frozen=False):
             raise InputError(f"{SNAPSHOT} is {text!r}, not an LSN and two numbers") from None
 
 
-def check_format(number: str) -> None:
+def check_format(number: str, known: Collection[str]) -> None:
     """Raises InputError for the number of a format that is not known."""
-    if number not in (PLAIN, WITH_SNAPSHOTS):
+    if number not in known:
         raise InputError(f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it")
 
 
 class SegmentCheck:
-    """Checks the uncompressed bytes of a closed segment: its last message has the size and SHA-256 of all before it."""
+    """Checks the uncompressed bytes of a closed segment: its last message has the size and checksum of all before it."""
 
     def __init__(self) -> None:
         self.size = 0
         """How many bytes were given."""
-        self._digest = hashlib.sha256()
+        self._checksum = Checksum()
         self._tail = b""
-        """The last bytes, which are not in the digest."""
+        """The last bytes, which are not in the checksum."""
 
     def feed_all(self, pieces: Iterable[bytes]) -> str | None:
         """Feed these pieces, one after another; returns what problem() does."""
@@ -169,20 +170,20 @@ class SegmentCheck:
         if len(data) < _TAIL:
             data = self._tail + data
         else:
-            self._digest.update(self._tail)
-        self._digest.update(memoryview(data)[:-_TAIL])
+            self._checksum.update(self._tail)
+        self._checksum.update(memoryview(data)[:-_TAIL])
         self._tail = data[-_TAIL:]
 
     def problem(self) -> str | None:
         """What is wrong; None if every byte is as it was written."""
-        tail, digest = self._tail, self._digest.copy()
+        tail, checksum = self._tail, self._checksum.copy()
         start = tail.rfind(END.encode() + b"\0")
         if start < 0:
             return "the end is missing: it was cut off, or is still being written"
         _, value = read_parameter(tail[start:])
         message = start - HEAD.size
-        digest.update(tail[:message])
-        if value.split(" ")[1:] != [str(self.size - len(tail) + message), digest.hexdigest()]:
+        checksum.update(tail[:message])
+        if value.split(" ")[1:] != [str(self.size - len(tail) + message), checksum.hexdigest()]:
             return "its checksum is wrong: a part is missing, damaged or moved"
         if not tail.endswith(parameter(END, value)):
             return "something follows its end"

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from pgtail.capture.format import (
     FORMAT,
+    NEWEST,
     PREDECESSOR,
     SEGMENT,
     SNAPSHOT,
     SNAPSHOT_CLOSED,
     SNAPSHOT_OPEN,
-    WITH_SNAPSHOTS,
     SegmentName,
     SnapshotPart,
     transaction_parameter,
@@ -107,12 +107,12 @@ class SnapshotWriter:
             before = self._next - 1
             segment.start(
                 {
-                    FORMAT: WITH_SNAPSHOTS,
+                    FORMAT: NEWEST,
                     **{key: value for key, value in self._head.items() if key != FORMAT},
                     SEGMENT: str(name),
                     PREDECESSOR: "",
                     SNAPSHOT: str(self._part),
-                    **transaction_parameter(WITH_SNAPSHOTS, (before, 0, before) if before else None),
+                    **(transaction_parameter((before, 0, before)) if before else {}),
                 },
                 self._repeated,
             )

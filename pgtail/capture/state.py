@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pgtail.capture.format import FORMAT, PLAIN, WITH_SNAPSHOTS, SegmentName
+from pgtail.capture.format import SegmentName
 from pgtail.capture.segment import check_format
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import replace_file
@@ -28,6 +28,8 @@ from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 
 FILE: Final = "capture.json"
+_PLAIN, _WITH_SNAPSHOTS = "1", "2"
+"""The formats of the file: without snapshots of tables, and with some."""
 _HEAD, _PARAMETERS = "head", "parameters"
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MOST_NUMBER: Final = 1 << 64
@@ -123,11 +125,6 @@ class CaptureState(NamedTuple):
         """The snapshots that count: the capture has reached their place."""
         return tuple(one for one in self.snapshots if one.lsn <= self.position)
 
-    @property
-    def format(self) -> str:
-        """The number of the format that the capture has."""
-        return WITH_SNAPSHOTS if self.snapshots else PLAIN
-
     def with_snapshots(self, snapshots: Iterable[TableSnapshot]) -> CaptureState:
         """The same with these snapshots, in order. Raises ValueError if they overlap."""
         found = tuple(sorted(snapshots, key=lambda one: one.segments[0].name))
@@ -147,8 +144,6 @@ def state_json(now: CaptureState) -> bytes:
     """The content of the file."""
     found = {name: value for name, value in now._asdict().items() if value is not None}
     found["position"] = lsn_text(now.position)
-    if FORMAT in now.head:
-        found[_HEAD] = {**now.head, FORMAT: now.format}
     if now.gap is not None:
         found["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
     if now.pruned is not None:
@@ -160,7 +155,7 @@ def state_json(now: CaptureState) -> bytes:
         del found["announced"]
     if now.snapshots:
         parameters, snapshots = found.pop(_HEAD), [_snapshot_json(one) for one in now.snapshots]
-        found = {"format": int(now.format), **found, _PARAMETERS: parameters, "snapshots": snapshots}
+        found = {"format": int(_WITH_SNAPSHOTS), **found, _PARAMETERS: parameters, "snapshots": snapshots}
     return (json.dumps(found, indent=1) + "\n").encode()
 
 
@@ -332,7 +327,7 @@ def parse_state(data: bytes, source: str) -> CaptureState:
     try:
         found = json.loads(data)
         format_ = _format_in(found, source)
-        described = found[_HEAD if format_ == PLAIN else _PARAMETERS]
+        described = found[_HEAD if format_ == _PLAIN else _PARAMETERS]
         head = {str(name): str(value) for name, value in described.items()}
         gap, pruned = found.get("gap"), found.get("pruned")
         return CaptureState(
@@ -343,7 +338,7 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             None if gap is None else Gap(_segment_name(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
             None if found.get("uploaded") is None else _segment_name(found["uploaded"]),
             None if found.get("writer") is None else str(found["writer"]),
-            _parse_snapshots(found["snapshots"]) if format_ == WITH_SNAPSHOTS else (),
+            _parse_snapshots(found["snapshots"]) if format_ == _WITH_SNAPSHOTS else (),
             None if pruned is None else Pruned(_segment_name(pruned["segment"]), parse_lsn(pruned["position"])),
             None if found.get("target") is None else str(found["target"]),
             _parse_announced(found.get("announced", {})),
@@ -359,9 +354,9 @@ def parse_state(data: bytes, source: str) -> CaptureState:
 
 def _format_in(found: Mapping[str, Any], source: str) -> str:
     """The number of the format. Raises InputError for one that is not known."""
-    number = str(found.get("format", PLAIN))
+    number = str(found.get("format", _PLAIN))
     try:
-        check_format(number)
+        check_format(number, (_PLAIN, _WITH_SNAPSHOTS))
     except InputError as error:
         error.source = source
         raise

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pgtail.capture.checksum import Checksum
 from pgtail.capture.format import (
     CLOSED,
     CONTENTS,
@@ -40,7 +40,7 @@ class SegmentWriter:
         self.begun = time.monotonic()
         self.messages = self.size = self.pending = 0
         self._compress = compress
-        self._digest = hashlib.sha256()
+        self._checksum = Checksum()
         self._parts: list[bytes] = []
         self._broken: OutputError | None = None
         self._path, self._closed = directory / f"{name}{ending}", directory / f"{name}{closed}"
@@ -109,7 +109,7 @@ class SegmentWriter:
         data = b"".join(self._parts)
         self._parts.clear()
         self.pending = 0
-        self._digest.update(data)
+        self._checksum.update(data)
         return compress(data) if self._compress else data
 
     def finish(self, whole: int, contents: str | None = None) -> None:
@@ -122,7 +122,7 @@ class SegmentWriter:
             self.add_raw(parameter(CONTENTS, contents))
         self.add_raw(parameter(POSITION, lsn_text(whole)))
         self.sync()
-        self.add_raw(parameter(END, f"{self.messages} {self.size} {self._digest.hexdigest()}"))
+        self.add_raw(parameter(END, f"{self.messages} {self.size} {self._checksum.hexdigest()}"))
         self.sync()
         self.leave()
 

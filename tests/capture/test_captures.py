@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import random
 import subprocess
-import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pgtail.capture.recorder import Rotation
-from tests.support.captures import data_frames, read, read_frames, record, segments, whole_streams
+from tests.support.captures import data_frames, read, read_frames, record, segments, split, whole_streams
 from tests.support.corpus import Capture, capture
 
 STREAMS = [found for found in whole_streams() if found.scenario.version in ("pg14", "pg16", "pg18")]
@@ -121,17 +120,6 @@ def test_a_removed_member_is_reported(tmp_path: Path) -> None:
     path.write_bytes(b"".join(swapped))
     result = read(tmp_path)
     assert (result.status, path.name in result.stderr) == (1, True)
-
-
-def split(data: bytes) -> list[bytes]:
-    """The members of a gzip file."""
-    members = []
-    while data:
-        member = zlib.decompressobj(31)
-        member.decompress(data)
-        members.append(data[: len(data) - len(member.unused_data)])
-        data = member.unused_data
-    return members
 
 
 @pytest.mark.in_one_run_of(6)

@@ -89,11 +89,11 @@ def test_a_segment(tmp_path: Path) -> None:
     assert first.name == "0000000000000FFF-0000000004.snapshot.pgcap"
     assert head(first) == {
         **HEAD,
-        "pgtail.format": "2",
+        "pgtail.format": "3",
         "pgtail.segment": "0000000000000FFF-0000000004",
         "pgtail.predecessor": "",
         "pgtail.snapshot": "0/1000 16390 1",
-        "pgtail.transaction": "inside 3 0 3",
+        "pgtail.transaction": "3 0 3",
     }
     assert next(iter(head(first))) == "pgtail.format"
     assert head(last)[SNAPSHOT] == "0/1000 16390 2"
@@ -430,7 +430,6 @@ def test_the_list_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert parse_state(state_json(found), "x") == found
     content = json.loads((tmp_path / FILE).read_bytes())
     assert {name: content[name] for name in ("format", "position")} == {"format": 2, "position": "0/1000"}
-    assert content["parameters"]["pgtail.format"] == "2"
     assert "head" not in content, "without it, a reader that knows only format 1 refuses the capture"
     entry = content["snapshots"][0]
     assert [*entry] == ["lsn", "timeline", "relid", "schema", "table", "rows", "segments"]
@@ -440,23 +439,17 @@ def test_the_list_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_without_snapshots_nothing_is_new(tmp_path: Path) -> None:
     stream(tmp_path, 0x100)
     content = json.loads((tmp_path / FILE).read_bytes())
-    assert content["head"]["pgtail.format"] == "1"
+    assert content["head"]["pgtail.format"] == "3"
     assert not {"format", "snapshots", "parameters"} & {*content}
-    [path] = tmp_path.glob("*.pgcap")
-    parameters = head(path)
-    assert parameters["pgtail.format"] == "1"
-    assert "pgtail.transaction" not in parameters
 
 
-def test_with_snapshots_every_segment_is_one_that_older_readers_refuse(tmp_path: Path) -> None:
+def test_every_segment_is_of_the_newest_format(tmp_path: Path) -> None:
     new(tmp_path)
     found = recorder(tmp_path)
     take(found, [*transaction(0x100, *[ROW] * 20), *transaction(PLACE, ROW)])
     found.close()
     for segment in segments(LocalLocation(tmp_path)):
-        parameters = head(Path(str(segment.location)))
-        assert parameters["pgtail.format"] == "2"
-        assert not parameters["pgtail.transaction"].replace(" ", "").isdecimal()
+        assert head(Path(str(segment.location)))["pgtail.format"] == "3"
     assert read(tmp_path).status == 0
 
 

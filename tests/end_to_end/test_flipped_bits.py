@@ -40,14 +40,6 @@ SAMPLE = 150
 FEW = 40
 
 
-@pytest.fixture
-def seed() -> random.Random:
-    """Random numbers; a failed test shows what they were made from."""
-    number = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {number}")
-    return random.Random(number)
-
-
 def large() -> Iterator[bytes]:
     """Frames whose segment has 200 kB."""
     choose = random.Random(1)

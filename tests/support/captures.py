@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -67,3 +68,14 @@ def read_frames(frames: Iterable[bytes], folder: Path, options: tuple[str, ...] 
 def lengths(frames: Iterable[bytes]) -> bytes:
     """The frames as a dump in the lengths form."""
     return b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+
+
+def split(data: bytes) -> list[bytes]:
+    """The members of a gzip file."""
+    members = []
+    while data:
+        member = zlib.decompressobj(31)
+        member.decompress(data)
+        members.append(data[: len(data) - len(member.unused_data)])
+        data = member.unused_data
+    return members
