@@ -13,9 +13,9 @@ from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
     COMPLETE,
     FORMAT,
-    NEWEST,
     GAP,
     HEAD,
+    NEWEST,
     PREDECESSOR,
     SEGMENT,
     TIMELINE,

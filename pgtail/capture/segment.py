@@ -147,7 +147,7 @@ def check_format(number: str, known: Collection[str]) -> None:
 
 
 class SegmentCheck:
-    """Checks the uncompressed bytes of a closed segment: its last message has the size and checksum of all before it."""
+    """Checks the uncompressed bytes of a closed segment: the last message has size and checksum of all before it."""
 
     def __init__(self) -> None:
         self.size = 0

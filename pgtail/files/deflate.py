@@ -10,13 +10,12 @@ from typing import Any, Final, Protocol, cast
 
 try:
     from isal import igzip_lib as _igzip_lib
-    from isal.isal_zlib import crc32
+    from isal import isal_zlib
 except ImportError:  # there are not wheels for every platform
-    from zlib import crc32
-
     igzip_lib: Any = None
+    crc32 = zlib.crc32
 else:
-    igzip_lib = _igzip_lib
+    igzip_lib, crc32 = _igzip_lib, isal_zlib.crc32
 
 GZIP: Final = 31
 """zlib's code for the gzip format."""
