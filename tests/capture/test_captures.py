@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pgtail.capture.recorder import Rotation
-from tests.support.captures import data_frames, read, read_frames, record, segments, split, whole_streams
+from tests.support.captures import data_frames, read, read_frames, record, segments, whole_streams
 from tests.support.corpus import Capture, capture
 
 STREAMS = [found for found in whole_streams() if found.scenario.version in ("pg14", "pg16", "pg18")]
@@ -103,23 +103,6 @@ def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> 
             continue
         assert result.status == 1
         assert gone.name.removesuffix(".pgcap") in result.stderr
-
-
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.usefixtures("gzip_library")
-def test_a_removed_member_is_reported(tmp_path: Path) -> None:
-    record(tmp_path, data_frames(capture("A_dml", "p1")), Rotation(size=1 << 20, sync_size=2000))
-    [path] = segments(tmp_path)
-    members = list(split(path.read_bytes()))
-    assert len(members) > 4
-    for gone in range(len(members)):
-        path.write_bytes(b"".join(members[:gone] + members[gone + 1 :]))
-        result = read(path)
-        assert (result.status, path.name in result.stderr) == (1, True)
-    swapped = [members[0], members[2], members[1], *members[3:]]
-    path.write_bytes(b"".join(swapped))
-    result = read(tmp_path)
-    assert (result.status, path.name in result.stderr) == (1, True)
 
 
 @pytest.mark.in_one_run_of(6)

@@ -79,3 +79,16 @@ def split(data: bytes) -> list[bytes]:
         members.append(data[: len(data) - len(member.unused_data)])
         data = member.unused_data
     return members
+
+
+def misplaced(segment: list[bytes], other: list[bytes]) -> Iterator[tuple[str, list[bytes]]]:
+    """The members of a segment in wrong places, and those of another one in their places; each with a name."""
+    for index, member in enumerate(segment):
+        before, after = segment[:index], segment[index + 1 :]
+        yield f"member {index} is removed", before + after
+        yield f"member {index} is there twice", [*before, member, member, *after]
+        yield f"member {index} is another segment's", [*before, other[min(index, len(other) - 1)], *after]
+        if after:
+            yield f"members {index} and {index + 1} are swapped", [*before, after[0], member, *after[1:]]
+            yield f"from member {index + 1} on it is another segment's", [*before, member, *other[index + 1 :]]
+    yield "another segment follows", segment + other
