@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -36,6 +39,8 @@ _ATTEMPTS: Final = 3
 """How often a part is read if the connection breaks, and how many copies a standby may end one after another."""
 _AHEAD: Final = 2 * BATCH
 """Bytes of batches that may wait for being written; a larger one is written before the next row is read."""
+_NICENESS: Final = 10
+"""Added to that of the threads that compress and write, as nice(1) does."""
 _ROUNDS: Final = 11
 """How often tables are copied that change while they are copied."""
 
@@ -265,6 +270,13 @@ class _Target:
             self._files.uploader.stop()
 
 
+def _lower_priority() -> None:
+    """Let the server and the thread that reads from it run before this one: a full socket stops the server."""
+    if sys.platform == "linux":  # elsewhere a thread has no priority of its own
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
+
+
 class _PartWriter:
     """Writes one part in a thread of its own, so that the next rows are read while earlier ones are compressed.
 
@@ -277,7 +289,7 @@ class _PartWriter:
         self._writer = writer
         self._commit = commit
         self._finished = finished
-        self._thread = ThreadPoolExecutor(1, "write")
+        self._thread = ThreadPoolExecutor(1, "write", _lower_priority)
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         """The batches that are not known to be written, with their sizes."""
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.demo.server import EmbeddedServer
 from pgtail.replication.snapshot_report import SnapshotReport
 from tests.capture.snapshot_histories import small_parts, try_history
@@ -294,6 +296,27 @@ def test_what_was_interrupted_is_copied_by_the_next_run(newest_database: Databas
     assert not list((tmp_path / "c").glob("*.snapshot.*"))
     assert "2 tables copied: 400 rows" in recorded(newest_database, tmp_path / "c")
     equal(newest_database, tmp_path / "c", "a", "b")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no priority of its own")
+def test_threads_that_compress_run_after_the_server(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(newest_database, "t")
+    add_rows, found, before = SnapshotWriter.add, set(), _niceness()
+
+    def add_and_look(self: SnapshotWriter, messages: list[bytes], rows: int) -> None:
+        found.add(_niceness())
+        add_rows(self, messages, rows)
+
+    monkeypatch.setattr(SnapshotWriter, "add", add_and_look)
+    recorded(newest_database, tmp_path / "c")
+    assert found == {min(before + 10, 19)} != {before}
+    assert _niceness() == before
+
+
+def _niceness() -> int:
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
 
 # -- what is published -----------------------------------------------------------------------------------------------
