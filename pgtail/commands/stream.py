@@ -151,6 +151,8 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
+    _resumable: bool
+    """Whether the slot, or the one that was copied, still exists at the end."""
     _complete: CompleteTables | None = None
     """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
@@ -243,6 +245,7 @@ class Stream:
         options = self._options
         types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
+        self._resumable = not plan.temporary or plan.fork is not None
         self._check(plan, request)
         self._tell_plan(plan)
         publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
@@ -386,7 +389,10 @@ class Stream:
         """Called once the stream has started: every commit from `position` on will be seen."""
 
     def _summarize(self, error: PgtailError | None = None) -> None:
-        """Print what was shown and where to resume; after an error of the output, how much was shown is unknown."""
+        """Print what was shown and where to resume; after an error of the output, how much was shown is unknown.
+
+        Nothing can be resumed once a temporary slot is gone, but a copy of a slot can be made again.
+        """
         if not self._tail.copied:
             self._tell_broken_off()
             self._stderr.tell("the copy of the tables is not complete: the output has only a part of their rows")
@@ -401,9 +407,14 @@ class Stream:
         if pipeline.left_out:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
             shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
-        before = "" if isinstance(error, OutputError) else f"{shown}; "
+        position, is_known = lsn_text(self._tail.resume), not isinstance(error, OutputError)
         self._tell_broken_off()
-        self._stderr.inform(f"{before}resume at {lsn_text(self._tail.resume)}")
+        if self._resumable:
+            self._stderr.inform(f"{shown}; resume at {position}" if is_known else f"resume at {position}")
+            return
+        read = f"{shown}, up to {position}" if is_known else f"written up to {position}"
+        cure = " (--slot NAME --create-slot makes one that stays)" if error is None else ""
+        self._stderr.inform(f"{read}; the temporary slot is gone{cure}")
 
     def _tell_broken_off(self) -> None:
         """Name the transaction, or the table's snapshot, of which only a part was shown."""

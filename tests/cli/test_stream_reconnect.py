@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -84,6 +85,18 @@ def test_lost_temporary_slot_is_reported_with_the_missed_changes(shop: Database)
         words = running.end(status=3)
     assert "The temporary slot ended with its session: changes committed after" in words
     assert "A permanent slot (pgtail slot create NAME, then --slot NAME) avoids this" in words
+    assert re.search(r"1 transaction shown, up to [0-9A-F]+/[0-9A-F]+; the temporary slot is gone\n", words)
+
+
+def test_the_end_of_a_temporary_slot_names_no_position_to_resume_at(shop: Database) -> None:
+    with tailing(shop) as running:
+        wait_for_reader(shop, temporary=True)
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(1)
+        words = running.stop()
+    gone = r"the temporary slot is gone \(--slot NAME --create-slot makes one that stays\)"
+    assert re.search(rf"1 transaction shown, up to [0-9A-F]+/[0-9A-F]+; {gone}$", words.strip())
+    assert "resume" not in words
 
 
 def test_a_lost_temporary_slot_and_a_visible_gap(shop: Database) -> None:

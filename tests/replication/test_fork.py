@@ -82,7 +82,8 @@ def test_a_slot_of_any_plugin(database: Database) -> None:
     create_slot(database, "td", "test_decoding")
     database.execute("INSERT INTO t VALUES (1), (2)")
     before = slot(database, "td")
-    lines, _ = stream(database, "--fork", "td", "--until", "now")
+    lines, words = stream(database, "--fork", "td", "--until", "now")
+    assert "; resume at " in words, "from another copy"
     assert ids(lines) == [1, 2]
     assert slot(database, "td") == before
     program = str(client_program(database.server.installation, "pg_recvlogical"))
