@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from pgtail.humanize import counted, seconds_text, size_text
+from pgtail.humanize import counted, seconds_text, size_text, span_text
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape
@@ -153,7 +153,8 @@ def _details(report: SlotReport) -> Iterator[Item]:
     yield from _reader(facts, hidden=report.hidden)
     yield from _named([("confirmed", facts["confirmed_flush_lsn"]), ("restart", facts["restart_lsn"])])
     if facts["lag_seconds"] is not None:
-        yield _item("confirms after", f"{float(facts['lag_seconds']):.3f} s")
+        delay = span_text(int(float(facts["lag_seconds"]) * 1_000_000))
+        yield ("takes ", "name"), (delay, "value"), (" to confirm", "name")
     yield from _named([("WAL", facts.get("wal_status"))])
     safe = facts.get("safe_wal_size")
     if safe is not None:

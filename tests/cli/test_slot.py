@@ -82,6 +82,20 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", str(held["inactive_since"]))
 
 
+def test_the_list_says_how_long_a_consumer_takes_to_confirm(newest_database: Database) -> None:
+    publish(newest_database)
+    newest_database.query("SELECT pg_create_logical_replication_slot('read', 'pgoutput')")
+
+    def found() -> re.Match[str] | None:
+        newest_database.execute("INSERT INTO t SELECT coalesce(max(id), 0) + 1, 'x' FROM t")
+        out, _ = pgtail("slot", "list", newest_database.conninfo(), env={"COLUMNS": "300"})
+        return re.search(r"  restart [0-9A-F/]+  takes (\d+ ms|\d\.\d s|\d+ s) to confirm  WAL reserved", out)
+
+    with tailing(newest_database, "-S", "read", "--ack", "commit") as running:
+        wait_for("delay", found)
+        running.stop()
+
+
 def test_table_stays_within_the_width_with_the_same_contents(newest_database: Database) -> None:
     database = newest_database
     publish(database)
