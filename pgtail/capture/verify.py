@@ -11,7 +11,7 @@ from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed,
 from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
 from pgtail.capture.state import FILE, Gap, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
-from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.pgoutput.scalars import Point, lsn_text, parse_lsn
 from pgtail.storage import Location
 
 _COMMIT: Final = 1
@@ -66,15 +66,24 @@ class CaptureVerifier:
 
     The reader of a segment feeds its uncompressed bytes to `check`. `skips` is asked, once what comes before was read,
     whether a segment is left out because of what its end says that it contains, names in `encoding`. The first segment
-    of the stream is always read: it may repeat descriptions of tables that no other one has.
+    of the stream is always read: it may repeat descriptions of tables that no other one has. `follows`: something was
+    read before.
     """
 
     def __init__(
-        self, tell: Callable[[str], None], skips: Callable[[SegmentContents], bool] | None = None, encoding: str = ""
+        self,
+        tell: Callable[[str], None],
+        skips: Callable[[SegmentContents], bool] | None = None,
+        encoding: str = "",
+        *,
+        follows: bool = False,
     ) -> None:
         self._tell = tell
         self._skips = skips
         self._encoding = encoding
+        self._follows = follows
+        self.gap_end = 0
+        """The LSN at which the last gap after something that was read ends; 0 if there is none."""
         self.damaged = False
         self.skipped = False
         """Whether a segment was left out because of what it contains."""
@@ -271,6 +280,8 @@ class CaptureVerifier:
         gap = gap_in(parameters)
         if gap:
             self._tell(f"note: {place}: there is a gap {where}: what was committed {gap} is not in the capture")
+            if self._begun or self._follows:
+                self.gap_end = parse_lsn(gap.rpartition(" ")[2])
 
     def report(self, what: str, where: Location) -> None:
         """Tell that something is damaged or missing."""

@@ -52,6 +52,7 @@ from pgtail.native import compiled, keep_memory
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pipeline.pipeline import Pipeline, Seen
 from pgtail.records import NamedTuple, replace
 
@@ -129,6 +130,8 @@ class Decode:
         """The capture segment that was last read to its end."""
         self.damaged = False
         """Whether damage was skipped, or something of a capture is missing."""
+        self._gap_end = 0
+        """The LSN at which the last gap between what is selected ends; 0 if there is none."""
         self._error: InputError | None = None
         """The last error in the current file."""
         self._told = True
@@ -238,10 +241,13 @@ class Decode:
                 every = read()
             if not every:
                 pipeline.break_off()
-            elif self.damaged and self.options.format.undo and not self.options.resync:  # segments are missing
+            elif (self.damaged or self._gap_end) and self.options.format.undo and not self.options.resync:
+                self.damaged = True
+                end = lsn_text(self._gap_end)
+                after = f", --since {end} those for what came after the gap" if self._gap_end else ""
                 tell(
                     "warning: no statements were written: they would undo the older changes without those that are"
-                    " missing; pgtail decode --resync writes them"
+                    f" missing; pgtail decode --resync writes them{after}"
                 )
             else:
                 pipeline.finish()
@@ -296,11 +302,15 @@ class Decode:
         from pgtail.capture.verify import CaptureVerifier
 
         skipping = pipeline.may_skip and not self.options.strict
-        verifier = CaptureVerifier(tell, pipeline.skips if skipping else None, self.options.dump.encoding)
+        skips, follows = pipeline.skips if skipping else None, pipeline.messages > 0
+        verifier = CaptureVerifier(tell, skips, self.options.dump.encoding, follows=follows)
         try:
             yield verifier
         finally:
             self.damaged = self.damaged or verifier.damaged
+            since = self.options.filter.since
+            if verifier.gap_end > ((since and since.lsn) or 0):
+                self._gap_end = verifier.gap_end
             self.skipped = self.skipped or verifier.skipped
 
     def file(

@@ -306,6 +306,11 @@ class Stream:
         if plan.slot is None and plan.fork is None:
             _check_since(since)
         check_acknowledged(self._options.format, plan)
+        if self._options.format.undo and self._options.end.reconnect and plan.temporary:
+            raise OptionError(
+                "--undo needs every change, and a temporary slot misses some when --reconnect makes another one: omit"
+                " --reconnect, or read a slot that stays (--slot NAME)"
+            )
         if since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
             raise OptionError(
                 "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"

@@ -180,6 +180,14 @@ def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Pat
     note = f"pgtail: note: {after_gap}: there is a gap before it: what was committed {words}\n"
     assert (found.status, found.stderr) == (0, note)
     assert command("decode", "-o", "json", *segments(tmp_path / "c")).stderr == note
+    # Statements that undo the changes before the gap would give rows that never existed.
+    undo, cures = ("decode", "-o", "sql", "--undo"), f"--resync writes them, --since {last} those for what came after"
+    whole, explicit = tmp_path / "c", segments(tmp_path / "c")
+    for refused in (command(*undo, whole), command(*undo, whole, "--where", "v = 'before'"), command(*undo, *explicit)):
+        assert (refused.status, refused.stdout, cures in refused.stderr) == (1, b"", True)
+    for options, count in (((whole, "--resync"), 3), ((whole, "--since", last), 2), (tuple(explicit[1:]), 2)):
+        undone = command(*undo, *options)
+        assert (undone.status, undone.stdout.count(b"DELETE FROM")) == (0, count), undone.stderr
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])

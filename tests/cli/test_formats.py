@@ -104,6 +104,8 @@ def test_undo_acknowledges_only_at_exit(shop: Database) -> None:
     undo = ("-S", "s", "-P", "p", "--until", "now", "-o", "sql", "--undo")
     with tailing(shop, *undo, "--ack", "commit") as started:
         assert "would be acknowledged; use --ack exit or --ack none" in started.end(status=2)
+    with tailing(shop, "-P", "p", "-o", "sql", "--undo", "--reconnect") as started:
+        assert "a temporary slot misses some" in started.end(status=2)
     confirmed = "SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 's'"
     before = shop.value(confirmed)
     with tailing(shop, *undo, "--ack", "exit") as started:

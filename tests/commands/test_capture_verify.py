@@ -105,6 +105,8 @@ def test_a_gap_at_the_end_is_noted(tmp_path: Path) -> None:
         read = here(*command, tmp_path)
         assert (read.status, read.stderr) == (0, found.stderr), command
     assert here("decode", "-n", "1", tmp_path).stderr == ""
+    undone = here("decode", "-o", "sql", "--undo", tmp_path)
+    assert (undone.status, undone.stdout, "no statements were written" in undone.stderr) == (1, b"", True)
 
 
 def test_a_stopped_pass_says_how_to_go_on(tmp_path: Path) -> None:
