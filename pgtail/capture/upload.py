@@ -1,14 +1,4 @@
-"""Uploads the closed segments of a local directory, the spool, to a capture in an object store.
-
-The store's `capture.json` names the last segment that counts (`uploaded`) and the recorder that writes (`writer`). A
-recorder replaces it only if no other one has: so the segments of one transaction count all at once, and of two
-recorders one is stopped.
-
-A recorder may be stopped between any two requests, and go on when another has taken over. So it announces the segments
-there (`announced`) before it uploads them. Who takes over keeps the announced names in `discarded`: a segment with one
-of them never counts, and no recorder uses the name again, whenever the first one's request to create or to delete it
-arrives.
-"""
+"""Uploads the closed segments of a local directory, the spool, to a capture in an object store."""
 
 from __future__ import annotations
 
@@ -16,7 +6,6 @@ import contextlib
 import hashlib
 import io
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,18 +17,10 @@ from typing import Final
 from pgtail.capture.format import CLOSED, OPEN, PREDECESSOR, SegmentName
 from pgtail.capture.recorder import Recorder
 from pgtail.capture.recovery import Recovered, recover
-from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, position_of, read_head
+from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, read_head
 from pgtail.capture.snapshots import complete, unlisted
-from pgtail.capture.state import (
-    FILE,
-    CaptureState,
-    TableSnapshot,
-    parse_state,
-    pruned_segment,
-    read_state,
-    state_json,
-    write_state,
-)
+from pgtail.capture.state import FILE, CaptureState, TableSnapshot, pruned_segment, read_state, write_state
+from pgtail.capture.store_state import StoreState
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
 from pgtail.service.progress import Progress
@@ -56,10 +37,6 @@ class Work:
 
     segments: dict[str, Path]
     idle: int | None
-
-
-class TakenOver(OutputError):
-    """Another recorder writes to the capture."""
 
 
 class Uploader:
@@ -81,15 +58,8 @@ class Uploader:
         takes_over: bool = False,
     ) -> None:
         self._spool = spool
-        self._target = target
+        self._store = StoreState(target, spool)
         self._tell = tell
-        self._writer = secrets.token_hex(8)
-        self._version: str | None = None
-        self._found: CaptureState | None = None
-        """The state in the store when it was read last."""
-        self._uploaded = ""
-        self._announced: Mapping[str, str] = {}
-        self._discarded: frozenset[str] = frozenset()
         self._claimed = False
         self._closed = -1
         self._told = ""
@@ -99,7 +69,6 @@ class Uploader:
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         """For what is known of the store: snapshots are uploaded by other threads than the stream."""
-        self.position = 0
         recovered = recover(spool, compress=compress)
         for warning in recovered.warnings:
             tell(warning)
@@ -109,13 +78,18 @@ class Uploader:
         except UNAVAILABLE as error:
             raise OutputError(str(error)) from None
 
+    @property
+    def position(self) -> int:
+        """The LSN up to which the target has everything."""
+        return self._store.position
+
     def stop(self) -> None:
         """Try again no more."""
         self._stopping.set()
 
     def work(self, recorder: Recorder) -> Work | None:
         """What to publish now; None if nothing. Not to be called while another thread uses the recorder."""
-        idle = None if recorder.name or recorder.safe <= self.position else recorder.safe
+        idle = None if recorder.name or recorder.safe <= self._store.position else recorder.safe
         if self._claimed and idle is None and self._closed == recorder.closed:
             return None
         self._closed = recorder.closed
@@ -136,7 +110,7 @@ class Uploader:
 
         Raises TakenOver, OutputError.
         """
-        with self._lock, _as_output(self._target):
+        with self._lock, _as_output(self._store.target):
             self._claim()
 
     def publish(self, work: Work) -> None:
@@ -149,8 +123,8 @@ class Uploader:
             with self._lock:
                 self._claim()
                 self._upload(work.segments)
-                if work.idle is not None and work.idle > self.position:
-                    self._write_state(position=work.idle)
+                if work.idle is not None and work.idle > self._store.position:
+                    self._store.write(position=work.idle)
 
         self._try(attempt)
 
@@ -170,7 +144,7 @@ class Uploader:
 
     def remove_snapshot(self, name: str) -> None:
         """Delete a segment that put_snapshot() has uploaded, and no state lists; as put_snapshot()."""
-        self._try_to_end((self._target / name).delete)
+        self._try_to_end((self._store.target / name).delete)
 
     def list_snapshots(self) -> None:
         """Record in the store which snapshots the spool's state lists; as put_snapshot()."""
@@ -178,20 +152,20 @@ class Uploader:
         def attempt() -> None:
             with self._lock:
                 self._claim()
-                self._write_state()
+                self._store.write()
 
         self._try_to_end(attempt)
 
     def _try_to_end(self, attempt: Callable[[], None]) -> None:
         if not self._try(attempt):
-            raise OutputError(f"stopped before the snapshot was in {self._target}")
+            raise OutputError(f"stopped before the snapshot was in {self._store.target}")
 
     def _try(self, attempt: Callable[[], None]) -> bool:
         """Do this, again while the store is not available; returns False if stop() was called first."""
         number = 0
         while True:
             try:
-                with _as_output(self._target):
+                with _as_output(self._store.target):
                     attempt()
                 self._told = ""
                 self._progress.target = None
@@ -220,38 +194,30 @@ class Uploader:
     # -- the start ---------------------------------------------------------------------------------------------
 
     def _read_target(self) -> CaptureState | None:
-        """The state in the store; sets what is known of it. Raises InputError."""
-        found = (self._target / FILE).read()
-        self._found = state = None if found is None else parse_state(found[0], str(self._target / FILE))
-        self._version = None if found is None else found[1]
-        if state is not None and state.uploaded is not None:
-            self._uploaded, self.position = state.uploaded, state.position
-            self._discard(state)
-            return state
-        names = [name for entry in self._target.list() if (name := SegmentName.of_file(entry.name)) is not None]
-        self._uploaded = str(max(names, default=""))
-        self.position = 0 if state is None else state.position
-        if self._uploaded:  # a copy of a local capture
-            self.position = max(self.position, position_of(self._target / f"{self._uploaded}{CLOSED}"))
-        return state
+        """The state in the store. Raises InputError."""
+        found = self._store.read()
+        if found is not None and found.uploaded is not None:
+            self._discard(found)
+        return found
 
     def _discard(self, state: CaptureState) -> None:
         """Discard what was announced or uploaded and does not count, unless the spool has the same. Raises InputError.
 
         Recorders of older versions announce nothing.
         """
-        found: dict[str, str | None] = {name: one for name, one in state.announced.items() if name > self._uploaded}
-        for entry in self._target.list(f"{self._uploaded}{CLOSED}"):
+        store = self._store
+        found: dict[str, str | None] = {name: one for name, one in state.announced.items() if name > store.uploaded}
+        for entry in store.target.list(f"{store.uploaded}{CLOSED}"):
             name = SegmentName.of_file(entry.name)
             if name is not None and str(name) not in found and str(name) not in state.discarded:
-                found[str(name)] = _digest(self._target / entry.name)
+                found[str(name)] = _digest(store.target / entry.name)
         own = self._pending()
-        self._announced = {
+        store.announced = {
             name: digest
             for name, digest in found.items()
             if name in own and digest == digest_of(LocalLocation(own[name]))
         }
-        self._discarded = state.discarded | (found.keys() - self._announced.keys())
+        store.discarded = state.discarded | (found.keys() - store.announced.keys())
 
     def _begin_spool(self, recovered: Recovered, found: CaptureState | None, *, takes_over: bool) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
@@ -262,9 +228,9 @@ class Uploader:
             self._continue_spool(recovered, found)
         except OptionError:
             known = read_state(LocalLocation(self._spool))
-            if not takes_over or known is None or known.target != str(self._target):
+            if not takes_over or known is None or known.target != str(self._store.target):
                 raise
-            self._tell(f"note: another recorder has gone on in {self._target}: {self._spool} is emptied")
+            self._tell(f"note: another recorder has gone on in {self._store.target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
                 path.unlink(missing_ok=True)
             if found is not None and found.uploaded is not None:
@@ -272,18 +238,18 @@ class Uploader:
             self._start_spool(found)
 
     def _start_spool(self, found: CaptureState | None) -> None:
-        last, head = self._uploaded, {} if found is None else found.head
+        last, head = self._store.uploaded, {} if found is None else found.head
         if last and not head:
-            head = read_head(self._target / f"{last}{CLOSED}").parameters
-        begun = CaptureState(self.position, last, 0, head, None if found is None else found.gap)
+            head = read_head(self._store.target / f"{last}{CLOSED}").parameters
+        begun = CaptureState(self._store.position, last, 0, head, None if found is None else found.gap)
         self._write_spool(begun, found)
 
     def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
-        last = self._uploaded
+        last = self._store.uploaded
         pruned = pruned_segment(found)
         for name, path in self._pending().items():
-            if name in self._discarded:
+            if name in self._store.discarded:
                 raise self._does_not_continue()
             if name <= last:
                 if name > pruned:
@@ -296,20 +262,20 @@ class Uploader:
         known = read_state(LocalLocation(self._spool))
         if known is None or recovered.last != last:
             raise self._does_not_continue()
-        if self.position > recovered.position:
-            known = known._replace(position=self.position, last=last, messages=0)
+        if self._store.position > recovered.position:
+            known = known._replace(position=self._store.position, last=last, messages=0)
         self._write_spool(known, found)
 
     def _write_spool(self, state: CaptureState, found: CaptureState | None) -> None:
         """Write the spool's state, with what is known of the store."""
         snapshots = self._complete_snapshots(found)
-        state = state._replace(snapshots=snapshots, target=str(self._target), discarded=self._discarded)
+        state = state._replace(snapshots=snapshots, target=str(self._store.target), discarded=self._store.discarded)
         write_state(self._spool, state)
 
     def _complete_snapshots(self, found: CaptureState | None) -> tuple[TableSnapshot, ...]:
         """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
         listed = () if found is None else found.snapshots
-        kept = complete(self._target, listed)
+        kept = complete(self._store.target, listed)
         for one in listed:
             if one not in kept:
                 self._tell(f"warning: {one} does not count, and is removed: segments of it are missing")
@@ -317,14 +283,15 @@ class Uploader:
 
     def _check_same(self, path: Path) -> None:
         """Check that a segment that counts in the store is the one of the spool. Raises OptionError, InputError."""
-        uploaded = self._target / path.name
+        uploaded = self._store.target / path.name
         if uploaded.head() is None or digest_of(uploaded) != digest_of(LocalLocation(path)):
             raise self._does_not_continue()
 
     def _does_not_continue(self) -> OptionError:
         return OptionError(
-            f"the spool {self._spool} does not continue the capture in {self._target}: another recorder has written"
-            " there, or the spool is another capture's. Nothing in the spool that is not uploaded was acknowledged:"
+            f"the spool {self._spool} does not continue the capture in {self._store.target}: another recorder has"
+            " written there, or the spool is another capture's. Nothing in the spool that is not uploaded was"
+            " acknowledged:"
             " name an empty directory with --spool to continue from what is uploaded"
         )
 
@@ -338,23 +305,23 @@ class Uploader:
         if self._claimed:
             return
         known = read_state(LocalLocation(self._spool))
-        left = unlisted(self._target, () if known is None else known.snapshots)
-        self._write_state()
-        before = min(self._discarded, default=self._uploaded)
-        there = [entry.name for entry in self._target.list(before)]
-        left += [self._target / name for name in there if name.removesuffix(CLOSED) in self._discarded]
+        left = unlisted(self._store.target, () if known is None else known.snapshots)
+        self._store.write()
+        before = min(self._store.discarded, default=self._store.uploaded)
+        there = [entry.name for entry in self._store.target.list(before)]
+        left += [self._store.target / name for name in there if name.removesuffix(CLOSED) in self._store.discarded]
         for file in left:
             file.delete()
         self._claimed = True
 
     def _upload(self, segments: Mapping[str, Path]) -> None:
         if segments:
-            self._check_owner()
-        left = {name: path for name, path in segments.items() if name > self._uploaded}
+            self._store.check_owner()
+        left = {name: path for name, path in segments.items() if name > self._store.uploaded}
         if left:
             self._announce(left)
             position = max([self._put(path) for path in left.values()])
-            self._write_state(position=max(position, self.position), uploaded=max(left), announced={})
+            self._store.write(position=max(position, self._store.position), uploaded=max(left), announced={})
             self.uploaded += len(left)
         for path in segments.values():
             path.unlink(missing_ok=True)
@@ -362,12 +329,12 @@ class Uploader:
     def _announce(self, segments: Mapping[str, Path]) -> None:
         """Say in the store which segments will be uploaded."""
         digests = {name: digest_of(LocalLocation(path)) for name, path in segments.items()}
-        if not digests.items() <= self._announced.items():
-            self._write_state(announced={**self._announced, **digests})
+        if not digests.items() <= self._store.announced.items():
+            self._store.write(announced={**self._store.announced, **digests})
 
     def _put(self, path: Path) -> int:
         """Upload a segment and read it back; returns its position."""
-        data, target = path.read_bytes(), self._target / path.name
+        data, target = path.read_bytes(), self._store.target / path.name
         raw, check = SegmentBytes(io.BytesIO(data)), SegmentCheck()
         problem = check.feed_all(raw)
         problem, position = raw.damage or problem, check.position()
@@ -378,65 +345,9 @@ class Uploader:
         except Conflict:
             pass  # by an earlier attempt, of which no answer came
         if _digest(target) != hashlib.sha256(data).hexdigest():
-            self._check_owner()
+            self._store.check_owner()
             raise OutputError(f"{target} is not what was uploaded: another program may have written it")
         return position
-
-    def _check_owner(self) -> None:
-        """Check that the state is one that this recorder wrote: perhaps in an attempt whose answer was lost.
-
-        Before its first one it may be the one that was read at the start. `pgtail capture prune` may have changed it.
-        """
-        found = (self._target / FILE).read()
-        state = None if found is None else parse_state(found[0], str(self._target / FILE))
-        if found is None or state is None or not (state.writer == self._writer or self._is_as_found(state)):
-            raise TakenOver(
-                f"another process records into {self._target}: this one stops. What it has not uploaded was not"
-                " acknowledged"
-            )
-        self._found, self._version = state, found[1]
-        if state.writer == self._writer:
-            self._keep(state)
-
-    def _keep(self, state: CaptureState) -> None:
-        """This recorder has written that state."""
-        self._uploaded, self.position, self._announced = state.uploaded or "", state.position, state.announced
-
-    def _is_as_found(self, state: CaptureState) -> bool:
-        """Whether nothing was recorded since the state was read at the start."""
-        before = None if self._claimed or self._found is None else self._found
-        return before is not None and before.with_pruned(state.pruned) == state
-
-    def _write_state(
-        self, *, position: int | None = None, uploaded: str | None = None, announced: Mapping[str, str] | None = None
-    ) -> None:
-        """Change this in the state in the store, unless another recorder has replaced it. Raises OutputError."""
-        while True:
-            state = self._state_of(
-                self.position if position is None else position,
-                self._uploaded if uploaded is None else uploaded,
-                self._announced if announced is None else announced,
-            )
-            data, place = state_json(state), self._target / FILE
-            try:
-                version = place.create(data) if self._version is None else place.replace(data, self._version)
-                break
-            except Conflict:
-                before = self._version
-                self._check_owner()
-                if self._version == before:
-                    raise
-        self._found, self._version = state, version
-        self._keep(state)
-
-    def _state_of(self, position: int, uploaded: str, announced: Mapping[str, str]) -> CaptureState:
-        """What the state in the store is to be."""
-        known = read_state(LocalLocation(self._spool))
-        assert known is not None
-        gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
-        state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
-        state = state._replace(uploaded=uploaded, writer=self._writer, announced=announced, discarded=self._discarded)
-        return state.with_pruned(None if self._found is None else self._found.pruned)
 
     def _pending(self) -> dict[str, Path]:
         """The closed segments in the spool."""

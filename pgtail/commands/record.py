@@ -14,7 +14,8 @@ from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
-from pgtail.capture.upload import TakenOver, Uploader
+from pgtail.capture.store_state import TakenOver
+from pgtail.capture.upload import Uploader
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches
 from pgtail.commands import convert

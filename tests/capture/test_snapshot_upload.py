@@ -150,7 +150,7 @@ def test_an_operation_without_an_answer_is_repeated(
         place, spool = target / str(number), tmp_path / str(number)
         fuse = Fuse(number, before=before, error=UnavailableOutput)
         uploading = uploader(spool, place)
-        uploading._target = Fused(place, fuse)
+        uploading._store.target = Fused(place, fuse)
         state = opened(spool)
         copy(spool, uploading, state, some, PLACE, Rotation(size=900))
         recorder = Recorder(spool, HEAD, rotation=TINY, state=state)
@@ -165,7 +165,7 @@ def test_an_operation_without_an_answer_is_repeated(
 def test_stopped_while_the_store_is_not_available(target: Location, tmp_path: Path) -> None:
     spool = tmp_path / "a"
     uploading = uploader(spool, target)
-    uploading._target = Fused(target, Fuse(1, before=True, error=UnavailableOutput))
+    uploading._store.target = Fused(target, Fuse(1, before=True, error=UnavailableOutput))
     uploading.stop()
     with pytest.raises(OutputError, match="stopped before the snapshot was in"):
         write_all(spool, tables(1), PLACE, uploader=uploading)
@@ -182,7 +182,7 @@ def test_killed_at_any_operation(target: Location, tmp_path: Path, seed: int) ->
     while True:
         fuse = Fuse(rng.randrange(1, 10 + 4 * kills), before=rng.random() < 0.5)
         uploading = uploader(spool, target)
-        uploading._target = Fused(target, fuse)
+        uploading._store.target = Fused(target, fuse)
         try:
             state = opened(spool)
             left = [table for relid, table in wanted.items() if relid not in {one.relid for one in state.snapshots}]

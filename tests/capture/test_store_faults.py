@@ -63,7 +63,7 @@ def test_segments_are_there_exactly_once(
     for number in range(ROUNDS):
         place, spool = target / str(number), tmp_path / str(number)
         uploading = uploader(spool, place)  # its first request is a question that is not repeated
-        uploading._target = store.locate(key(place))
+        uploading._store.target = store.locate(key(place))
         recorder = Recorder(spool, {}, rotation=Rotation(size=20_000))
         record_all(uploading, recorder, frames)
         found = here("decode", "-o", "json", *s3.arguments, str(place))

@@ -136,7 +136,7 @@ def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Pa
         assert uploading.position >= acknowledged
         recorder = Recorder(spool, {}, rotation=Rotation(size=rng.choice([4000, 10_000]), sync_size=1500))
         resumed = recorder.safe
-        uploading._target = Fused(target, fuse)
+        uploading._store.target = Fused(target, fuse)
         acknowledged = max(acknowledged, uploading.position)
         rest = [frame for group in groups if end_of(group) > resumed for frame in group]
         try:
@@ -216,7 +216,7 @@ def test_an_operation_without_an_answer_is_repeated(
         place, spool = target / str(number), tmp_path / str(number)
         fuse = Fuse(number, before=before, error=UnavailableOutput)
         uploading = uploader(spool, place)
-        uploading._target = Fused(place, fuse)
+        uploading._store.target = Fused(place, fuse)
         recorder = Recorder(spool, {}, rotation=Rotation(size=30_000))
         record_all(uploading, recorder, frames)
         found = here("decode", "-o", "json", *s3.arguments, str(place))
@@ -356,7 +356,7 @@ def test_a_name_that_another_recorder_announced_is_not_used(target: Location, tm
     recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
     take(recorder, frames)
     recorder.close()
-    first._target = Fused(target, fuse)
+    first._store.target = Fused(target, fuse)
     with pytest.raises(Killed):
         publish(first, recorder)
     state = read_state(target)
@@ -405,7 +405,7 @@ def test_a_recorder_goes_on_with_what_it_announced(target: Location, tmp_path: P
     take(recorder, frames)
     recorder.close()
     names = {path.name for path in (tmp_path / "a").glob("*.pgcap")}
-    first._target = Fused(target, Fuse(5, before=False))
+    first._store.target = Fused(target, Fuse(5, before=False))
     with pytest.raises(Killed):
         publish(first, recorder)
     again = uploader(tmp_path / "a", target)
