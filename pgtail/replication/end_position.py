@@ -20,12 +20,13 @@ TICK: Final = 1.0
 class EndPosition:
     """Finds the position at which to end.
 
-    After `seconds` it is the server's position at that time, which `position` queries. Otherwise it is `until`, up to
-    which the server had flushed its WAL before any session began. That can be in the middle of a record, as the server
-    flushes whole pages of what open transactions write, and the walsender then waits for the rest, however long.
-    `waiting` queries whether it waits for WAL, and when: it has then sent what all complete records up to `until` have
+    It is `until`, up to which the server had flushed its WAL before any session began, or after `seconds` the server's
+    position at that time, which `position` queries. That can be in the middle of a record, as the server flushes whole
+    pages of what open transactions write, and the walsender then waits for the rest, however long. `waiting` queries
+    whether it waits for WAL, and when: it has then sent what all complete records up to there have
     (src/backend/replication/walsender.c, WalSndWaitForWal, reads the flushed position before it waits), and a
-    keepalive of later has the end of the last one.
+    keepalive of later has the end of the last one. Where the position was queried while the session runs, the walsender
+    may have waited since before it was flushed: a keepalive then shows that it reads it again, and the next wait counts.
     """
 
     def __init__(self, until: int | None, seconds: float | None, position: Probe, waiting: Probe) -> None:
@@ -35,6 +36,9 @@ class EndPosition:
         self._waiting = waiting
         self._waited: int | None = None
         self._begun = 0.0
+        """Waits of the walsender that began earlier do not count, by time.monotonic()."""
+        self._flushed_before = True
+        """Whether the server had flushed its WAL up to `until` before the walsender began the present wait."""
         self.asks = False
         """Whether the server must be asked for keepalives."""
 
@@ -44,22 +48,30 @@ class EndPosition:
 
     def begin(self) -> None:
         """A session begins."""
-        self._begun = time.monotonic()
-        self._waited = None
+        self._count_waits(flushed_before=True)
+
+    def _count_waits(self, *, flushed_before: bool) -> None:
+        self._begun, self._waited = time.monotonic(), None
+        self._flushed_before = flushed_before
 
     def poll(self, feedback: Feedback, now: float) -> int | None:
         """The position at which to end, once it is found."""
         if self._passes is not None and now >= self._passes:
             self._position.poll()
             if self._position.answer is not None:
-                self._passes, self.asks = None, True
-                return self._position.answer
-        elif self._until is not None and self._until > feedback.received and now - feedback.last_frame > TICK:
+                self._passes, self._until, self.asks = None, self._position.answer, True
+                self._count_waits(flushed_before=False)
+                return self._until
+        elif self._until is not None and self._until > feedback.received and self._is_silent(feedback, now):
             self._waiting.poll()
             if self._waiting.asked > self._begun:  # it was this session's walsender
                 self._waited = self._waiting.answer
                 self.asks = self._waited is not None
         return None
+
+    def _is_silent(self, feedback: Feedback, now: float) -> bool:
+        """Whether only what was asked for has come of late."""
+        return now - (feedback.last_data if self.asks else feedback.last_frame) > TICK
 
     def take(self, frames: bytes) -> int | None:
         """The position at which to end, if received frames tell it."""
@@ -68,6 +80,9 @@ class EndPosition:
         with contextlib.suppress(DecodeError):  # the decoder reports it
             for frame in each(frames):
                 if frame[:1] == b"k" and (keepalive := Keepalive.read(Cursor(frame, 1))).clock > self._waited:
+                    if not self._flushed_before:
+                        self._count_waits(flushed_before=True)
+                        return None
                     end, self._until = min(self._until, keepalive.end_lsn), None
                     return end
         return None

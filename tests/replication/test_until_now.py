@@ -89,3 +89,12 @@ def test_open_transactions_do_not_delay_the_end(database: Database, role: str, t
     recorded = decode(capture).objects
     assert ids(recorded)[:3] == [1, 2, 0]  # nothing is missing, nothing comes twice
     assert database.value("SELECT count(*) FROM t") == len(recorded)
+
+
+def test_open_transactions_do_not_delay_the_end_after_a_command_that_failed(database: Database) -> None:
+    """The position at which to end is found while the session runs, as it is for `--until TIME`."""
+    expected = ("-S", "s", "--count", "3", "--timeout", "1h", "--", "false")
+    with half_a_record(database):
+        lines, words = stream(database, *expected, command="expect", status=1)
+    assert ids(lines) == [1, 2]
+    assert "2 of 3 changes came" in words
