@@ -179,9 +179,9 @@ def started_on(database: Database, target: Target, *options: str) -> subprocess.
 
 
 def record_rest(database: Database, target: Target) -> None:
-    """Record up to now."""
+    """Record up to now. Where the kills left no time to upload, there are thousands of segments."""
     run = started_on(database, target, "--until", "now")
-    _, said = run.communicate(timeout=within(60))
+    _, said = run.communicate(timeout=within(300))
     assert run.returncode == 0, said
 
 
