@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 from pgtail.capture.checksum import Checksum
@@ -102,7 +102,7 @@ class Head(Record, frozen=False):
     def take(self, name: str, value: str) -> None:
         """Take the next parameter. Raises InputError for a format that is not known."""
         if name == FORMAT:
-            check_format(value, {NEWEST, *WITH_SHA256})
+            check_format(value)
         self.own = self.own or name == START
         self.ended = self.ended or name == END
         if not self.own:
@@ -140,9 +140,9 @@ class Head(Record, frozen=False):
             raise InputError(f"{SNAPSHOT} is {text!r}, not an LSN and two numbers") from None
 
 
-def check_format(number: str, known: Collection[str]) -> None:
+def check_format(number: str) -> None:
     """Raises InputError for the number of a format that is not known."""
-    if number not in known:
+    if number not in (NEWEST, *WITH_SHA256):
         raise InputError(f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it")
 
 
@@ -178,11 +178,16 @@ class SegmentCheck:
         """What is wrong; None if every byte is as it was written."""
         tail, checksum = self._tail, self._checksum.copy()
         start = tail.rfind(END.encode() + b"\0")
+        message = start - HEAD.size
+        checksum.update(tail if start < 0 else tail[:message])
+        if checksum.format is not None:
+            try:
+                check_format(checksum.format)
+            except InputError as error:
+                return error.reason  # its end may be another one
         if start < 0:
             return "the end is missing: it was cut off, or is still being written"
         _, value = read_parameter(tail[start:])
-        message = start - HEAD.size
-        checksum.update(tail[:message])
         if value.split(" ")[1:] != [str(self.size - len(tail) + message), checksum.hexdigest()]:
             return "its checksum is wrong: a part is missing, damaged or moved"
         if not tail.endswith(parameter(END, value)):

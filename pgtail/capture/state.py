@@ -1,7 +1,7 @@
 """The file `capture.json`: a capture's parameters, the position it has reached, and the snapshots of tables that count.
 
-While it lists snapshots it has the number of format 2, and `parameters` in place of `head`: readers that know only
-format 1 refuse it, instead of leaving the snapshots out.
+It has the number of the format of the segments that are written now: versions that do not know that refuse the capture,
+and do not record more of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pgtail.capture.format import SegmentName
+from pgtail.capture.format import FORMAT, NEWEST, SegmentName
 from pgtail.capture.segment import check_format
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import replace_file
@@ -29,8 +29,7 @@ from pgtail.storage.local import LocalLocation
 
 FILE: Final = "capture.json"
 _PLAIN, _WITH_SNAPSHOTS = "1", "2"
-"""The formats of the file: without snapshots of tables, and with some."""
-_HEAD, _PARAMETERS = "head", "parameters"
+"""The formats of older files, without snapshots of tables and with some. In the first one parameters are `head`."""
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MOST_NUMBER: Final = 1 << 64
 
@@ -141,7 +140,10 @@ class CaptureState(NamedTuple):
 
 
 def state_json(now: CaptureState) -> bytes:
-    """The content of the file."""
+    """The content of the file.
+
+    After the recorder of an older version it keeps the older form: that may be running while the capture is pruned.
+    """
     found = {name: value for name, value in now._asdict().items() if value is not None}
     found["position"] = lsn_text(now.position)
     if now.gap is not None:
@@ -153,9 +155,11 @@ def state_json(now: CaptureState) -> bytes:
         found["discarded"] = sorted(now.discarded)
     if not now.announced:
         del found["announced"]
-    if now.snapshots:
-        parameters, snapshots = found.pop(_HEAD), [_snapshot_json(one) for one in now.snapshots]
-        found = {"format": int(_WITH_SNAPSHOTS), **found, _PARAMETERS: parameters, "snapshots": snapshots}
+    written = now.head.get(FORMAT, NEWEST)
+    if written == NEWEST or now.snapshots:
+        parameters, snapshots = found.pop("head"), [_snapshot_json(one) for one in now.snapshots]
+        format_ = NEWEST if written == NEWEST else _WITH_SNAPSHOTS
+        found = {"format": int(format_), **found, "parameters": parameters, "snapshots": snapshots}
     return (json.dumps(found, indent=1) + "\n").encode()
 
 
@@ -327,7 +331,7 @@ def parse_state(data: bytes, source: str) -> CaptureState:
     try:
         found = json.loads(data)
         format_ = _format_in(found, source)
-        described = found[_HEAD if format_ == _PLAIN else _PARAMETERS]
+        described = found["head" if format_ == _PLAIN else "parameters"]
         head = {str(name): str(value) for name, value in described.items()}
         gap, pruned = found.get("gap"), found.get("pruned")
         return CaptureState(
@@ -338,7 +342,7 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             None if gap is None else Gap(_segment_name(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
             None if found.get("uploaded") is None else _segment_name(found["uploaded"]),
             None if found.get("writer") is None else str(found["writer"]),
-            _parse_snapshots(found["snapshots"]) if format_ == _WITH_SNAPSHOTS else (),
+            () if format_ == _PLAIN else _parse_snapshots(found["snapshots"]),
             None if pruned is None else Pruned(_segment_name(pruned["segment"]), parse_lsn(pruned["position"])),
             None if found.get("target") is None else str(found["target"]),
             _parse_announced(found.get("announced", {})),
@@ -356,7 +360,7 @@ def _format_in(found: Mapping[str, Any], source: str) -> str:
     """The number of the format. Raises InputError for one that is not known."""
     number = str(found.get("format", _PLAIN))
     try:
-        check_format(number, (_PLAIN, _WITH_SNAPSHOTS))
+        check_format(number)
     except InputError as error:
         error.source = source
         raise

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.checksum import Checksum
-from pgtail.capture.format import BEGINNING, END, parameter
+from pgtail.capture.format import BEGINNING, END, SegmentName, parameter
 from pgtail.capture.segment import SegmentCheck
+from pgtail.capture.state import FILE
 from pgtail.files import MAGIC
 from pgtail.files.deflate import compress
+from pgtail.pgoutput.scalars import lsn_text
 from tests.support.captures import data_frames, head, read, read_frames, record, segments, split
 from tests.support.corpus import capture
-from tests.support.run import decode
+from tests.support.run import decode, here
 
 OLDER = Path(__file__).parents[1] / "captures/older"
 """Captures that versions of pgtail wrote before format 3, with SHA-256."""
@@ -60,6 +62,26 @@ def test_a_beginning_of_it_has_one_too() -> None:
     assert [found.hexdigest(), other.hexdigest()] == [f"{zlib.crc32(data):08x}" for data in (b"abc", b"abcd")]
 
 
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_newer_format_is_no_damage(compressed: bool, tmp_path: Path) -> None:
+    """Its checksum may be one that is not known."""
+    path, data = tmp_path / "0000000000000100-0000000001.pgcap", HEAD["3"].replace(b"3", b"4")
+    data += parameter(END, f"0 {len(data)} 0123456789abcdef")
+    path.write_bytes(compress(data) if compressed else data)
+    for command in (
+        ("decode", path),
+        ("decode", tmp_path),
+        ("decode", "--verify", path),
+        ("stats", path),
+        ("inspect", "--verify", path),
+        ("capture", "verify", tmp_path),
+    ):
+        found = here(*command)
+        assert found.status == 1, command
+        assert "has format '4', which this version of pgtail does not know" in found.stderr, command
+        assert "checksum" not in found.stderr, command
+
+
 @pytest.mark.parametrize(("name", "frames"), [("format1", 148), ("uncompressed1", 40)])
 def test_a_capture_of_format_1_is_read(name: str, frames: int, tmp_path: Path) -> None:
     expected = read_frames(itertools.islice(data_frames(capture("A_dml", "p1")), frames), tmp_path)
@@ -94,6 +116,20 @@ def test_damage_of_an_older_segment_is_reported(segment: Path, tmp_path: Path, s
         assert decode("--verify", path).status == 1
     path.write_bytes(data)
     assert decode("--verify", path).status == 0
+
+
+@pytest.mark.parametrize("name", ["format1", "format2"])
+def test_an_older_capture_is_pruned_under_a_running_recorder(name: str, tmp_path: Path) -> None:
+    """capture.json keeps its format: a recorder of the older version reads it again."""
+    before = json.loads((OLDER / name / FILE).read_bytes())
+    for path in (OLDER / name).iterdir():
+        shutil.copy(path, tmp_path)
+    last = SegmentName.parse(segments(tmp_path)[-1].stem)
+    assert last is not None
+    assert here("capture", "prune", "--before", lsn_text(last.position), "--delete", tmp_path).status == 0
+    after = json.loads((tmp_path / FILE).read_bytes())
+    assert after.pop("pruned", None) is not None or name == "format2"
+    assert after == before
 
 
 def test_recovery_of_an_older_segment_keeps_its_format(tmp_path: Path) -> None:

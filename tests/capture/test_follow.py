@@ -21,7 +21,7 @@ def timelines(directory: Path) -> list[str]:
 
 
 def read_state(directory: Path) -> str:
-    return str(json.loads((directory / FILE).read_text())["head"][NAME])
+    return str(json.loads((directory / FILE).read_text())["parameters"][NAME])
 
 
 def take(recorder: Recorder, *messages: bytes) -> None:

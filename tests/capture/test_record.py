@@ -243,12 +243,12 @@ def test_capture_of_another_slot_or_server_is_refused(newest_database: Database,
     note = json.loads((directory / FILE).read_text())
     before = confirmed(database)
     for words, change in [
-        ("this is another server", {"head": note["head"] | {"pgtail.system_identifier": "1"}}),
+        ("this is another server", {"parameters": note["parameters"] | {"pgtail.system_identifier": "1"}}),
         ("it is another server, or it was restored from a backup", {"position": "FFFF/0"}),
     ]:
         (directory / FILE).write_text(json.dumps(note | change))
         assert words in record(database, directory, "--until", "now", "--allow-gap", status=3).stderr
-    (directory / FILE).write_text(json.dumps(note | {"head": {"pgtail.from": "dumps"}}))
+    (directory / FILE).write_text(json.dumps(note | {"parameters": {"pgtail.from": "dumps"}}))
     assert "was made from dumps" in record(database, directory, "--until", "now").stderr
     assert confirmed(database) == before
 

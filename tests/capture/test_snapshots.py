@@ -429,18 +429,19 @@ def test_the_list_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert len(found.snapshots) == 4
     assert parse_state(state_json(found), "x") == found
     content = json.loads((tmp_path / FILE).read_bytes())
-    assert {name: content[name] for name in ("format", "position")} == {"format": 2, "position": "0/1000"}
-    assert "head" not in content, "without it, a reader that knows only format 1 refuses the capture"
+    assert {name: content[name] for name in ("format", "position")} == {"format": 3, "position": "0/1000"}
+    assert content["parameters"]["pgtail.format"] == "3"
     entry = content["snapshots"][0]
     assert [*entry] == ["lsn", "timeline", "relid", "schema", "table", "rows", "segments"]
     assert [*entry["segments"][0]] == ["name", "bytes", "sha256"]
 
 
-def test_without_snapshots_nothing_is_new(tmp_path: Path) -> None:
+def test_without_snapshots_it_has_the_newest_format_too(tmp_path: Path) -> None:
+    """A version that does not know it reads nothing of the capture, and records no more of it."""
     stream(tmp_path, 0x100)
     content = json.loads((tmp_path / FILE).read_bytes())
-    assert content["head"]["pgtail.format"] == "3"
-    assert not {"format", "snapshots", "parameters"} & {*content}
+    assert (content["format"], content["snapshots"]) == (3, [])
+    assert content["parameters"]["pgtail.format"] == "3"
 
 
 def test_every_segment_is_of_the_newest_format(tmp_path: Path) -> None:
@@ -454,7 +455,7 @@ def test_every_segment_is_of_the_newest_format(tmp_path: Path) -> None:
 
 
 DAMAGE: dict[str, list[object]] = {
-    "format": [3, "x", None, -1],
+    "format": [1, 4, "x", None, -1],
     "snapshots": [None, {}, 3, [3], [{}]],
     "lsn": ["", 5, "0/1001"],
     "timeline": [-1, "1", None, 1.5, 1 << 70],
@@ -495,10 +496,10 @@ def test_segments_of_two_tables_are_never_mixed(tmp_path: Path) -> None:
 def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     stream(tmp_path, 0x100)
     [path] = tmp_path.glob("*.pgcap")
-    (tmp_path / FILE).write_bytes(b'{"format": 3, "anything": 1}')
+    (tmp_path / FILE).write_bytes(b'{"format": 4, "anything": 1}')
     found = read(tmp_path)
     assert found.status == 1
-    assert "has format '3', which this version of pgtail does not know: a newer one wrote it" in found.stderr
+    assert "has format '4', which this version of pgtail does not know: a newer one wrote it" in found.stderr
     later = tmp_path / "later.pgcap"
     raw = b"S\0\0\0\x14pgtail.format\x007\0"
     later.write_bytes(raw)

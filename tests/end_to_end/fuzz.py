@@ -208,7 +208,12 @@ def _for_each(chosen: Collection[object], *seeds: bytes) -> list[bytes]:
 Target = tuple[Callable[[bytes], None], Sequence[bytes]]
 _CELLS: Final = (b'{1,NULL,"x"}', bytes(11) + b"\x17", b"[1,2)", b"12.50", b"2024-01-01 BC", b"'a':1A", b'{"a":[1]}')
 _ZIPPED: Final = gzip.compress(_SEGMENT[:40]) + gzip.compress(_SEGMENT[40:])
-_OTHER_STATES: Final = ({"messages": float("inf")}, {**_STATE, "uploaded": "../x"}, {**_STATE, "last": "../x"})
+_OTHER_STATES: Final = (
+    {"messages": float("inf")},
+    {"format": 3, "parameters": _STATE["head"], "snapshots": [], **_STATE},
+    {**_STATE, "uploaded": "../x"},
+    {**_STATE, "last": "../x"},
+)
 TARGETS: Final[dict[str, Target]] = {
     "protocol": (_protocol, [*HOSTILE, *[one for found in captures()[:9] for one in [*found.frames()][:9]]]),
     "values": (_values, [bytes((number,)) + one for number, one in enumerate(_CELLS)]),

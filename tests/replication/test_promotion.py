@@ -76,7 +76,7 @@ def wait_for_capture(database: Database, slot: str = SLOT) -> None:
 def timelines(directory: Path) -> tuple[list[str], str]:
     """The timelines in the heads of the segments and in the stored position."""
     in_segments = [head(path)["pgtail.timeline"] for path in segments(directory)]
-    return in_segments, json.loads((directory / FILE).read_text())["head"]["pgtail.timeline"]
+    return in_segments, json.loads((directory / FILE).read_text())["parameters"]["pgtail.timeline"]
 
 
 def ids(directory: Path) -> list[int]:
