@@ -26,7 +26,8 @@ class EndPosition:
     whether it waits for WAL, and when: it has then sent what all complete records up to there have
     (src/backend/replication/walsender.c, WalSndWaitForWal, reads the flushed position before it waits), and a
     keepalive of later has the end of the last one. Where the position was queried while the session runs, the walsender
-    may have waited since before it was flushed: a keepalive then shows that it reads it again, and the next wait counts.
+    may have waited since before it was flushed: then a keepalive shows that it reads it again, and the next wait
+    counts.
     """
 
     def __init__(self, until: int | None, seconds: float | None, position: Probe, waiting: Probe) -> None:
