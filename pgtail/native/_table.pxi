@@ -421,7 +421,10 @@ cdef class TablePage:
         cdef Py_ssize_t gap = max(at.table - table.cells, 0) + COLUMN_GAP
         cdef Py_ssize_t used = at.left + table.cells + (gap + key.cells if has_key else 0)
         cdef Py_ssize_t start = max(at.values, used + COLUMN_GAP)
-        cdef bint beside = has_values and at.width - start >= at.min_values
+        cdef Py_ssize_t first = row.first + 2, room = at.width - start
+        cdef bint beside = has_values and room >= at.min_values
+        if beside and 2 * room < at.width:
+            beside = self.line_count(first, row.end, room) <= 1 + self.line_count(first, row.end, at.width - at.below)
         self.emit_all(&operation.fragments, operation.text.data, 0, count_of(&operation.fragments))
         if not beside and used > at.width:
             self.wrap(row.first, row.first + 1 + has_key, at.width - at.left, at.left)
@@ -449,6 +452,22 @@ cdef class TablePage:
             if not self.is_hidden(<ShownItem *>self.items.data + i):
                 return True
         return False
+
+    cdef Py_ssize_t line_count(self, Py_ssize_t first, Py_ssize_t end, Py_ssize_t width) noexcept:
+        """How many lines wrap() makes about, as line_count() in layout.py."""
+        cdef Py_ssize_t i, more, lines = 1, used = -1
+        cdef ShownItem *item
+        for i in range(first, end):
+            item = <ShownItem *>self.items.data + i
+            if self.is_hidden(item):
+                continue
+            if used >= 0 and used + COLUMN_GAP + item.cells <= width:
+                used += COLUMN_GAP + item.cells
+                continue
+            more = max(item.cells - 1, 0) // width
+            lines += more + (used >= 0)
+            used = item.cells - more * width
+        return lines
 
     cdef int wrap(self, Py_ssize_t first, Py_ssize_t end, Py_ssize_t width, Py_ssize_t indent) except -2:
         """Lay items side by side, as wrap_sized()."""

@@ -99,6 +99,22 @@ def test_names_that_do_not_fit_and_tables_without_columns(width: int) -> None:
     assert decoded.count("no columns") == 3
 
 
+def test_values_go_below_a_wide_key_where_that_takes_fewer_lines() -> None:
+    """Where less than half the width is left beside it: here 43 cells of 120, and then 83 of 160."""
+    key, note = "0698de74-4838-45f9-8b5c-b69f693d97fd", "leave it with a neighbour"
+    columns = [("id", TEXT), ("note", TEXT), ("place", TEXT), ("state", TEXT)]
+    table = encode.relation(name="invoice_items", schema="billing", columns=columns)
+    rows = [encode.insert(key, note, note, note), encode.insert(key, None, None, "paid")]
+    frames = [*map(encode.frame, (encode.begin(), table, *rows, encode.commit()))]
+    for width, beside in ((120, False), (160, True)):
+        decoded, scanned = [scanned_table(frames, by, OutputOptions(width=width), None, None) for by in WAYS]
+        assert scanned == decoded
+        start = f"  INSERT   billing.invoice_items  id='{key}'"
+        below = f"{start}\n           note '{note}'  place '{note}'  state '{note}'\n"
+        assert (f"{start}  note '{note}'" in decoded, below in decoded) == (beside, not beside)
+        assert f"{start}  note NULL  place NULL  state 'paid'\n" in decoded
+
+
 CELLS = st.one_of(
     st.none(),
     st.just(UNCHANGED),
