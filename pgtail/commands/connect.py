@@ -43,7 +43,7 @@ def connector_for_changes(options: ConnectionOptions) -> Connector:
 
 
 def with_name_cure(error: ServerError, options: ConnectionOptions, dumps: str) -> ServerError:
-    """The error of a connection; if the name given is that of a dump or a table of the default database, its cure.
+    """The error of a connection, and its cure if the name is of a dump, a slot, or a table of the default database.
 
     `dumps`: the command that reads dumps.
     """
@@ -58,6 +58,8 @@ def with_name_cure(error: ServerError, options: ConnectionOptions, dumps: str) -
         return ServerError(error.reason, cure=f"{name} is a {kind}:{COMMAND}pgtail {dumps} {shell_word(name)}")
     default = replace(options, dsn=None)
     with contextlib.suppress(PgtailError), connector_of(default).without_asking().ordinary() as connection:
+        if name in catalog.names(connection, "slots"):
+            return ServerError(error.reason, cure=f"{name} is a slot: read it with --slot {name}")
         tables = [table for table in catalog.names(connection, "tables") if name in (table, table.partition(".")[2])]
         if tables:
             return ServerError(error.reason, cure=f"{name} is a table: select it with -t {shell_word(name)}")

@@ -280,12 +280,13 @@ def test_two_phase(shop: Database) -> None:
     assert shop.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'both'") is True
 
 
-def test_a_table_or_a_file_in_place_of_a_database(shop: Database) -> None:
+def test_a_table_a_slot_or_a_file_in_place_of_a_database(shop: Database) -> None:
     environment = {"PGHOST": str(shop.server.directory), "PGPORT": str(shop.server.port), "PGDATABASE": shop.name}
     environment["PGUSER"] = str(shop.value("SELECT current_user"))
     result = command("stream", "t", environment=environment)
     assert (result.status, result.stdout) == (3, b"")
     assert result.stderr.endswith("t is a table: select it with -t t\n")
+    assert command("stream", "s", environment=environment).stderr.endswith("s is a slot: read it with --slot s\n")
     assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr
     dump = str(Path(__file__))
     assert command("stream", dump, environment=environment).stderr.endswith(f"a file: pgtail decode {dump}\n")
