@@ -22,6 +22,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class _Positive(click.IntRange):
     """A number from 1 on that a counter holds. The help names the least one only."""
 
+    name = "integer"  # errors name it
+
     def __init__(self) -> None:
         super().__init__(min=1)
 

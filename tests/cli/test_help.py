@@ -109,7 +109,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("tail", "no such command 'tail'. Did you mean stream?", "pgtail"),
         ("slot cat", "no such command 'cat'.", "pgtail slot"),
         ("completion", "missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish", "pgtail completion"),
-        ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer range.", "pgtail decode"),
+        ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer.", "pgtail decode"),
         ("stream --last 3", "no such option '--last'. It is an option of pgtail decode.", "pgtail stream"),
         ("slot list --yes", "no such option '--yes'. It is an option of pgtail stream, ", "pgtail slot list"),
         ("decode --outptu", "no such option '--outptu'. Did you mean --output?", "pgtail decode"),
