@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pgtail.replication.plan import Plan
 
 _RESTS_ON: Final = """note: --old-values seen is right for tables of which the input has every insert, update and \
-delete: their publication must leave out none of these, and the slot no origin"""
+delete: their publication must leave out none of these, and the input must not be made with origin = none"""
 _BY_DEFAULT: Final = ("table", "line", "json", "json-tx")
 """The formats in which --changed takes seen values by default: in csv these are rows of their own."""
 _NAMED_BY_FILES: Final = ("csv", "sql")
