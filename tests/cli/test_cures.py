@@ -29,6 +29,8 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.checksums": "--verify",
     "pgtail.commands.column_check": "--redact",
     "pgtail.commands.connect": "--op",
+    "pgtail.commands.connect --slot": "--slot",
+    "pgtail.commands.decode --since": "--jobs",
     "pgtail.commands.decode_parts": "--jobs",
     "pgtail.commands.demo": "--proto-version",  # the arguments of the commands that it runs
     "pgtail.commands.expect": "--count",
