@@ -22,27 +22,28 @@ class Checksum:
     def __init__(self) -> None:
         self.format: str | None = None
         """The number of the format; None until enough bytes were given, or if they are not the first of a segment."""
-        self._beginning: bytes | None = b""
-        """What was given so far, as long as that is too short to tell the format."""
+        self._beginning = b""
+        """The first bytes, up to those that tell the format."""
         self._crc = 0
-        self._sha256: hashlib._Hash | None = None
+        self._sha256: hashlib._Hash | None = hashlib.sha256()
+        """None once the format is known to have none."""
 
     def update(self, data: bytes | memoryview) -> None:
         """Add the next bytes."""
-        if self._beginning is not None:
-            data = self._beginning + bytes(data) if self._beginning or len(data) < _ENOUGH else data
-            if len(data) < _ENOUGH:
-                self._beginning = bytes(data)
-                return
-            self._beginning, first = None, bytes(data[:_ENOUGH])
-            if first.startswith(BEGINNING):
-                self.format = first[len(BEGINNING) : -1].decode("latin-1")
-            if self.format in WITH_SHA256:
-                self._sha256 = hashlib.sha256()
-        if self._sha256 is None:
-            self._crc = crc32(data, self._crc)
-        else:
+        missing = _ENOUGH - len(self._beginning)
+        if missing:
+            self._beginning += data[:missing]
+            if len(self._beginning) == _ENOUGH:
+                self._read_format()
+        self._crc = crc32(data, self._crc)
+        if self._sha256 is not None:
             self._sha256.update(data)
+
+    def _read_format(self) -> None:
+        if self._beginning.startswith(BEGINNING):
+            self.format = self._beginning[len(BEGINNING) : -1].decode("latin-1")
+        if self.format not in WITH_SHA256:
+            self._sha256 = None
 
     def copy(self) -> Checksum:
         """Another one of the same bytes."""
@@ -53,6 +54,6 @@ class Checksum:
 
     def hexdigest(self) -> str:
         """8 hexadecimal digits of a CRC-32, 64 of SHA-256."""
-        if self._sha256 is None:
-            return f"{crc32(self._beginning or b'', self._crc):08x}"
+        if self._sha256 is None or self.format is None:
+            return f"{self._crc:08x}"
         return self._sha256.hexdigest()

@@ -82,13 +82,13 @@ def read_parameters(data: bytes) -> dict[str, str]:
     return found
 
 
-def transaction_parameter(before: tuple[int, int, int]) -> dict[str, str]:
-    """The parameter of a segment that begins after these changes, messages and this ordinal of a transaction."""
-    return {TRANSACTION: " ".join(map(str, before))}
+def transaction_text(changes: int, messages: int, ordinal: int) -> str:
+    """TRANSACTION's value in a segment that begins after these changes, messages and this ordinal of a transaction."""
+    return f"{changes} {messages} {ordinal}"
 
 
 def read_transaction(text: str) -> tuple[int, int, int] | None:
-    """The value of that parameter; None outside of transactions. Raises ValueError."""
+    """What that value says; None outside of transactions. Raises ValueError."""
     if text == _OUTSIDE:
         return None
     text = text.removeprefix(_INSIDE)

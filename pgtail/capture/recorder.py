@@ -19,8 +19,9 @@ from pgtail.capture.format import (
     PREDECESSOR,
     SEGMENT,
     TIMELINE,
+    TRANSACTION,
     SegmentName,
-    transaction_parameter,
+    transaction_text,
 )
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import drop_uncut, open_state
@@ -352,7 +353,7 @@ class Recorder:
         if self._pending_gap is not None:
             head[GAP] = str(self._pending_gap)
         if stream.inside:
-            head |= transaction_parameter((stream.changes, stream.messages, stream.ordinal))
+            head[TRANSACTION] = transaction_text(stream.changes, stream.messages, stream.ordinal)
         segment.start(head, stream.repeated())
         self._contents.start(head, inside=stream.inside)
         self._predecessor = str(name)

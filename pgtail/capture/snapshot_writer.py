@@ -13,9 +13,10 @@ from pgtail.capture.format import (
     SNAPSHOT,
     SNAPSHOT_CLOSED,
     SNAPSHOT_OPEN,
+    TRANSACTION,
     SegmentName,
     SnapshotPart,
-    transaction_parameter,
+    transaction_text,
 )
 from pgtail.capture.recorder import Rotation
 from pgtail.capture.segment import digest_of
@@ -104,18 +105,11 @@ class SnapshotWriter:
             segment = SegmentWriter(
                 self._directory, name, compress=self._compress, ending=SNAPSHOT_OPEN, closed=SNAPSHOT_CLOSED
             )
+            head = {FORMAT: NEWEST, **self._head, SEGMENT: str(name), PREDECESSOR: "", SNAPSHOT: str(self._part)}
             before = self._next - 1
-            segment.start(
-                {
-                    FORMAT: NEWEST,
-                    **{key: value for key, value in self._head.items() if key != FORMAT},
-                    SEGMENT: str(name),
-                    PREDECESSOR: "",
-                    SNAPSHOT: str(self._part),
-                    **(transaction_parameter((before, 0, before)) if before else {}),
-                },
-                self._repeated,
-            )
+            if before:
+                head[TRANSACTION] = transaction_text(before, 0, before)
+            segment.start(head, self._repeated)
             self._segment = segment
         return self._segment
 

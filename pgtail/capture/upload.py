@@ -291,8 +291,7 @@ class Uploader:
         return OptionError(
             f"the spool {self._spool} does not continue the capture in {self._store.target}: another recorder has"
             " written there, or the spool is another capture's. Nothing in the spool that is not uploaded was"
-            " acknowledged:"
-            " name an empty directory with --spool to continue from what is uploaded"
+            " acknowledged: name an empty directory with --spool to continue from what is uploaded"
         )
 
     # -- one attempt -------------------------------------------------------------------------------------------
