@@ -35,9 +35,10 @@ class Checksum:
             self._beginning += data[:missing]
             if len(self._beginning) == _ENOUGH:
                 self._read_format()
-        self._crc = crc32(data, self._crc)
         if self._sha256 is not None:
             self._sha256.update(data)
+        if self.format not in WITH_SHA256:
+            self._crc = crc32(data, self._crc)
 
     def _read_format(self) -> None:
         if self._beginning.startswith(BEGINNING):
