@@ -24,6 +24,11 @@ _NO_TEXT: Final = re.compile(rb"[\0-\x08]")
 
 _NO_END: Final = 1 << 62
 
+_TAIL: Final = 4096
+"""So few bytes are not decoded before more of a file was read: they mostly are an incomplete message, and to find that
+out takes longer than to read them again.
+"""
+
 _FIXED_SIZE: Final = Begin | Commit | StreamStart | StreamStop | StreamCommit
 """Messages of fixed size: no damaged length can cut them short."""
 
@@ -64,6 +69,8 @@ class Unframed(BinaryInput):
             missing = 1
             try:
                 while (pos := (yield from self._offer(buf, pos, end))) < end:
+                    if end - pos < _TAIL and not final and self.source.rereads:
+                        break
                     message = next_message(buf, pos, end, final=final)
                     stop = cursor.pos
                     if stop < end:
