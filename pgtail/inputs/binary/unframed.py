@@ -24,7 +24,7 @@ _NO_TEXT: Final = re.compile(rb"[\0-\x08]")
 
 _NO_END: Final = 1 << 62
 
-_TAIL: Final = 4096
+_LEFT: Final = 4096
 """So few bytes are not decoded before more of a file was read: they mostly are an incomplete message, and to find that
 out takes longer than to read them again.
 """
@@ -66,11 +66,10 @@ class Unframed(BinaryInput):
         while True:
             buf, pos, base, final = window.buf, window.pos, window.base, window.final
             end = len(buf)
+            left = 0 if final or not self.source.rereads else _LEFT
             missing = 1
             try:
-                while (pos := (yield from self._offer(buf, pos, end))) < end:
-                    if end - pos < _TAIL and not final and self.source.rereads:
-                        break
+                while (pos := (yield from self._offer(buf, pos, end))) < end - left:
                     message = next_message(buf, pos, end, final=final)
                     stop = cursor.pos
                     if stop < end:
