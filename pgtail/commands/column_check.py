@@ -26,7 +26,7 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
     redaction = filter_.redaction
     if (not options.where and redaction is None) or plan.encoding is not None:
         return []
-    slot = plan.fork or plan.slot
+    slot = plan.source
     tables = checked_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
     tried = Filter(**filter_arguments(options, redaction))
     altered = [table.relation for table in tables if table.altered and tried.table_passes(table.relation)]

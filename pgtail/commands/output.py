@@ -164,9 +164,8 @@ def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
             "--undo writes at the end: with --ack commit, changes not yet written would be acknowledged; use"
             " --ack exit or --ack none"
         )
-    two_phase = plan.two_phase or (plan.slot is not None and plan.slot.two_phase)
     buffers = options.output is not None and OUTPUTS[options.output].buffers_prepared
-    if two_phase and (buffers or options.undo):
+    if plan.decodes_two_phase and (buffers or options.undo):
         raise OptionError(
             f"-o {options.output} shows a prepared transaction when it is committed, but --ack {plan.ack} acknowledges"
             " it when it is prepared; use --ack none, or a slot created without two_phase"

@@ -303,7 +303,7 @@ class Stream:
     def _check(self, plan: Plan, request: Request) -> None:
         """Raises OptionError if the options do not fit each other and the slot."""
         since = self._options.filter.since
-        if plan.slot is None and plan.fork is None:
+        if plan.source is None:
             _check_since(since)
         check_acknowledged(self._options.format, plan)
         if self._options.format.undo and self._options.end.reconnect and plan.temporary:

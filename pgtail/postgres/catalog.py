@@ -158,6 +158,11 @@ class Slot(Record):
     safe_wal_size: int | None
     """How many bytes of WAL can be written until max_slot_wal_keep_size invalidates it; None without a limit."""
 
+    @property
+    def confirmed(self) -> int:
+        """The LSN up to which its consumer has everything; 0 if it has none yet."""
+        return self.confirmed_flush_lsn or 0
+
     @classmethod
     def of(cls, row: Row) -> Slot:
         """Read it from a JSON object. Raises ServerError."""

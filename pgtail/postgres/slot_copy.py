@@ -58,7 +58,8 @@ def check_any_publication(connection: Connection, slot: Slot) -> None:
     if not catalog.publications(connection):
         raise ServerError(
             f"database {escape(str(slot.database))} has no publication. pgoutput sends nothing without one, and a new"
-            f" publication does not apply to the changes that slot {slot.name} has so far, from {_position(slot)} on.",
+            f" publication does not apply to the changes that slot {slot.name} has so far, from"
+            f" {lsn_text(slot.confirmed)} on.",
             cure=f"To read what is committed from now on:{COMMAND}CREATE PUBLICATION some_name FOR TABLE some_table,"
             f" another_table;\nand then{COMMAND}pgtail stream --fork {slot.name} --startpos now",
         )
@@ -113,8 +114,9 @@ def _newer(slot: Slot, name: str, older: list[str]) -> ServerError:
     if older:
         cures.append(f"Publications as old as the slot: {publications.flags(older)}")
     return ServerError(
-        f"publication {sql_identifier(name)} is newer than the changes of slot {slot.name}, from {_position(slot)} on:"
-        " it is not in the catalog as of the first change, so these changes cannot be read through it.",
+        f"publication {sql_identifier(name)} is newer than the changes of slot {slot.name}, from"
+        f" {lsn_text(slot.confirmed)} on: it is not in the catalog as of the first change, so these changes cannot be"
+        " read through it.",
         cure="\n".join(cures),
     )
 
@@ -176,7 +178,3 @@ def described(slot: Slot) -> str:
     """A short description of the slot."""
     use = "" if slot.active_pid is None else f", in use by pid {slot.active_pid}"
     return f"slot {slot.name} ({escape(str(slot.plugin))}{use})"
-
-
-def _position(slot: Slot) -> str:
-    return lsn_text(slot.confirmed_flush_lsn or 0)

@@ -60,8 +60,7 @@ def complete_since_start(connection: Connection, plan: Plan) -> CompleteTables |
 
     None if a publication may have been altered since the position of a slot.
     """
-    slot = plan.slot or plan.fork
-    names = [one.name for one in plan.publications]
-    if slot is not None and not set(names) <= set(older(connection, slot)):
+    names = {one.name for one in plan.publications}
+    if plan.source is not None and not names <= set(older(connection, plan.source)):
         return None
     return complete_tables(connection, plan.options)

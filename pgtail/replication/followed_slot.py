@@ -85,7 +85,7 @@ class FollowedSlot:
             self.name = slots.temporary_name()  # the old one may exist until the server notices that we are gone
             return resume
         check_resume(self.name, slot, self.server, resume)
-        return _confirmed(slot)
+        return 0 if slot is None else slot.confirmed
 
     def drop(self) -> None:
         """Drop the slot, or say why not: after a copy of its tables that is not complete, it is of no use."""
@@ -123,7 +123,7 @@ class FollowedSlot:
         except ServerError:
             self.report_unconfirmed()
             return
-        confirmed = _confirmed(slot)
+        confirmed = 0 if slot is None else slot.confirmed
         if confirmed < written:
             self._reporter.tell(
                 f"the slot's position is {lsn_text(confirmed)}, but everything up to {lsn_text(written)} was written:"
@@ -156,10 +156,10 @@ class FollowedSlot:
         where = f"{server.address}, database {server.database}; {server.encryption}"
         say(f"PostgreSQL {server.version_text} at {escape(where)}")
         say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
-        read = plan.slot or plan.fork
-        if read is not None and read.restart_lsn is not None and read.restart_lsn < start:
-            size = size_text(start - read.restart_lsn)
-            say(f"the server reads {size} of WAL before the first row, from {lsn_text(read.restart_lsn)} on")
+        restart_lsn = None if plan.source is None else plan.source.restart_lsn
+        if restart_lsn is not None and restart_lsn < start:
+            size = size_text(start - restart_lsn)
+            say(f"the server reads {size} of WAL before the first row, from {lsn_text(restart_lsn)} on")
         say(f"options: {plan.options.words()}")
         if plan.slot is not None:
             say("while pgtail runs, no other client can read the slot")
@@ -183,7 +183,3 @@ def _when_free(connection: Connection, name: str) -> Slot | None:
         if slot is None or slot.active_pid is None or time.monotonic() > deadline:
             return slot
         time.sleep(0.02)
-
-
-def _confirmed(slot: Slot | None) -> int:
-    return 0 if slot is None else slot.confirmed_flush_lsn or 0

@@ -41,6 +41,16 @@ class Plan(Record):
     encoding: str | None
     allow_missing_publication: bool
 
+    @property
+    def source(self) -> Slot | None:
+        """The slot whose changes are read, itself or through a copy; None if they begin with a new slot."""
+        return self.slot or self.fork
+
+    @property
+    def decodes_two_phase(self) -> bool:
+        """Whether the slot decodes two-phase commits, one that is to be created or one that exists."""
+        return self.two_phase or (self.slot is not None and self.slot.two_phase)
+
 
 def prepare(request: Request, connection: Connection) -> Plan:
     """Query the server and make a plan. Raises OptionError and ServerError."""
@@ -135,7 +145,7 @@ def _start(request: Request, server: ServerFacts, slot: Slot | None, *, acknowle
             f"--startpos {lsn_text(start)} is beyond the server's position, {lsn_text(server.position)}:"
             " the server would accept it and silently skip everything up to there"
         )
-    confirmed = 0 if slot is None else slot.confirmed_flush_lsn or 0
+    confirmed = 0 if slot is None else slot.confirmed
     if start < confirmed:
         remark = (
             f"--startpos {lsn_text(start)} is before the slot's confirmed_flush_lsn: starting there, at"
@@ -192,11 +202,10 @@ def check_resume(name: str, slot: Slot | None, server: ServerFacts, resume: int)
             " read: it has lost WAL, or it is another server.",
             cure="Check the server first. Changes that were shown may no longer exist there.",
         )
-    confirmed = slot.confirmed_flush_lsn or 0
-    if confirmed > resume:
+    if slot.confirmed > resume:
         raise ConsumedElsewhere(
-            f"gap from {lsn_text(resume)} to {lsn_text(confirmed)}: another client has consumed slot {slot.name},"
+            f"gap from {lsn_text(resume)} to {lsn_text(slot.confirmed)}: another client has consumed slot {slot.name},"
             " or it was dropped and created again.",
             cure="Changes committed between these positions were not read. To continue after the gap: pgtail stream"
-            f" --startpos {lsn_text(confirmed)}, or pgtail record --allow-gap",
+            f" --startpos {lsn_text(slot.confirmed)}, or pgtail record --allow-gap",
         )

@@ -50,7 +50,7 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
     _check_position(known, connection)
     if not allow_gap:
         _check_follows(request.slot, slot, known)
-    confirmed = None if slot is None else slot.confirmed_flush_lsn or 0
+    confirmed = None if slot is None else slot.confirmed
     start = known.position if confirmed is not None and known.position > confirmed else None
     plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
     if known.position and (confirmed is None or confirmed > known.position):
@@ -65,7 +65,6 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
 
 def head_of(plan: Plan, identity: Identity, complete: CompleteTables | None = None) -> dict[str, str]:
     """How the frames are produced, for the head of each segment, and which tables' changes are complete, if known."""
-    two_phase = plan.two_phase or (plan.slot is not None and plan.slot.two_phase)
     return {
         "server_version": plan.server.version_text,
         "server_encoding": plan.server.encoding,
@@ -75,7 +74,7 @@ def head_of(plan: Plan, identity: Identity, complete: CompleteTables | None = No
         "pgtail.publications": ",".join(plan.options.publications),
         "pgtail.proto_version": str(plan.options.proto_version),
         "pgtail.options": plan.options.words(),
-        "pgtail.two_phase": "on" if two_phase else "off",
+        "pgtail.two_phase": "on" if plan.decodes_two_phase else "off",
         COMPLETE: "" if complete is None else complete.text(),
         **head_of_server(identity),
     }
@@ -118,11 +117,10 @@ def _check_follows(name: str, slot: Slot | None, known: RecordedCapture) -> None
             f" {lsn_text(known.position)}: it lacks what was committed after that.",
             cure=cure,
         )
-    confirmed = slot.confirmed_flush_lsn or 0
-    if confirmed > known.position:
+    if slot.confirmed > known.position:
         raise ServerError(
             f"gap from {lsn_text(known.position)}, where the capture in {known.directory} ends, to"
-            f" {lsn_text(confirmed)}, the position of slot {name}: another client has consumed it, or the end of the"
-            " capture is lost.",
+            f" {lsn_text(slot.confirmed)}, the position of slot {name}: another client has consumed it, or the end of"
+            " the capture is lost.",
             cure=cure,
         )

@@ -209,10 +209,10 @@ def copy_tables(
         head = head_of(plan, source.identity)
         target = _Target(files, head, point, source.identity.timeline, plan.encoding)
         form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA, sample)
-        copying = Copying(source.session, target, form, interrupt.wake, attempts=_ATTEMPTS)
+        copying = Copying(source.session, target, form, interrupt, attempts=_ATTEMPTS)
         if tables:
             report.begin(tables, point.lsn)
-            copying.run(tables, sessions, interrupt, report.progress)
+            copying.run(tables, sessions, report.progress)
             report.end(copying.progress)
         return copying
 

@@ -14,7 +14,7 @@ from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
-from pgtail.pgoutput.frames import LENGTH, LENGTHS
+from pgtail.pgoutput.frames import LENGTHS, bounds
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
@@ -124,8 +124,7 @@ class RecordThread(ConsumerThread):
         with self._lock:
             pos, end, recorder = 0, len(frames), self._recorder
             while (pos := self._transactions(frames, pos)) < end and not self.reached:
-                start = pos + LENGTH.size
-                pos = start + LENGTH.unpack_from(frames, pos)[0]
+                start, pos = bounds(frames, pos)
                 kind = frames[start] if start < pos else 0
                 if kind == _DATA:
                     self._record(frames[start:pos])

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from pgtail.errors import DecodeError
 from pgtail.humanize import counted
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
-from pgtail.pgoutput.frames import LENGTH, LENGTHS
+from pgtail.pgoutput.frames import LENGTHS, bounds
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
@@ -149,8 +149,7 @@ class RenderThread(ConsumerThread):
         """Process frames: runs of rows undecoded, everything else one by one."""
         pos, end = 0, len(frames)
         while not self.reached and (pos := self._scan(frames, pos)) < end:
-            start = pos + LENGTH.size
-            pos = start + LENGTH.unpack_from(frames, pos)[0]
+            start, pos = bounds(frames, pos)
             try:
                 message, lsn, _ = self._decoder.frame(frames, start, pos)
             except DecodeError as error:

@@ -206,7 +206,7 @@ class Copying:
         open_session: Callable[[], SnapshotSession],
         target: SnapshotTarget,
         form: CopyForm,
-        wake: Callable[[], None],
+        interrupt: Interrupt,
         *,
         attempts: int,
     ) -> None:
@@ -214,7 +214,7 @@ class Copying:
         self._open = open_session
         self._target = target
         self._form = form
-        self._wake = wake
+        self._interrupt = interrupt
         self._stop = threading.Event()
         self._lock = threading.Lock()
         self._left: deque[tuple[PublishedTable, Part]] = deque()
@@ -231,7 +231,6 @@ class Copying:
         self,
         tables: Sequence[PublishedTable],
         sessions: Sequence[SnapshotSession],
-        interrupt: Interrupt,
         report: Callable[[Progress], None],
     ) -> None:
         """Copy these tables with these sessions, which are closed at the end.
@@ -239,6 +238,7 @@ class Copying:
         Raises ServerError, what the target raises, and KeyboardInterrupt: then the tables that are complete stay.
         """
         keep_memory()
+        interrupt = self._interrupt
         self.tables = tables
         self._left.extend([(table, part) for table in tables for part in table.parts])
         self._unfinished = {table.oid: len(table.parts) for table in tables}
@@ -288,7 +288,7 @@ class Copying:
         finally:
             with self._lock:
                 self._working -= 1
-            self._wake()
+            self._interrupt.wake()
 
     def _next(self) -> tuple[PublishedTable, Part] | None:
         with self._lock:

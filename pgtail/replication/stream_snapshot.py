@@ -46,13 +46,13 @@ class StreamSnapshot:
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
             form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)
-            copying = Copying(source.session, target, form, interrupt.wake, attempts=1)
+            copying = Copying(source.session, target, form, interrupt, attempts=1)
 
             def progress(now: Progress) -> None:
                 check()
                 report.progress(now)
 
-            copying.run(tables, [session], interrupt, progress)
+            copying.run(tables, [session], progress)
             if not consumer.ended:
                 report.end(copying.progress)
         return point
@@ -60,8 +60,7 @@ class StreamSnapshot:
     @staticmethod
     def end(point: ConsistentPoint, queue: FrameQueue) -> None:
         """There are no more tables: the output need not wait for another message to know it."""
-        frame = point.end
-        queue.put(head(len(frame), LENGTHS) + frame)
+        queue.put(_with_length(point.end))
 
     def _is_wanted(self, table: PublishedTable) -> bool:
         names = table.schema, table.name
@@ -81,12 +80,11 @@ class _Target:
     def part(self, table: PublishedTable, part: Part) -> _Target:
         if part is table.parts[0]:
             for frame in (self._point.begin, *self._point.descriptions(table, self._encoding)):
-                self._put(head(len(frame), LENGTHS) + frame)
+                self._put(_with_length(frame))
         return self
 
     def complete(self, table: PublishedTable) -> None:
-        frame = self._point.commit
-        self._put(head(len(frame), LENGTHS) + frame)
+        self._put(_with_length(self._point.commit))
 
     def stop(self) -> None:
         self._stopped.set()
@@ -107,3 +105,8 @@ class _Target:
             pass
         if self._consumer.ended or self._stopped.is_set():
             raise CopyStopped
+
+
+def _with_length(frame: bytes) -> bytes:
+    """A frame as the queue has it."""
+    return head(len(frame), LENGTHS) + frame

@@ -131,7 +131,7 @@ class Tail:
                 if created.snapshot is not None:
                     copied = Exported(self._publisher, session, created, identity)
             else:
-                position = plan.slot.confirmed_flush_lsn or 0
+                position = plan.slot.confirmed
             start = max(plan.start, position)
             if 0 < plan.start < start:
                 self._reporter.tell(f"--startpos is before the slot's position: starting at {lsn_text(start)}")
