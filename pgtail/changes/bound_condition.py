@@ -7,17 +7,150 @@ neither true nor false: it is unknown. The scanner evaluates the same (native/_c
 
 from __future__ import annotations
 
-from typing import TypeAlias
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
-from pgtail.changes.bound_test import BoundTest, bind
+from pgtail.changes.comparison import COMPARE, NUMBER, TIMESTAMPTZ, Comparison, has_zone
 from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
-from pgtail.changes.events import Change
+from pgtail.changes.events import Change, RowChange
+from pgtail.changes.like import Like, like_bytes
+from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
-from pgtail.native.conditions import NotTested
+from pgtail.errors import OptionError
+from pgtail.local_time import is_utc
+from pgtail.native.conditions import NativeTest, NotTested
+from pgtail.pgoutput.cells import UNCHANGED, Cell
 from pgtail.records import Record
+from pgtail.values.codec import DAMAGED
 
 Truth: TypeAlias = bool | None
 """None is unknown."""
+
+_PLAIN_NUMBER: Final = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?").fullmatch
+
+
+class BoundTest:
+    """One test of the value at `left`, compared with that at `right` or with constants."""
+
+    def __init__(self, test: Test, left: OperandSource, right: OperandSource | None, how: Comparison) -> None:
+        self.test, self.left, self.right, self._how = test, left, right, how
+        self._literals = [_literal(test, left, how, value) for value in test.values] if self._compares else []
+        self._keys = [how.key(value) for value in self._literals]
+        self._found = self._finder()
+
+    @property
+    def _compares(self) -> bool:
+        return self.test.op in COMPARE or self.test.op in ("in", "distinct")
+
+    @property
+    def note(self) -> str | None:
+        """How it differs from what people may mean."""
+        column, as_number = self.left.column, self.test.numeric and self._how.what == "text"
+        if column is not None and self.test.op in ("<", "<=", ">", ">=") and (as_number or not self._how.ordered):
+            unlike = "not as a number" if as_number else "unlike PostgreSQL"
+            return f"{self.left.name} is {column.type_name}, which --where orders by its text, {unlike}"
+        if self._compares and self._how is TIMESTAMPTZ and not all(map(has_zone, self.test.values)) and not is_utc():
+            return f"--where {self.test.shown}: a time without a zone is UTC there"
+        return None
+
+    def holds(self, change: Change) -> bool | None:
+        """Whether it is true for a change; None for unknown. Raises NotTested."""
+        if self.test.op == "changed" and isinstance(change, RowChange) and self._is_unchanged(change):
+            return False
+        return self.of_cells(
+            self.left.cell(change), NULL.cell(change) if self.right is None else self.right.cell(change)
+        )
+
+    def of_cells(self, left: Cell, right: Cell) -> bool | None:
+        """Whether it is true for these cells; None for unknown. Raises NotTested."""
+        op = self.test.op
+        if op == "changed":
+            return left != right
+        if op == "is null" and not self.left.path:
+            return left is None
+        text = self.left.text(left)
+        if op == "is null":
+            return text is None
+        if self.right is None:
+            return self._of_null if text is None else self._of_text(text, self._found)
+        other = self.right.text(right)
+        if text is None or other is None:
+            return (text is None) != (other is None) if op == "distinct" else None
+        return self._of_text(text, self._comparing(other))
+
+    @property
+    def _of_null(self) -> bool | None:
+        """Whether it is true for NULL, compared with constants."""
+        return True if self.test.op == "distinct" else None
+
+    def native(self) -> NativeTest | None:
+        """The test for the scanner; None if Python must do it."""
+        op = self.test.op
+        if op in ("is null", "changed") and not self.left.path:
+            return NativeTest(op, "")
+        if op in ("~", "~*") or any(one is not None and not _is_native(one) for one in (self.left, self.right)):
+            return None
+        if self.right is not None:
+            return NativeTest(op, self._how.native) if self.left.how is self.right.how else None
+        try:
+            return self._native_values()
+        except UnicodeEncodeError:
+            return None
+
+    def _native_values(self) -> NativeTest | None:
+        op, values = self.test.op, tuple(self._literals)
+        if op == "like":
+            return NativeTest(op, "like", (like_bytes(self.test.values[0]),))
+        if op == "ilike":
+            pattern = self.test.values[0].lower()
+            return NativeTest("like", "ilike", (like_bytes(pattern),)) if pattern.isascii() else None
+        how = self._how.native
+        if how == "number" and not all(_PLAIN_NUMBER(value) for value in values):
+            return None
+        if how == "time" and any(not _is_ordinary_time(value) for value in values):
+            return None
+        return NativeTest(op, how, tuple([value.encode() for value in values]))
+
+    def _is_unchanged(self, change: RowChange) -> bool:
+        """Whether the server sent that a value is as before, in place of the value."""
+        return change.new is not None and change.new[self.left.index : self.left.index + 1] == (UNCHANGED,)
+
+    def _of_text(self, text: str, found: Callable[[str], bool]) -> bool | None:
+        try:
+            return found(text)
+        except ValueError:
+            if self.left.path:  # it is no number, which counts as NULL
+                return self._of_null
+            raise NotTested from None
+
+    def _comparing(self, other: str) -> Callable[[str], bool]:
+        key, compare = self._how.key, COMPARE["<>" if self.test.op == "distinct" else self.test.op]
+        assert self.right is not None
+        other_key = self.right.how.key
+
+        def found(text: str) -> bool:
+            return compare(key(text), other_key(other))
+
+        return found
+
+    def _finder(self) -> Callable[[str], bool]:
+        """What tests a value's text against constants. It raises ValueError for a value that cannot be compared."""
+        op = self.test.op
+        if op in ("like", "ilike"):
+            lower = op == "ilike"
+            matches = Like(self.test.values[0].lower() if lower else self.test.values[0]).matches
+            return (lambda text: matches(text.lower())) if lower else matches
+        if op in ("~", "~*"):
+            search = re.compile(self.test.values[0], re.IGNORECASE * (op == "~*")).search
+            return lambda text: search(text) is not None
+        key = self._how.key
+        if op == "in":
+            keys = frozenset(self._keys)
+            return lambda text: key(text) in keys
+        compare = COMPARE["<>" if op == "distinct" else op if op in COMPARE else "="]
+        wanted = self._keys[0] if self._keys else None
+        return lambda text: compare(key(text), wanted)
 
 
 class Node(Record):
@@ -78,7 +211,7 @@ class Bound:
 
     def _part(self, condition: Condition) -> Part:
         if isinstance(condition, Test):
-            return bind(condition, self.relation, self._op)
+            return _bind(condition, self.relation, self._op)
         if isinstance(condition, Not):
             part = self._part(condition.part)
             return (None if part is None else not part) if _is_known(part) else Node("not", (part,))
@@ -121,3 +254,57 @@ def _add_nodes(part: Part, found: list[tuple[str, int, BoundTest | None]]) -> No
     for one in part.parts:
         _add_nodes(one, found)
     found[place] = (part.kind, len(found), None)
+
+
+def _bind(test: Test, relation: Relation | None, op: str) -> BoundTest | bool | None:
+    """A test for changes `op` of a table; True, False or None if its result is the same for all of them.
+
+    Raises OptionError if a value does not fit the type of its column.
+    """
+    left = source_of(test.operand, relation, op)
+    right = left if test.other is None else source_of(test.other, relation, op)
+    if left is None or right is None:
+        return None
+    if test.op == "changed" and op != "update":
+        return False
+    for one in (left, right):
+        if one.path and one.column is not None and not is_json(one.column):
+            raise OptionError(
+                f"--where {test.shown!r}: {one.name} is {one.column.type_name}; -> and ->> need json or jsonb"
+            )
+    how = NUMBER if left.path and test.numeric else left.how
+    if test.other is not None:
+        how = _common(test, left, right)
+    bound = BoundTest(test, left, None if test.other is None else right, how)
+    if left.place != "constant" or right.place != "constant":
+        return bound
+    cells = [None if one.constant is None else one.constant.encode() for one in (left, right)]
+    return bound.of_cells(*cells)
+
+
+def _literal(test: Test, left: OperandSource, how: Comparison, value: str) -> str:
+    try:
+        return how.literal(value)
+    except DAMAGED:
+        quoted = "the value" if test.secret else repr(value)
+        raise OptionError(f"--where {test.shown!r}: {left.name} is {how.what}, {quoted} is none") from None
+
+
+def _common(test: Test, left: OperandSource, right: OperandSource) -> Comparison:
+    """How the values of two columns compare. Raises OptionError if they do not."""
+    one, other = left.how, right.how
+    if NULL in (left, right) or one.what == other.what or {one.native, other.native} <= {"time"}:
+        return other if left == NULL else one
+    raise OptionError(f"--where {test.shown!r}: {left.name} is {one.what}, {right.name} is {other.what}")
+
+
+def _is_native(source: OperandSource) -> bool:
+    """Whether the scanner finds the text of this source. A member of a JSON document is left to Python."""
+    if source.column is None:
+        return source.place in ("xid", "commit_ts")
+    return not source.path and source.column.codec.native is not None
+
+
+def _is_ordinary_time(text: str) -> bool:
+    """Whether it sorts as text among times of the years 1 to 9999."""
+    return text[4:5] == "-" and text[0].isdigit() and not text.endswith("BC")

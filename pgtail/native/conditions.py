@@ -1,4 +1,4 @@
-"""How the scanner sees the tests of a condition (changes/bound_test.py)."""
+"""How the scanner sees the tests of a condition (changes/bound_condition.py)."""
 
 from __future__ import annotations
 
