@@ -49,24 +49,23 @@ class SegmentFile(NamedTuple):
         return self.snapshot is not None and self.name == self.snapshot.segments[0].name
 
 
-def segments(capture: Location, *, after: str = "") -> list[SegmentFile]:
-    """The segments of a capture whose names sort after `after`; none if nothing was recorded yet.
+def segments(capture: Location) -> list[SegmentFile]:
+    """The segments of a capture; none if nothing was recorded yet.
 
-    Those of snapshots that count are among them, where they belong; one of these may be missing. Reads the folder from
-    `after` on, and no segment. Raises InputError if it contains no capture or cannot be read.
+    Those of snapshots that count are among them, where they belong; one of these may be missing. Reads the folder, and
+    no segment. Raises InputError if it contains no capture or cannot be read.
     """
-    return listed(capture, read_state(capture), after)
+    return listed(capture, read_state(capture))
 
 
 def listed(capture: Location, known: CaptureState | None, after: str = "") -> list[SegmentFile]:
     """As segments(), with the capture's state, which must be read before: a recorder may be writing.
 
-    Segments that do not count are left out, also if their files are there.
+    Those whose names sort after `after`. Segments that do not count are left out, also if their files are there.
     """
     named: dict[SegmentName, SegmentFile] = {}
     copies = set[str]()
-    pruned = pruned_segment(known)
-    after = max(after, pruned)
+    after = max(after, pruned_segment(known))
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
         ending = OPEN if entry.name.endswith(OPEN) else CLOSED
         name = SegmentName.of_file(entry.name, ending)
@@ -93,8 +92,7 @@ def missing_at_end(files: Sequence[SegmentFile], known: CaptureState | None) -> 
     """The last segment of a capture with this state if it is not among its files; empty if it is."""
     if known is None:
         return ""
-    pruned = "" if known.pruned is None else known.pruned.segment
-    last = next((str(one.name) for one in reversed(files) if one.snapshot is None), pruned)
+    last = next((str(one.name) for one in reversed(files) if one.snapshot is None), pruned_segment(known))
     return known.last if known.last > last else ""
 
 

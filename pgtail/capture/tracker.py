@@ -58,7 +58,7 @@ class StreamTracker:
     server sends both again. So `late` says that the outcome of such a transaction is still to come.
     """
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start: int) -> None:
         self.whole = 0
         self.inside = False
         self._start = start

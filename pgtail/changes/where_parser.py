@@ -76,7 +76,7 @@ class _Value(NamedTuple):
 class Parser:
     """One text. `secret`: errors do not quote it; `may_hide` says whether the values of a column are secret."""
 
-    def __init__(self, text: str, may_hide: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, text: str, may_hide: Callable[[str], bool] | None) -> None:
         self._text = text
         self._may_hide = may_hide
         self._pos = 0

@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pgtail.demo.account import Account
 from pgtail.demo.installation import Installation
@@ -47,8 +47,11 @@ _SETTINGS: Mapping[str, Setting] = {
     "timezone": "UTC",
     "log_timezone": "UTC",
     "datestyle": "ISO, MDY",
+    "fsync": False,  # it would protect against a crash of the whole machine
+    "full_page_writes": False,
 }
-_NOT_DURABLE: Mapping[str, Setting] = {"fsync": False, "full_page_writes": False}
+_STRAGGLERS: Final = 60
+"""Seconds for the other processes to end after the postmaster."""
 
 # Waits for the end of its standard input, which the owner keeps open, then stops the server and removes its directory.
 _GUARD = """
@@ -66,9 +69,8 @@ rm -rf "$0"
 class EmbeddedServer:
     """One server in a temporary directory: `with EmbeddedServer(installation) as server:` starts and removes it.
 
-    `settings` go to postgresql.conf and override the defaults here. `durable` turns fsync on, which protects against a
-    crash of the whole machine only. `parent` is where the temporary directory is made, if not where the system has
-    them. Every method raises ServerError if the server fails.
+    `settings` go to postgresql.conf and override the defaults here. `parent` is where the temporary directory is made,
+    if not where the system has them. Every method raises ServerError if the server fails.
     """
 
     def __init__(
@@ -76,13 +78,12 @@ class EmbeddedServer:
         installation: Installation,
         *,
         settings: Mapping[str, Setting] | None = None,
-        durable: bool = False,
         parent: Path | None = None,
     ) -> None:
         self.installation = installation
         self.password = secrets.token_urlsafe(18)
         self.port = 0
-        self._settings = {**_SETTINGS, **({} if durable else _NOT_DURABLE), **(settings or {})}
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._account = Account.for_server()
         self._parent = parent
         self._directory: Path | None = None
@@ -247,13 +248,13 @@ class EmbeddedServer:
             raise ServerError(f"the embedded server was still running {timeout:g} s after {sent.name}") from None
         self._wait_for_all_processes()
 
-    def _wait_for_all_processes(self, timeout: float = 60) -> None:
+    def _wait_for_all_processes(self) -> None:
         if self._alive is not None:
-            ended, _, _ = select.select([self._alive], [], [], timeout)
+            ended, _, _ = select.select([self._alive], [], [], _STRAGGLERS)
             os.close(self._alive)
             self._alive = None
             if not ended:
-                raise ServerError(f"a process of the embedded server outlived its postmaster by {timeout:g} s")
+                raise ServerError(f"a process of the embedded server outlived its postmaster by {_STRAGGLERS} s")
 
     def _log_since(self, position: int) -> str:
         with self.log.open("rb") as file:

@@ -95,19 +95,19 @@ class MessageSelection:
     def __init__(
         self,
         *,
-        numbers: Sequence[Between] = (),
-        kinds: Iterable[str] = (),
-        lsns: Sequence[Between] = (),
-        xids: Iterable[int] = (),
-        filter_: Filter | None = None,
-        about_tables: bool = False,
-        about_changes: bool = False,
+        numbers: Sequence[Between],
+        kinds: Iterable[str],
+        lsns: Sequence[Between],
+        xids: Iterable[int],
+        filter_: Filter,
+        about_tables: bool,
+        about_changes: bool,
     ) -> None:
         self._numbers = numbers
         self._kinds = frozenset(kinds)
         self._lsns = lsns
         self._xids = frozenset(xids)
-        self._filter = filter_ if filter_ is not None and filter_.active else None
+        self._filter = filter_ if filter_.active else None
         self._about_tables = about_tables
         self._about_changes = about_changes
 

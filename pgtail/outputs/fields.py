@@ -28,22 +28,20 @@ class PlanRow:
         self,
         transaction: Transaction,
         clock: Clock,
-        last_end: int | None = None,
-        seq: int | None = None,
-        lsn: int | None = None,
+        last_end: int | None,
+        lsn: int | None,
+        *,
         aborted: bool = False,
-        old: TupleData = (),
-        new: TupleData = (),
         known: dict[Field | Text, bytes | None] | None = None,
     ) -> None:
         self.transaction = transaction
         self.clock = clock
         self.last_end = last_end
-        self.seq = seq
+        self.seq: int | None = None
         self.lsn = lsn
         self.aborted = aborted
-        self.old = old
-        self.new = new
+        self.old: TupleData = ()
+        self.new: TupleData = ()
         self.known = {} if known is None else known
         """TRANSACTION_FIELDS that were read, and Texts that were rendered: the rows of a transaction share them."""
         self._now = 0

@@ -149,7 +149,7 @@ class Rows:
 
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start or its end."""
-        return joined_parts(self._parts(plan, PlanRow(transaction, self._clock, self.last_end, lsn=lsn)))
+        return joined_parts(self._parts(plan, PlanRow(transaction, self._clock, self.last_end, lsn)))
 
     def _plan(self, change: RowChange) -> tuple[Plan, Write]:
         """How to write a change, and what it is written to. Raises NoPlan."""
@@ -166,7 +166,8 @@ class Rows:
     def _row(self, transaction: Transaction, change: Change) -> PlanRow:
         if self._known[0] is not transaction or self._known[1] != self.last_end:
             self._known = (transaction, self.last_end, {})
-        row = PlanRow(transaction, self._clock, self.last_end, None, change.lsn, change.aborted, known=self._known[2])
+        known = self._known[2]
+        row = PlanRow(transaction, self._clock, self.last_end, change.lsn, aborted=change.aborted, known=known)
         if isinstance(change, RowChange):
             row.seq, row.old, row.new = change.seq, change.old or (), change.new or ()
         elif isinstance(change, TableTruncate):

@@ -154,14 +154,14 @@ class Cursor:
     def u8(self, field: str, type_: str = "Int8") -> int:
         return self.integer(1, field, type_)
 
-    def u16(self, field: str, type_: str = "Int16") -> int:
-        return self.integer(2, field, type_)
+    def u16(self, field: str) -> int:
+        return self.integer(2, field, "Int16")
 
     def u32(self, field: str, type_: str = "Int32") -> int:
         return self.integer(4, field, type_)
 
-    def i32(self, field: str, type_: str = "Int32") -> int:
-        return self.integer(4, field, type_, signed=True)
+    def i32(self, field: str) -> int:
+        return self.integer(4, field, "Int32", signed=True)
 
     def lsn(self, field: str) -> int:
         """Int64 (XLogRecPtr), unsigned."""

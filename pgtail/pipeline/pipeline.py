@@ -237,7 +237,7 @@ class Pipeline:
         """A message from before the messages that are shown: the filter and the output learn the tables in it."""
         self._take([event for event in self._assembler.feed(message, lsn) if isinstance(event, SchemaChange)])
 
-    def settled(self, inside: Transaction | None = None) -> bool:
+    def settled(self, inside: Transaction | None) -> bool:
         """Whether the stream is `inside` this transaction (None: outside), and the rest depends only on its tables."""
         assembler = self._assembler
         here = assembler.outside if inside is None else assembler.started_transaction == inside

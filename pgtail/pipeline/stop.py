@@ -15,7 +15,7 @@ class Stop:
     None means no limit.
     """
 
-    def __init__(self, filter_: Filter, *, limit: int | None = None, until: int | None = None) -> None:
+    def __init__(self, filter_: Filter, *, limit: int | None, until: int | None) -> None:
         self._filter = filter_
         self.limit = limit
         """With `exact` the least that it may be, as others decode what comes before."""

@@ -63,13 +63,13 @@ class HotKeys:
         self.size = sum(map(len, self.counts))
         self.error += cut
 
-    def top(self, limit: int, least: int = 2) -> list[tuple[bytes, int]]:
-        """The `limit` keys with the highest counts, as (key, count), without those below `least`.
+    def top(self, limit: int) -> list[tuple[bytes, int]]:
+        """The `limit` keys with the highest counts, as (key, count), without those counted once.
 
         Each was counted `count` to `count + error` times.
         """
         found = heapq.nlargest(limit, self.counts.items(), key=lambda item: item[1])
-        return [(key, count) for key, count in found if count >= least]
+        return [(key, count) for key, count in found if count > 1]
 
 
 def size_of_last(keys: dict[bytes, int], count: int) -> int:

@@ -327,7 +327,7 @@ def test_segments_are_listed_behind_a_name(target: Location, tmp_path: Path) -> 
     found = segments(target)
     assert len(found) > 4
     for number, one in enumerate(found):
-        assert segments(target, after=str(one.name)) == found[number + 1 :]
+        assert listed(target, read_state(target), str(one.name)) == found[number + 1 :]
         assert read_head(one.location).parameters[PREDECESSOR] == (str(found[number - 1].name) if number else "")
 
 

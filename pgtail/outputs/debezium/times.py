@@ -17,8 +17,6 @@ NEGATIVE_INFINITY: Final = -9_223_372_036_832_400_000
 """The connector's values of infinite timestamps (its documentation, TIMESTAMP type)."""
 
 _DAY: Final = 86_400_000_000
-_DAYS_TO_2000: Final = 10_957
-"""From 1970-01-01 to 2000-01-01."""
 _MONTH: Final = 2_629_800_000_000
 """Microseconds of 365.25 / 12 days."""
 _UTC: Final = ["+", "00", None, None]

@@ -25,11 +25,6 @@ class Stack:
         """Add a text."""
         self._counted = self._size = 0
 
-    @property
-    def in_memory(self) -> int:
-        """About how many bytes are in memory."""
-        return self._size
-
     def spill(self) -> None:
         """Write what is in memory to the temporary file if it is a chunk. Raises OutputError.
 

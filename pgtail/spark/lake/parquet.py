@@ -127,7 +127,7 @@ def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part
     return write_groups(folder, iter([rows]), codec, prefix)
 
 
-def write_groups(folder: Location, groups: Iterator[pa.Table], codec: str, prefix: str = "part-") -> DataFile:
+def write_groups(folder: Location, groups: Iterator[pa.Table], codec: str, prefix: str) -> DataFile:
     """Write tables of the same columns, at least one, to a new file, each as a row group."""
     first = next(groups)
     file = FileWriter(folder, first.schema, codec, prefix)

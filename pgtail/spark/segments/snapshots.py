@@ -61,7 +61,7 @@ def listed_in(folder: str, state: CaptureState | None) -> list[ListedSnapshot]:
 
 
 def each_once(
-    listed: Iterable[ListedSnapshot], unfinished: Iterable[UnfinishedSnapshot] = ()
+    listed: Iterable[ListedSnapshot], unfinished: Iterable[UnfinishedSnapshot]
 ) -> dict[SnapshotKey, ListedSnapshot]:
     """Of each snapshot that several captures have the one of the first; of an unfinished one that of its capture."""
     begun = {SnapshotKey(one.relid, one.lsn): one.folder for one in unfinished}

@@ -81,7 +81,7 @@ def last_before(
     changes: LakeTable,
     transactions: LakeTable,
     increment: Increment,
-    snapshots: Iterable[tuple[int, int]] = (),
+    snapshots: Iterable[tuple[int, int]],
 ) -> int | None:
     """The last position before the first commit or snapshot after `time`; None if there is none.
 

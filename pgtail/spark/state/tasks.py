@@ -183,7 +183,7 @@ class TableLayout(NamedTuple):
             number = number * _FACTOR + _hash(texts_of(part))
         return (number >> np.uint64(16)).astype(np.int64) % self.buckets
 
-    def by_bucket(self, rows: pa.Table, *, by_value: bool = False) -> Iterator[tuple[int, pa.Table]]:
+    def by_bucket(self, rows: pa.Table, *, by_value: bool) -> Iterator[tuple[int, pa.Table]]:
         """Rows in their buckets."""
         if self.buckets == 1:
             yield 0, rows

@@ -135,7 +135,7 @@ def sampled(rows: pa.Table, version: Version, millionths: int) -> Flags:
     return found
 
 
-def compare_tables(state: Lake, server: Location, *, sample: int | None = None) -> list[VerifiedTable]:
+def compare_tables(state: Lake, server: Location, *, sample: int | None) -> list[VerifiedTable]:
     """Compare the rows of a state with those of a capture of nothing but snapshots, one of each table to compare.
 
     `sample` are the millionths of keys to compare, None for all; tables without a key are compared whole. Raises
