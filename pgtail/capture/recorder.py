@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,6 +35,7 @@ from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Begin
+from pgtail.pgoutput.walsender import with_lsn
 from pgtail.service.progress import TableRows
 
 _COMMIT_TIME: Final = struct.Struct(">q")
@@ -75,6 +76,14 @@ class RunLimits(NamedTuple):
 NO_LIMITS: Final = RunLimits()
 
 
+class CopiedTable(NamedTuple):
+    """A table that was copied at the consistent point `lsn`, and its Relation message there."""
+
+    oid: int
+    lsn: int
+    relation: bytes
+
+
 class ClosedSegment(NamedTuple):
     """A segment that is complete; `size` in bytes before compression."""
 
@@ -89,6 +98,7 @@ class Recorder:
     `head` has the parameters that describe the frames. `gap` are the LSNs between the capture and the frames to come
     if changes between them are lost; the next segment records it. `start` is the LSN from which the server sends.
     `state` is that of open_state(), if snapshots of tables were listed in it; no segment goes on past the place of one.
+    `copied` are the tables that this process has copied.
     `whole` is the end LSN of the last complete transaction (or a later position up to which the server had nothing),
     `safe` the part of it that is on disk. Methods raise OutputError.
     """
@@ -103,8 +113,10 @@ class Recorder:
         gap: tuple[int, int] | None = None,
         start: int = 0,
         state: StateFile | None = None,
+        copied: Iterable[CopiedTable] = (),
     ) -> None:
         self._directory = directory
+        self._copied = {one.oid: one for one in copied}
         self._head = {FORMAT: NEWEST, **head}
         self._next_head: dict[str, str] | None = None
         self._confirmed = 0
@@ -168,6 +180,14 @@ class Recorder:
         except (IndexError, struct.error):
             return None
 
+    def copied_at(self, found: Description) -> int | None:
+        """The commit LSN of the table's snapshot, if this is the first description after it and the same, or None."""
+        copied = self._copied.get(found.oid)
+        if copied is None or not found.first or found.message != copied.relation or copied.lsn > self._divided:
+            return None
+        is_listed = any((one.relid, one.lsn) == (found.oid, copied.lsn) for one in self._state.snapshots)
+        return copied.lsn - 1 if is_listed else None
+
     def time_of(self, frame: bytes) -> int | None:
         """The commit time of the transaction that a Begin starts; None for another or a damaged frame."""
         if len(frame) < _BEGIN_SIZE or frame[XLOG_HEADER_SIZE] != _BEGIN:
@@ -175,8 +195,8 @@ class Recorder:
         found: int = _COMMIT_TIME.unpack_from(frame, XLOG_HEADER_SIZE + 9)[0]
         return found
 
-    def take(self, frame: bytes) -> None:
-        """Record a frame with a message. Raises Malformed if the message is cut off."""
+    def take(self, frame: bytes, lsn: int | None = None) -> None:
+        """Record a frame with a message, with this LSN instead of its own. Raises Malformed if it is cut off."""
         complete = self._stream.complete
         try:
             if self._state.places and not self._stream.inside:
@@ -186,7 +206,7 @@ class Recorder:
             self._contents.take(frame)
         except (IndexError, struct.error) as error:
             raise Malformed("the message is cut off", offset=len(frame)) from error
-        segment.add(frame)
+        segment.add(frame if lsn is None else with_lsn(frame, lsn))
         self.messages += 1
         self.bytes += len(frame)
         if boundary and not complete:

@@ -37,11 +37,16 @@ _TRANSACTIONAL: Final = 1
 
 
 class Description(NamedTuple):
-    """A table's OID, the commit LSN of a transaction that is not prepared, and whether the one before was the same."""
+    """A table's OID, the commit LSN of a transaction that is not prepared, and whether the one before was the same.
+
+    `message` is the Relation message, `first` whether there was none of the table before.
+    """
 
     oid: int
     commits_at: int | None
     repeats: bool
+    message: bytes
+    first: bool
 
 
 class StreamTracker:
@@ -103,8 +108,9 @@ class StreamTracker:
             return None
         oid = _OID(frame, _BODY)[0]
         is_ordinary = self.inside and self._begin[0][_TAG] != _BEGIN_PREPARE
-        repeats = oid in self._relations and self._relations[oid][_TAG:] == frame[_TAG:]
-        return Description(oid, self._position if is_ordinary else None, repeats)
+        before, message = self._relations.get(oid), frame[_TAG:]
+        repeats = before is not None and before[_TAG:] == message
+        return Description(oid, self._position if is_ordinary else None, repeats, message, before is None)
 
     def take(self, frame: bytes) -> bool:
         """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""

@@ -100,7 +100,7 @@ class CaptureVerifier:
         self.part: SegmentFile | None = None
         """The segment, if it is a part of a table's snapshot."""
         self.head: Head | None = None
-        """The beginning of the segment to read; None if it is a part of a snapshot."""
+        """The beginning of the segment to read."""
         self._messages: int | None = None
         """The messages in the parts of that snapshot so far; None if not all of these were read."""
         self.check = SegmentCheck()
@@ -177,7 +177,7 @@ class CaptureVerifier:
         """As capture(), for one closed segment. Raises InputError."""
         head = read_head(segment)
         self._gap(segment, head.parameters)
-        yield self._next(segment, segment, None if head.snapshot else head)
+        yield self._next(segment, segment, head)
 
     @property
     def may_lack_end(self) -> bool:
@@ -210,7 +210,7 @@ class CaptureVerifier:
         self.skipped = self.skipped_last = True
         return True
 
-    def _next(self, segment: Location, checked: Location | None, head: Head | None = None) -> Location:
+    def _next(self, segment: Location, checked: Location | None, head: Head) -> Location:
         self._checked, self.check, self.part, self.head = checked, SegmentCheck(), None, head
         self.skipped_last = False
         return segment
@@ -219,8 +219,9 @@ class CaptureVerifier:
         """Yield a segment of a table's snapshot, if there is one."""
         if found.begins_snapshot:
             self._messages = 0
-        if self._is_there(found):
-            location = self._next(found.location, found.location)
+        head = self._head_of_part(found)
+        if head is not None:
+            location = self._next(found.location, found.location, head)
             self.part = found
             yield location
         else:
@@ -259,14 +260,14 @@ class CaptureVerifier:
         elif predecessor != before:
             self.report(f"segment {predecessor} is missing before this one", segment)
 
-    def _is_there(self, found: SegmentFile) -> bool:
-        """Whether a segment of a snapshot can be read; reports one that is missing, or another than the listed one."""
+    def _head_of_part(self, found: SegmentFile) -> Head | None:
+        """The beginning of a segment of a snapshot. Reports one that is missing, and another than the listed one."""
         assert found.snapshot is not None
         assert found.listed is not None
         entry = found.location.head()
         if entry is None:
             self.report(f"missing, a part of {found.snapshot}", found.location)
-            return False
+            return None
         head = read_head(found.location)
         part, called = head.snapshot, head.parameters.get(SEGMENT)
         is_it = part is not None and (part.lsn, part.relid) == (found.snapshot.lsn, found.snapshot.relid)
@@ -274,7 +275,7 @@ class CaptureVerifier:
             self.report(f"not a part of {found.snapshot}", found.location)
         elif entry.size != found.listed.bytes:
             self.report(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
-        return True
+        return head
 
     def _gap(self, place: Location, parameters: Mapping[str, str], where: str = "before it") -> None:
         gap = gap_in(parameters)

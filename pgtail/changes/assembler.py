@@ -296,7 +296,9 @@ class Assembler:
             self._described = now
         elif self._tells_descriptions:
             self.streams.describe(self._stream, now.oid)
-        return [*events, Described(now.oid, commits_at=self.commits_at)] if self._tells_descriptions else events
+        if self._tells_descriptions:
+            events.append(Described(now.oid, commits_at=self.commits_at, lsn=lsn))
+        return events
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
         self.relations.see_type(message)

@@ -227,12 +227,14 @@ class Described(Record):
     """A table's description came, perhaps the same as before: its rows may have changed unseen.
 
     One that came inside a streamed transaction comes again, `repeated`, at its place among the changes of the
-    transaction. `commits_at` is the commit LSN of the transaction that it came in, if that was not streamed.
+    transaction. `commits_at` is the commit LSN of the transaction that it came in, if that was not streamed. `lsn` is
+    that of the message: a recorder gives it the commit LSN of the table's snapshot if no change since then was unseen.
     """
 
     oid: int
     repeated: bool = False
     commits_at: int | None = None
+    lsn: int | None = None
 
 
 class UndecodedRows(Record, frozen=False):

@@ -5,8 +5,8 @@ unseen is forgotten. That is right for tables of which the stream has every inse
 
 - A transaction's rows count once it is known to be committed. Those of a prepared one wait for its outcome.
 - A description of a table forgets its rows, also one that changes nothing: an ALTER TABLE that rewrites all rows, and
-  an ALTER PUBLICATION, show as nothing else. Only the first one of a session does not, if it is sure that neither
-  happened. A TRUNCATE forgets them, too. A snapshot replaces the rows of its table.
+  an ALTER PUBLICATION, show as nothing else. Only the first one of a session, or after a snapshot, does not, if it is
+  sure that neither happened. A TRUNCATE forgets them, too. A snapshot replaces the rows of its table.
 - A gap, damage, a transaction whose start or end is missing, and a commit LSN that does not ascend forget everything.
 - A description that comes again may stand for an ALTER PUBLICATION, after which the stream need not have every change.
 """
@@ -59,16 +59,20 @@ class IsSame(Protocol):
 
 
 class SeenTable:
-    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered."""
+    """A version of a table; `keys` are the columns of its key, none if its rows are not remembered.
 
-    __slots__ = ("hidden", "keys", "others", "prefix", "relation", "width")
+    `copied_at` is the commit LSN of the snapshot that began it, -1 if none did.
+    """
 
-    def __init__(self, relation: Relation, number: int, *, complete: bool) -> None:
+    __slots__ = ("copied_at", "hidden", "keys", "others", "prefix", "relation", "width")
+
+    def __init__(self, relation: Relation, number: int, *, complete: bool, copied_at: int) -> None:
         columns = relation.columns
         keys = relation.key_indexes
         if not complete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
             keys = []
         self.relation = relation
+        self.copied_at = copied_at
         self.prefix = number.to_bytes(_PREFIX, "big")
         """The first bytes of the keys of its rows."""
         self.width = len(columns)
@@ -130,6 +134,8 @@ class SeenRows:
         """The approximate memory in bytes of all rows, those that wait and those of forgotten tables included."""
         self.last_lsn = -1
         """The position of the last transaction."""
+        self._copied_at = -1
+        """The commit LSN of the snapshot that the stream is inside of; -1 outside of one."""
         self._tables: dict[int, SeenTable] = {}
         self._numbers: set[bytes] = set()
         """The prefixes of these tables."""
@@ -164,7 +170,9 @@ class SeenRows:
         if table is None or table.relation is not relation:
             self.forget(relation.oid)
             self._number += 1
-            table = self._tables[relation.oid] = SeenTable(relation, self._number, complete=self._is_complete(relation))
+            table = self._tables[relation.oid] = SeenTable(
+                relation, self._number, complete=self._is_complete(relation), copied_at=self._copied_at
+            )
             self._numbers.add(table.prefix)
         return table
 
@@ -233,20 +241,21 @@ class SeenRows:
                     self._drop_waiting(rows)
 
     def _describe(self, event: Described) -> None:
+        again = event.oid in self._described
+        self._described.add(event.oid)
         if self._is_kept(event):
             return
         self.forget(event.oid)
         settled = event.commits_at is not None and event.commits_at <= self._settled_until
-        if event.oid in self._described and not (event.repeated or settled):
+        if again and not (event.repeated or settled):
             self._unsure.add(event.oid)
             self.doubts += 1
-        self._described.add(event.oid)
 
     def _is_kept(self, event: Described) -> bool:
         """Whether a description forgets nothing; another version of the table is forgotten in table()."""
-        if self._is_same is None:
-            return False
         table = self._tables.get(event.oid)
+        if self._is_same is None:
+            return table is not None and table.copied_at == event.lsn
         return self._is_same(event.oid, event.commits_at, seen=table is not None and bool(table.keys))
 
     def _is_complete(self, relation: Relation) -> bool:
@@ -267,7 +276,7 @@ class SeenRows:
         transaction = event.transaction
         if not transaction.settled:
             return
-        self._waiting = None
+        self._waiting, self._copied_at = None, -1
         if transaction.begun:
             self._advance(transaction.lsn, repeats=transaction.snapshot)
         else:
@@ -277,6 +286,7 @@ class SeenRows:
                 self.forget_all()
             else:
                 self.forget(transaction.table.oid)
+                self._copied_at = transaction.lsn or -1
         if transaction.state == "prepared":
             self._waiting = self._prepared[transaction.xid] = {}
 
@@ -285,7 +295,7 @@ class SeenRows:
         if transaction.settled:
             if not (event.complete and transaction.begun):
                 self.forget_all()
-            self._waiting = None
+            self._waiting, self._copied_at = None, -1
 
     def _outcome(self, outcome: Outcome) -> None:
         rows = self._prepared.pop(outcome.xid, None)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from pgtail.capture.format import CLOSED, COMPLETE, OPEN
+from pgtail.capture.format import CLOSED, COMPLETE, OPEN, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
@@ -342,9 +342,12 @@ class Decode:
         elif verifier.head is not None:
             from pgtail.changes.complete_tables import CompleteTables
 
-            if not verifier.head.repeats:
+            head = verifier.head
+            complete = CompleteTables.parse(head.parameters.get(COMPLETE, ""))
+            if not head.repeats:
                 seen_rows.begin_session()
-            seen_rows.trust(CompleteTables.parse(verifier.head.parameters.get(COMPLETE, "")))
+            if complete is not None or SNAPSHOT not in head.parameters:
+                seen_rows.trust(complete)
 
     def _decode(
         self,

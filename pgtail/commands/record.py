@@ -11,7 +11,7 @@ from typing import Final
 from pgtail import __version__
 from pgtail.capture.lock import DirectoryInUse, open_directory
 from pgtail.capture.reader import last_head
-from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.capture.recorder import CopiedTable, Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshots import open_state
 from pgtail.capture.store_state import TakenOver
@@ -182,28 +182,46 @@ class RecordSlot:
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
             publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
+            same_tables, copied = SameTables(publisher), list[CopiedTable]()
             if options.snapshot.wanted:
-                self._copy_tables(publisher, known, files)
+                copied = self._copy_tables(publisher, known, files, same_tables)
                 known = self._known(files, recovered.position)  # whose rows it has now
                 publisher = replace(publisher, plan=self._plan(request, known, connector, interrupt))
             for warning in publisher.plan.warnings:
                 stderr.tell(f"warning: {warning}")
-            self._follow(publisher, known, files, request.until_time)
+            self._follow(publisher, known, files, same_tables, copied, request.until_time)
 
-    def _copy_tables(self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles) -> None:
+    def _copy_tables(
+        self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, same_tables: SameTables
+    ) -> list[CopiedTable]:
         wanted = self._options.snapshot
+        recording = SnapshotRecording(
+            publisher,
+            known,
+            files,
+            same_tables,
+            complete=self._complete,
+            globs=wanted.snapshot_tables,
+            jobs=wanted.jobs,
+        )
         self._copying = True
         with self._progress.copying_tables():
-            SnapshotRecording(publisher, known, files, globs=wanted.snapshot_tables, jobs=wanted.jobs).run()
+            recording.run()
         self._copying = False
+        return recording.copied
 
     def _follow(
-        self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, until_time: int | None
+        self,
+        publisher: Publisher,
+        known: RecordedCapture,
+        files: CaptureFiles,
+        same_tables: SameTables,
+        copied: list[CopiedTable],
+        until_time: int | None,
     ) -> None:
         """Record the stream until the end."""
         plan = publisher.plan
         recorders: list[Recorder] = []
-        same_tables = SameTables(publisher)
 
         def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
             recorder = Recorder(
@@ -214,6 +232,7 @@ class RecordSlot:
                 gap=(known.position, position) if 0 < known.position < position else None,
                 start=position,
                 state=files.state,
+                copied=copied,
             )
             recorders.append(recorder)
             same_tables.begin(identity)

@@ -286,9 +286,9 @@ class Stream:
 
         def make_consumer(queue: FrameQueue, position: int, identity: Identity) -> RenderThread:
             if same_tables is not None:
-                same_tables.begin(identity)
                 if copies:
                     same_tables.copied(position)
+                same_tables.begin(identity)
             return self._render_thread(rendering, queue, position)
 
         return Tail(

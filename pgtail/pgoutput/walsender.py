@@ -15,6 +15,7 @@ _STATUS_FIELDS: Final = Layout(
 )
 _STATUS: Final = struct.Struct(">cQQQqB")
 _HEADER: Final = struct.Struct(">cQQq")
+_LSNS: Final = struct.Struct(">QQ")
 _KEEPALIVE: Final = struct.Struct(">cQqB")
 _START: Final = (
     r"(?is)\s*START_REPLICATION\s+SLOT\s+"
@@ -40,6 +41,11 @@ class XLogData(NamedTuple):
     def encode(self, message: bytes) -> bytes:
         """The frame of a message."""
         return _HEADER.pack(b"w", *self) + message
+
+
+def with_lsn(frame: bytes, lsn: int) -> bytes:
+    """The frame of a message with this LSN as its start and end."""
+    return frame[:1] + _LSNS.pack(lsn, lsn) + frame[1 + _LSNS.size :]
 
 
 class Keepalive(NamedTuple):

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from pgtail.capture.format import SnapshotPart
-from pgtail.capture.recorder import Rotation
+from pgtail.capture.recorder import CopiedTable, Rotation
 from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.capture.snapshots import remove_unlisted
 from pgtail.capture.state import SnapshotFile, StateFile, TableSnapshot
 from pgtail.capture.upload import Uploader
+from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches, name_matches
 from pgtail.errors import OptionError, ServerError
 from pgtail.humanize import did_you_mean
@@ -31,6 +32,7 @@ from pgtail.postgres.table_copy import BATCH, CopyForm
 from pgtail.records import Record, replace
 from pgtail.replication.publisher import Publisher, Reporter
 from pgtail.replication.record_plan import RecordedCapture, head_of
+from pgtail.replication.same_tables import SameTables
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.storage.local import LocalLocation
@@ -56,17 +58,26 @@ class CaptureFiles(Record):
 
 
 class SnapshotRecording:
-    """Copies the tables that match one of `globs`; without globs those that the capture has no copy of."""
+    """Copies the tables that match one of `globs`; without globs those that the capture has no copy of.
+
+    `complete` are the tables of which the stream has every change. `same_tables` learns what there is to know of those
+    that are copied, and `copied` are they.
+    """
 
     def __init__(
         self,
         publisher: Publisher,
         known: RecordedCapture,
         files: CaptureFiles,
+        same_tables: SameTables,
         *,
+        complete: CompleteTables | None,
         globs: tuple[str, ...],
         jobs: int,
     ) -> None:
+        self.copied: list[CopiedTable] = []
+        self._same_tables = same_tables
+        self._complete = complete
         self._publisher = publisher
         self._known = known
         self._server = known.server
@@ -129,12 +140,17 @@ class SnapshotRecording:
         """
         wanted = (lambda table: table.oid in again) if again else self._is_wanted
         publisher = self._publisher
+        with publisher.interrupt.raising():
+            self._same_tables.before_slot()
         with exported(publisher, self._server) as source:
             self._server = source.identity, self._known.position
             if publisher.plan.slot is None:
                 self._note_slot()
             report = SnapshotReport(publisher, publisher.plan.slot_name)
-            copying = copy_tables(source, publisher, wanted, self._files, report, jobs=self._jobs)
+            copying = copy_tables(
+                source, publisher, wanted, self._files, report, complete=self._complete, jobs=self._jobs
+            )
+        self._note_copied(copying, source.lsn)
         for oid in {*(again or names)} - {table.oid for table in copying.tables}:
             name = names.get(oid, str(oid))
             publisher.reporter.tell(f"note: table {name} is not published any more; it is not copied")
@@ -142,6 +158,12 @@ class SnapshotRecording:
             for one in self._drop_pending():
                 copying.again[one.relid] = ServerError(f"the server was promoted after {one}")
         return copying
+
+    def _note_copied(self, copying: Copying, lsn: int) -> None:
+        encoding = self._publisher.plan.encoding or "utf-8"
+        copied = [table for table in copying.tables if table.oid not in copying.again]
+        self.copied += [CopiedTable(one.oid, lsn, one.relation.encode(encoding)) for one in copied]
+        self._same_tables.copied(lsn, {one.oid for one in copied})
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
@@ -189,9 +211,12 @@ def copy_tables(
     report: SnapshotReport,
     *,
     jobs: int,
+    complete: CompleteTables | None = None,
     sample: int | None = None,
 ) -> Copying:
     """Copy the published tables that are `wanted` into a capture, with up to `jobs` sessions; `sample`: see CopyForm.
+
+    `complete` are those of which the stream has every change, if known.
 
     Raises ServerError, OutputError, KeyboardInterrupt.
     """
@@ -206,7 +231,7 @@ def copy_tables(
             tables = [table for table in published if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
-        head = head_of(plan, source.identity)
+        head = head_of(plan, source.identity, complete)
         target = _Target(files, head, point, source.identity.timeline, plan.encoding)
         form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA, sample)
         copying = Copying(source.session, target, form, interrupt, attempts=_ATTEMPTS)

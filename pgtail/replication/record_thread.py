@@ -158,19 +158,20 @@ class RecordThread(ConsumerThread):
         if not recorder.inside and self._is_past(frame):
             self.reached = True
             return
-        if self._is_left_out(frame):
-            return
+        lsn, found = None, recorder.description(frame)
+        if found is not None:
+            lsn = recorder.copied_at(found)
+            seen = found.repeats or lsn is not None
+            if not self._same_tables.is_same(found.oid, found.commits_at, seen=seen, copied_at=lsn):
+                lsn = None
+            elif lsn is None:
+                return  # it only comes because of a reconnection: readers need not forget the table's rows
         try:
-            recorder.take(frame)
+            recorder.take(frame, lsn)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
         if not recorder.inside:
             self._check_until()
-
-    def _is_left_out(self, frame: bytes) -> bool:
-        """Whether a frame only describes a table because of a reconnection: then readers need not forget its rows."""
-        found = self._recorder.description(frame)
-        return found is not None and self._same_tables.is_same(found.oid, found.commits_at, seen=found.repeats)
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether what a frame outside of transactions begins is not to be recorded."""

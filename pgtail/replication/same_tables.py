@@ -14,7 +14,8 @@ the table was rewritten. The catalogs tell that neither happened:
 
 Rows that a snapshot copied at the consistent point of a new slot are like those of a session before: V1 is then read
 before the slot is created, L1 is that point, which the server finds only once every transaction that ran when it began
-to create the slot has ended, and the snapshot has every commit before it and no other.
+to create the slot has ended, and the snapshot has every commit before it and no other. The stream may be that of
+another slot.
 
 All that is for one server process that is no standby, as a restored server may go on with the same timeline. What is
 not known, or not in time, is not the same.
@@ -26,6 +27,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections.abc import Container
 from typing import Final
 
 from pgtail.errors import ServerError
@@ -68,6 +70,8 @@ class SameTables:
         """From the beginning of this session."""
         self._before_slot: tuple[str, dict[int, str]] | None = None
         """The start of the server process, and the versions before the slot was created."""
+        self._copies: dict[int, tuple[str, _Known]] = {}
+        """Of tables that were copied: that start, V1 and L1."""
         self._copied_at: int | None = None
         """The commit LSN of the snapshot, with which its tables are described."""
         self._patience = 0.0
@@ -82,14 +86,17 @@ class SameTables:
         with self._lock:
             before, self._identity = self._identity, identity
             if identity.in_recovery or not identity.same_run(before):
-                self._known = {}
+                self._known = {
+                    oid: known for oid, (started, known) in self._copies.items() if started == identity.started
+                }
             self._begun = None
             self._patience = _PATIENCE
         if not identity.in_recovery and self._plan.server.major in MAJORS:
             threading.Thread(target=self._learn, args=(identity,), name="versions", daemon=True).start()
 
     def before_slot(self) -> None:
-        """A slot will be created, and the tables are copied at its consistent point."""
+        """A slot will be created, and tables are copied at its consistent point."""
+        self._before_slot = None
         if self._plan.server.in_recovery or self._plan.server.major not in MAJORS:
             return
         # Not as a walsender: it might still be there when the next one connects, and they are limited.
@@ -98,12 +105,17 @@ class SameTables:
             started = moment(connection).started
             self._before_slot = started, self._versions(connection)
 
-    def copied(self, point: int) -> None:
-        """The slot was created in this session, and the tables are copied at this consistent point."""
+    def copied(self, point: int, tables: Container[int] | None = None) -> None:
+        """The slot was created, and these tables, or all, are copied at its consistent point.
+
+        Call it before begin().
+        """
         self._copied_at = point - 1
-        with self._lock:
-            if self._before_slot is not None and self._before_slot[0] == self._identity.started:
-                self._known = {oid: _Known(one, self._copied_at) for oid, one in self._before_slot[1].items()}
+        if self._before_slot is not None:
+            started, found = self._before_slot
+            for oid, version in found.items():
+                if tables is None or oid in tables:
+                    self._copies[oid] = started, _Known(version, self._copied_at)
 
     def restart(self) -> None:
         """The stream goes on in another session."""
@@ -113,12 +125,15 @@ class SameTables:
         """Which descriptions came last is not known any more."""
         self._seen_since.clear()
 
-    def is_same(self, oid: int, commits_at: int | None, *, seen: bool) -> bool:
+    def is_same(self, oid: int, commits_at: int | None, *, seen: bool, copied_at: int | None = None) -> bool:
         """Whether what was seen of a table is still right when it is described; else that is to be forgotten.
 
         Call it for each description, in their order, with the commit LSN of its transaction, None if that is not known;
-        with `seen` if anything was seen of this version of the table. The answer may take a moment.
+        with `seen` if anything was seen of this version of the table. `copied_at` is the commit LSN of its snapshot if
+        it was not described since then. The answer may take a moment.
         """
+        if copied_at is not None:
+            self._seen_since[oid] = copied_at
         is_first = oid not in self._in_session
         if commits_at is None or commits_at != self._copied_at:
             self._in_session.add(oid)

@@ -28,6 +28,7 @@ _STEPS: Final = 400
 _EXPECTED: Final = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected, psycopg.errors.UniqueViolation)
 _ALTERED: Final = "ALTER TABLE {} ALTER v TYPE int USING v + 1"
 _CUT: Final = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+_STREAMING: Final = "SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"
 _STREAMS_SINCE, _AT_ONCE_SINCE, _EXCEPT_SINCE = 14, 16, 19
 Session = psycopg.Connection[Any]
 
@@ -59,7 +60,8 @@ class History:
             self._pause: 3,
         }
 
-    def setup(self) -> None:
+    def setup(self, *, copies: bool) -> None:
+        """Create tables and a slot; with `copies` rows instead, which pgtail copies when it creates the slot."""
         names = [f"{kind}{number}" for number in range(_TABLES) for kind in ("keyed", "full")]
         self._of_all = self._database.version >= _EXCEPT_SINCE and self._choose.random() < 0.4
         published = f"TABLE marks, idle, {', '.join(names)}"
@@ -71,7 +73,11 @@ class History:
             "CREATE TABLE marks (n int)",
             "CREATE TABLE idle ()",
             f"CREATE PUBLICATION p FOR {'ALL TABLES' if self._of_all else published}",
-            f"SELECT pg_create_logical_replication_slot('s', 'pgoutput'{two_phase})",
+            *(
+                [f"INSERT INTO {name} SELECT i, 0, 'good' FROM generate_series(0, {_ROWS - 1}) i" for name in names]
+                if copies
+                else [f"SELECT pg_create_logical_replication_slot('s', 'pgoutput'{two_phase})"]
+            ),
         )
 
     def run(self, running: Tailing) -> None:
@@ -296,7 +302,8 @@ def trial(database: Database, seed: int, *, records: bool) -> Counter[str]:
     """One history, streamed or recorded. Raises AssertionError."""
     choose = random.Random(seed)
     history = History(database, choose, records=records)
-    history.setup()
+    copies = records and choose.random() < 0.5
+    history.setup(copies=copies)
     shown = ("-o", "json", *choose.choice((*3 * (("--old-values", "seen"),), ("--changed",))))
     more = {}
     if database.version >= _AT_ONCE_SINCE and choose.random() < 0.15:
@@ -305,9 +312,11 @@ def trial(database: Database, seed: int, *, records: bool) -> Counter[str]:
         more["options"] = "-c logical_decoding_work_mem=64kB"
     with tempfile.TemporaryDirectory() as capture:
         words = ("-D", capture, "--segment-age", "1", "--sync-interval", "0.05") if records else shown
+        words = (*words, "--snapshot") if copies else words
         command = "record" if records else "stream"
         with tailing(database.conninfo(**more), "-S", "s", *words, command=command) as running:
             running.wait_for_slot(database, "s")
+            wait_for("stream", lambda: database.query(_STREAMING))
             history.run(running)
             history.wait_until_read()
             running.stop()
