@@ -206,10 +206,17 @@ class Decode:
             show=show_of(options.format),
             tells_descriptions=takes_seen(options.format),
         )
-        output = self._given_output or build_output(format_, sink, self.redaction)
+        redaction = self.redaction if self._given_output is None else None
+        output = self._given_output or build_output(format_, sink, masked=redaction is not None)
         seen_rows = seen_rows_of(options.format, asked=self._asked)
         pipeline = Pipeline(
-            assembler, output, filter_=filter_, note=self._note, limit=options.limit, seen_rows=seen_rows
+            assembler,
+            output,
+            filter_=filter_,
+            redaction=redaction,
+            note=self._note,
+            limit=options.limit,
+            seen_rows=seen_rows,
         )
         return Run(decoder, assembler, pipeline, filter_, output, sink)
 

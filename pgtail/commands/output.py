@@ -22,7 +22,6 @@ from pgtail.records import replace
 from pgtail.terminal.escape import EscapingSink, escape, escape_lines
 
 if TYPE_CHECKING:
-    from pgtail.changes.redaction import Redaction
     from pgtail.changes.relations import Relation
     from pgtail.changes.seen_rows import IsSame, SeenRows
     from pgtail.commands.directory_sink import DirectorySink
@@ -52,14 +51,15 @@ def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink 
 def build_output(
     options: OutputOptions,
     sink: Sink,
-    redaction: Redaction | None,
     *,
+    masked: bool,
     tell: Callable[[str], None] = say,
     database: str = "",
 ) -> Output:
-    """The output that the options ask for, to `sink`; it masks what `redaction` covers. Raises OptionError.
+    """The output that the options ask for, to `sink`. Raises OptionError.
 
-    `tell` gets the output's messages for people; `database` is the name of the one being read, if known.
+    `masked`: the values that it gets are masked. `tell` gets the output's messages for people; `database` is the name
+    of the one being read, if known.
     """
     terminal = to_terminal(options.file)
     name = _format_name(options, terminal)
@@ -79,14 +79,9 @@ def build_output(
         tell=lambda text: tell(escape_lines(text)),
         open_file=_opener(sink),
     )
-    output = open_output(name, _shown(sink, format_, tell, colored=resolved.colored), resolved)
-    if redaction is None:
-        return output
-    if name == "sql":
+    if masked and name == "sql":
         raise OptionError("-o sql cannot be used with --redact: the statements would write the masks into a database")
-    from pgtail.outputs.redacted import RedactedOutput
-
-    return RedactedOutput(output, redaction)
+    return open_output(name, _shown(sink, format_, tell, colored=resolved.colored), resolved)
 
 
 def why_in_order(options: OutputOptions) -> str | None:

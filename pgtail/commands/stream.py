@@ -159,6 +159,8 @@ class Stream:
     """Whether the copy of the tables was complete, if there was one."""
     _reads_dumps = "decode"
     """The command that does with dumps what this one does with a slot."""
+    _masks = True
+    """Whether the output gets masked values."""
     _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
@@ -271,6 +273,7 @@ class Stream:
             assembler,
             output,
             filter_=self._filter,
+            redaction=self._redaction if self._masks else None,
             note=lambda note: tell_note(note, tell=self._stderr.tell),
             limit=options.limit,
             until=None if options.snapshot.wanted else plan.until,
@@ -388,7 +391,8 @@ class Stream:
 
     def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
         format_, database = replace(self._options.format, spool=spool), plan.server.database
-        return build_output(format_, sink, self._redaction, tell=self._stderr.tell, database=database)
+        masked = self._redaction is not None
+        return build_output(format_, sink, masked=masked, tell=self._stderr.tell, database=database)
 
     def _ready(self, position: int) -> None:
         """Called once the stream has started: every commit from `position` on will be seen."""

@@ -32,6 +32,7 @@ from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from pgtail.capture.contents import SegmentContents
+    from pgtail.changes.redaction import Redaction
     from pgtail.changes.seen_rows import SeenRows
     from pgtail.pipeline.table_rows import TableRowCounter
     from pgtail.service.progress import TableRows
@@ -64,7 +65,7 @@ class Seen(NamedTuple):
 
 
 class Pipeline:
-    """Renders the changes that pass the filter.
+    """Renders the changes that pass the filter, with the values masked that `redaction` covers.
 
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
@@ -82,6 +83,7 @@ class Pipeline:
         output: Output,
         *,
         filter_: Filter | None = None,
+        redaction: Redaction | None = None,
         note: Callable[[Note], None],
         limit: int | None = None,
         until: int | None = None,
@@ -101,10 +103,13 @@ class Pipeline:
         self._tables: Mapping[int, Relation] = assembler.tables
         self._version: object = None
         needs_events = self._filter is not None and self._filter.needs_events
-        self._scanner = None if needs_events else output.scanner(self._table, self._filter)
+        mask = None if redaction is None else redaction.shown
+        self._scanner = None if needs_events else output.scanner(self._table, self._filter, mask)
         if self._scanner is not None and seen_rows is not None:
             self._scanner.remember(seen_rows)
-        self._emit = output.event
+        self._emit: Callable[[Event], None] = output.event
+        if redaction is not None:
+            self._emit = lambda event: output.event(redaction.event(event))
         self.shown = 0
         self.rows = self.left_out = 0
         """How many rows were processed, and how many of them did not pass the filter."""

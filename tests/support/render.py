@@ -21,7 +21,6 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.native import compiled
 from pgtail.outputs import OutputOptions, open_output
-from pgtail.outputs.redacted import RedactedOutput
 from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
@@ -120,10 +119,10 @@ def render(
     decoder = Decoder(encoding=encoding)
     assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
     made = open_output(output, sink, OutputOptions(**options))
-    if redaction is not None:
-        made = RedactedOutput(made, redaction)
     with rows_by(way):
-        pipeline = Pipeline(assembler, made, filter_=filter_, note=notes.append, counter=TableRowCounter())
+        pipeline = Pipeline(
+            assembler, made, filter_=filter_, redaction=redaction, note=notes.append, counter=TableRowCounter()
+        )
         try:
             feed([frame(message, lsn) for message in messages], decoder, pipeline)
             if broken_off:

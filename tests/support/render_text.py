@@ -8,8 +8,6 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.base import Output
-from pgtail.outputs.redacted import RedactedOutput
 from pgtail.outputs.table.table import TableOutput
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
 from pgtail.pgoutput.schema import Relation, RelationColumn
@@ -58,10 +56,8 @@ def scanned_table(
     """Frames as a table, through the fast path if there is one."""
     with rows_by(way):
         sink = Sink()
-        output: Output = TableOutput(sink, options, now=lambda: NOON)
-        if redaction is not None:
-            output = RedactedOutput(TableOutput(sink, options, now=lambda: NOON), redaction)
-        pipeline = Pipeline(Assembler(Types()), output, filter_=filter_, note=lambda note: None)
+        output = TableOutput(sink, options, now=lambda: NOON)
+        pipeline = Pipeline(Assembler(Types()), output, filter_=filter_, redaction=redaction, note=lambda note: None)
         decoder = Decoder()
         feed(frames, decoder, pipeline)
         pipeline.finish()
