@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
-from pgtail.capture.format import BEGINNING, CLOSED, OPEN
+from pgtail.capture.format import BEGINNING, CLOSED, END, OPEN
 from pgtail.commands.selection import expanded, folders
 from pgtail.commands.stderr import tell
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage.options import StorageOptions
+
+_MOST_END: Final = 512
+"""More bytes than the end of a segment and the beginning of the next one have."""
+_NEXT: Final = re.compile(rb"%b\0[^\0]*\0%b" % (re.escape(END.encode()), re.escape(BEGINNING)))
+"""What is between two segments."""
 
 
 class Coverage:
@@ -58,8 +65,6 @@ def verify(names: Iterable[str], storage: StorageOptions) -> None:
         with Source(file) as source:
             if source.live:
                 raise OptionError(f"--verify reads its files twice, which {source.name} does not allow")
-            if source.problem is not None:
-                raise InputError(source.problem, source=source.name)
             problem = None if source.verified else _problem(source)
             damage, open_ = source.damage, source.name.endswith(OPEN)
             if damage is not None and not (open_ and source.cut_off):
@@ -71,17 +76,23 @@ def verify(names: Iterable[str], storage: StorageOptions) -> None:
 
 
 def _problem(source: Source) -> str | None:
-    """Read what has checksums; returns what is wrong with a segment. None for other data, and for several segments."""
-    segment = source.name.endswith(CLOSED) or source.peek(0, len(BEGINNING)) == BEGINNING
+    """Read what has checksums; returns what is wrong with a segment.
+
+    None for other data, and for several segments, which only a file of another name may have.
+    """
+    named = source.name.endswith(CLOSED)
+    segment = named or source.peek(0, len(BEGINNING)) == BEGINNING
     if source.checked is None and not segment:
         return None
     from pgtail.capture.segment import SegmentCheck
 
-    check, beginnings, before = SegmentCheck(), 0, b""
+    check, several, before = SegmentCheck(), False, b""
     while data := source.read():
         if segment:
             check.feed(data, check.size)
             data = before + data
-            beginnings += data.count(BEGINNING)
-            before = data[-len(BEGINNING) + 1 :]
-    return check.problem() if segment and beginnings <= 1 else None
+            several = several or _NEXT.search(data) is not None
+            before = data[-_MOST_END:]
+    if several:
+        return "it has several segments, one after another: a file of this name has one" if named else None
+    return check.problem() if segment else None

@@ -11,7 +11,7 @@ import pytest
 
 from pgtail.capture.recorder import Rotation
 from pgtail.errors import InputError
-from tests.support.captures import data_frames, misplaced, record, segments, split
+from tests.support.captures import SMALL, data_frames, misplaced, record, segments, split
 from tests.support.corpus import capture
 from tests.support.run import here
 
@@ -64,11 +64,11 @@ def test_a_member_in_a_wrong_place_is_reported(damaged: Damaged) -> None:
 
 
 def test_inspect_verify_reports_a_member_in_a_wrong_place(damaged: Damaged) -> None:
-    """Without --verify it compares no checksum of the whole. --verify does not of several segments in one file."""
+    """Without --verify it compares no checksum of the whole."""
     assert here("inspect", "--verify", damaged.path).status == 0
     for name, content in damaged.contents():
         damaged.path.write_bytes(content)
-        assert here("inspect", "--verify", damaged.path).status == (name != "another segment follows"), name
+        assert here("inspect", "--verify", damaged.path).status == 1, name
 
 
 def test_spark_reports_a_member_in_a_wrong_place(damaged: Damaged) -> None:
@@ -81,3 +81,20 @@ def test_spark_reports_a_member_in_a_wrong_place(damaged: Damaged) -> None:
             assert "the segment" in str(error), name
         else:
             pytest.fail(name)
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_segment_has_one_beginning_and_other_files_may_have_several(tmp_path: Path, *, compress: bool) -> None:
+    """Each gzip member is whole then, and so is each segment."""
+    record(tmp_path / "capture", data_frames(capture("A_dml", "p1")), SMALL, compress=compress)
+    files = segments(tmp_path / "capture")[:2]
+    joined = b"".join(path.read_bytes() for path in files)
+    other, one = tmp_path / "joined", tmp_path / files[0].name
+    for path in (other, one):
+        path.write_bytes(joined)
+    for verified in (("decode",), ("inspect",), ("stats",)):
+        refused = here(*verified, "--verify", one)
+        assert (refused.status, refused.stdout) == (1, b""), verified
+        assert refused.stderr.startswith(f"pgtail: error: {one}: it has several segments, one after another"), verified
+        assert here(*verified, "--verify", files[0]).status == 0
+        assert here(*verified, "--verify", other).status == 0
