@@ -156,9 +156,10 @@ def build_types(
 
 
 def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:
-    """Print a note with its source and byte offset."""
+    """Print a note with its source and byte offset; as a warning, which -q does not leave out, if it is of damage."""
     offset = None if note.offset is None else f"byte {note.offset}"
-    tell(escape(": ".join(["note", *[part for part in (source, offset) if part], note.text])))
+    kind = "warning" if note.damage else "note"
+    tell(escape(": ".join([kind, *[part for part in (source, offset) if part], note.text])))
 
 
 def without_change(input_: Input, messages: int) -> str:

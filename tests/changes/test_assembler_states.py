@@ -301,6 +301,16 @@ def test_unknown_flags_are_a_note() -> None:
     ]
 
 
+def test_an_end_whose_time_is_not_that_of_the_beginning_is_damage() -> None:
+    messages: list[AnyFrame] = [begin(), insert(), commit()._replace(commit_time=6)]
+    messages += [prepared()[0], insert(), prepared()[1]._replace(prepare_time=7)]
+    found = [event for event in Collector().feed(table(), *messages).events if isinstance(event, Note)]
+    assert [note.damage for note in found] == [True, True]
+    begun = "but 2000-01-01T00:00:00.000005Z of its Begin, which the changes have: one of them is damaged"
+    assert found[0].text == f"time 2000-01-01T00:00:00.000006Z of Commit, {begun}"
+    assert found[1].text == f"time 2000-01-01T00:00:00.000007Z of Prepare, {begun}"
+
+
 def test_unknown_messages_are_noted_with_their_offset() -> None:
     collector = Collector().feed(Unknown(0xFE, b"body"), UnknownFrame(ord("s"), b"xy"))
     first, second = collector.events

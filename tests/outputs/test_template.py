@@ -31,7 +31,7 @@ DUMP = lengths(
     relation(oid=200, name="full", identity="f", key=(0, 1)),
     *[begin(xid=9, time=1), origin("node_b"), insert("1", "it's\n\x1b[31m"), update(("2", UNCHANGED), ("1", None))],
     *[delete("2", None), insert("3", None, oid=200), update(("3", ""), ("3", "x"), "O", oid=200)],
-    *[truncate(100), message(b"hi\tthere", "pre\x07fix"), commit()],
+    *[truncate(100), message(b"hi\tthere", "pre\x07fix"), commit(time=1)],
     *[begin_prepare(5, "g 1"), insert("7", "p"), prepare(5, "g 1"), commit_prepared(5, "g 1", time=2)],
     lsn=0x90,
 )
