@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -119,10 +120,15 @@ class DirectorySink:
         unwritten, self.unwritten, self.size = self.unwritten, [], 0
         for file in unwritten:
             path, parts, file.parts = file.path, file.parts, []
+            size: int | None = None
             try:
                 with path.open("ab") as opened:
+                    size = opened.tell()
                     opened.write(b"".join(parts))
             except OSError as error:
+                if size is not None:
+                    with contextlib.suppress(OSError):
+                        os.truncate(path, size)  # no row is cut off, as in FileSink
                 raise self._failed(path, error) from error
             self._unsynced.add(path)
 

@@ -101,8 +101,18 @@ class FileSink:
 
     def _write_all(self, data: bytes) -> None:
         view = memoryview(data)
-        while view:
-            view = view[self._write_some(view) :]
+        try:
+            while view:
+                view = view[self._write_some(view) :]
+        except OutputError:
+            self._cut(len(data) - len(view))
+            raise
+
+    def _cut(self, written: int) -> None:
+        """Cut off what was written of lines or a member that did not fit: the next run would go on in the middle."""
+        if self.fd > 2:  # other processes may write to the standard ones, too
+            with contextlib.suppress(OSError):
+                os.ftruncate(self.fd, os.fstat(self.fd).st_size - written)
 
     def _write_some(self, data: memoryview) -> int:
         try:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gzip
 import random
+import resource
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from pgtail.commands.sinks import continue_file, open_sink
+from pgtail.commands.directory_sink import DirectorySink
+from pgtail.commands.sinks import FileSink, continue_file, open_sink
 from pgtail.errors import OutputError
 from pgtail.files import deflate
 from tests.support.corpus import capture, read
@@ -29,6 +33,36 @@ def test_a_gz_file_has_what_standard_output_gets(tmp_path: Path, name: str) -> N
     whole = decode(SMALL, name=name).stdout
     assert gzip.decompress(file.read_bytes()) == whole
     assert 0 < file.stat().st_size < len(whole) / 3
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """As a disk with so much room: more of a file is not written."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with pytest.raises(OutputError, match="File too large"):
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.json.gz", "x/"])
+def test_a_full_disk_leaves_whole_lines(tmp_path: Path, name: str) -> None:
+    """The next run continues the file."""
+    line = random.randbytes(500).hex().encode() + b"\n"
+    with file_size_limit(10_500), ExitStack() as stack:
+        if name == "x/":
+            sink: FileSink | DirectorySink = DirectorySink(str(tmp_path / name), append=True)
+        else:
+            sink = stack.enter_context(open_sink(str(tmp_path / name)))
+        for _ in range(50):
+            (sink.open(("s", "t"), line) if isinstance(sink, DirectorySink) else sink).write(line)
+            sink.flush()
+    data = (tmp_path / name / "s.t.csv" if name == "x/" else tmp_path / name).read_bytes()
+    data = gzip.decompress(data) if name.endswith(".gz") else data
+    count, torn = divmod(len(data), len(line))
+    assert (count >= 10, torn, data) == (True, 0, line * count)
 
 
 def test_large_output_is_several_members(tmp_path: Path) -> None:
