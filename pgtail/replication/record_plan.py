@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pgtail.capture.format import COMPLETE, DUMPS, TIMELINE
@@ -12,6 +12,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
+from pgtail.postgres.publications import flags
 from pgtail.records import Record, replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan, prepare
@@ -19,6 +20,7 @@ from pgtail.replication.request import Request
 from pgtail.terminal.escape import escape
 
 SLOT: Final = "pgtail.slot"
+PUBLICATIONS: Final = "pgtail.publications"
 SYSTEM: Final = "pgtail.system_identifier"
 STARTED: Final = "pgtail.postmaster_start_time"
 
@@ -53,6 +55,8 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
     confirmed = None if slot is None else slot.confirmed
     start = known.position if confirmed is not None and known.position > confirmed else None
     plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
+    if not allow_gap:
+        _check_publications(plan.options.publications, known)
     if known.position and (confirmed is None or confirmed > known.position):
         start_text = "the start of the new slot" if confirmed is None else lsn_text(confirmed)
         cure = "; --snapshot-table '*' copies the tables again" if known.copied else ""
@@ -71,7 +75,7 @@ def head_of(plan: Plan, identity: Identity, complete: CompleteTables | None = No
         "client_encoding": plan.encoding or ("SQL_ASCII" if plan.server.encoding == "SQL_ASCII" else "UTF8"),
         "pgtail.database": plan.server.database,
         SLOT: plan.slot_name,
-        "pgtail.publications": ",".join(plan.options.publications),
+        PUBLICATIONS: ",".join(plan.options.publications),
         "pgtail.proto_version": str(plan.options.proto_version),
         "pgtail.options": plan.options.words(),
         "pgtail.two_phase": "on" if plan.decodes_two_phase else "off",
@@ -98,6 +102,17 @@ def _check_position(known: RecordedCapture, connection: Connection) -> None:
             f" {lsn_text(server.position)}: it is another server, or it was restored from a backup.",
             cure="Name another directory, or connect to the server that was recorded. (If this is a standby, it may"
             " only lag a little: then try again.)",
+        )
+
+
+def _check_publications(names: Sequence[str], known: RecordedCapture) -> None:
+    """Check that no publication of the capture is left out: its changes would be lost. Raises OptionError."""
+    read = ",".join(names).split(",")  # as the head has them: a name may have a comma
+    left_out = [name for name in known.head.get(PUBLICATIONS, "").split(",") if name and name not in read]
+    if left_out:
+        raise OptionError(
+            f"the capture in {known.directory} is of publication {escape(left_out[0])}, which would be left out: add"
+            f" {flags(left_out)}, name another directory and slot, or continue without its changes with --allow-gap"
         )
 
 

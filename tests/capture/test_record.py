@@ -156,6 +156,24 @@ def test_a_gap_is_refused(newest_database: Database, tmp_path: Path) -> None:
     assert "is of slot cap, not other" in other.stderr
 
 
+def test_a_publication_of_the_capture_that_is_left_out_is_refused(newest_database: Database, tmp_path: Path) -> None:
+    """Its changes would be acknowledged, and lost, without a gap that anybody sees."""
+    database, directory = newest_database, tmp_path / "c"
+    database.execute(*SCHEMA, "CREATE TABLE u (id int PRIMARY KEY)", 'CREATE PUBLICATION "a,b" FOR TABLE u')
+    both = ("--until", "now", "-P", "p", "-P", "a,b")
+    record(database, directory, *both, status=0)
+    database.execute("INSERT INTO u VALUES (1)")
+    before = confirmed(database)
+    refused = record(database, directory, "--until", "now", "-P", "a,b", status=2).stderr
+    assert "is of publication p, which would be left out: add -P p, " in refused
+    assert confirmed(database) == before
+    record(database, directory, *both, status=0)
+    database.execute("INSERT INTO u VALUES (2)")
+    record(database, directory, "--until", "now", "-P", "a,b", "--allow-gap", status=0)
+    record(database, directory, *both, status=0)
+    assert [one["new"]["id"] for one in command("decode", "-o", "json", directory).objects] == [1, 2]
+
+
 def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
     """The next segment records it, even if the run that skipped the gap got nothing, or nothing complete."""
     database = newest_database
