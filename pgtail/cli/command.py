@@ -103,7 +103,7 @@ def _what_is_meant(error: click.NoSuchOption) -> str:
 
 def _with_option(command: click.Command, ctx: click.Context, option: str, path: str = "") -> Iterator[str]:
     """The commands that have this option, below a command and itself."""
-    if path and any(option in one.opts for one in command.get_params(ctx)):
+    if path and any(option in (*one.opts, *one.secondary_opts) for one in command.get_params(ctx)):
         yield path
     if isinstance(command, click.Group):
         for name in command.list_commands(ctx):
