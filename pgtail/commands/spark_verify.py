@@ -185,7 +185,7 @@ class _Verify:
                     f"{words}, after {seconds_text(int(waited))} (--timeout): does pgtail record run? It closes a"
                     " segment after --segment-age"
                 )
-            line = f"waiting for captures: {words}; pgtail record has to run"
+            line = f"waiting for captures: {words}; pgtail record has to run, and close a segment (--segment-age)"
             if stderr.wants_status:
                 stderr.status([line])
             elif waited >= told:
