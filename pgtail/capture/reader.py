@@ -1,4 +1,4 @@
-"""The segments of a capture, in the order of the stream, and the one to start with for what was committed since."""
+"""The segments of a capture, in the order of the stream: which there are, where to start, and how far they go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from pgtail.capture.contents import SegmentContents
 from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
 from pgtail.capture.segment import SegmentFrames, read_head
-from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, pruned_segment, read_state
+from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, not_recorded, pruned_segment, read_state
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -118,6 +118,24 @@ def closed_names(directory: Path) -> list[SegmentName]:
     """The names of the closed segments of the stream in a local directory."""
     names = (SegmentName.of_file(path.name) for path in directory.glob(f"*{CLOSED}"))
     return [name for name in names if name is not None]
+
+
+class Reach(NamedTuple):
+    """The closed segments of a capture have everything up to the LSN `position`; `head` has parameters of segments."""
+
+    position: int
+    head: Mapping[str, str]
+
+
+def reach_of(capture: Location) -> Reach:
+    """How far a capture goes now. Raises InputError if its state is damaged, or if it has none."""
+    state = read_state(capture)
+    if state is None:
+        raise not_recorded(capture)
+    last = SegmentName.parse(state.last)
+    if last is None or (capture / f"{last}{CLOSED}").head() is not None:
+        return Reach(state.position, state.head)
+    return Reach(min(state.position, last.position), state.head)
 
 
 def last_head(capture: Location) -> Mapping[str, str]:

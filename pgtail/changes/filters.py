@@ -196,9 +196,7 @@ class Filter:
 
     def name_passes(self, schema: str, table: str) -> bool:
         """Whether the name of a table matches."""
-        return (not self._tables or any_matches(schema, table, self._tables)) and not any_matches(
-            schema, table, self._exclude
-        )
+        return selected(schema, table, self._tables, self._exclude)
 
     def skips(
         self,
@@ -270,3 +268,8 @@ def name_matches(schema: str, table: str, pattern: str) -> bool:
 def any_matches(schema: str, table: str, patterns: Iterable[str]) -> bool:
     """Whether one of these globs matches, as in name_matches()."""
     return any(name_matches(schema, table, pattern) for pattern in patterns)
+
+
+def selected(schema: str, table: str, tables: Collection[str], exclude: Collection[str] = ()) -> bool:
+    """Whether a table matches one of the globs `tables`, if there are any, and none of `exclude`."""
+    return (not tables or any_matches(schema, table, tables)) and not any_matches(schema, table, exclude)

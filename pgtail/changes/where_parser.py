@@ -137,7 +137,7 @@ class Parser:
         test: Condition
         if found := self._take("like"):
             op = "ilike" if found["insensitive"] else "like"
-            test = self._made(start, operand, op, [self._pattern(op)])
+            test = self._made(start, operand, op, [self._pattern()])
         elif self._take("in"):
             test = self._made(start, operand, "in", self._list())
         elif self._take("between"):
@@ -246,7 +246,7 @@ class Parser:
             self._fail("expected a comma or the closing bracket of this list", opening)
         return values
 
-    def _pattern(self, op: str) -> _Value:
+    def _pattern(self) -> _Value:
         place = self._pos
         value = self._literal("in pattern")
         self._check(place, lambda: Like(value.text))

@@ -97,7 +97,7 @@ def list_(options: ListOptions) -> None:
     server's, WAL HELD that from restart_lsn to the server's. Values are those of pg_replication_slots,
     pg_stat_replication_slots and pg_stat_activity; columns that the server's version does not have are left out.
     """
-    from pgtail.commands.slot_screen import run
+    from pgtail.commands.slot_list import run
 
     check_interval(watch=options.watch)
     run(options)

@@ -10,17 +10,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
-from pgtail.capture.complete import Reach, reach_of
 from pgtail.capture.format import DUMPS
-from pgtail.changes.filters import any_matches
+from pgtail.capture.reader import Reach, reach_of
+from pgtail.changes.filters import selected
 from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.connect import connector_of
 from pgtail.commands.reading import interrupted
 from pgtail.commands.sinks import open_sink
 from pgtail.commands.spark import SparkProgress, conf_of
 from pgtail.commands.spark_options import VerifyOptions
+from pgtail.commands.spark_verify_report import report_table, verified_json
 from pgtail.commands.stderr import StderrThread, tell
-from pgtail.commands.verify_report import report_table, verified_json
 from pgtail.errors import InputError, OptionError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
@@ -171,7 +171,7 @@ class _Verify:
 
     def _is_selected(self, schema: str, table: str, base: Base) -> bool:
         """Whether a table is selected, and can be in the state."""
-        return all(not globs or any_matches(schema, table, globs) for globs in (self.options.tables, base.plan.tables))
+        return all(selected(schema, table, globs) for globs in (self.options.tables, base.plan.tables))
 
     def _wait(self, lsn: int, stderr: StderrThread) -> None:
         """Wait until every capture is complete up to the position. Raises InputError after --timeout."""

@@ -243,13 +243,13 @@ class Connector:
     def _connect(self, **more: str) -> Connection:
         if self._ask_first:
             self._ask_first = False
-            self._ask_for_password(f"Password{self._for_user()}: ")
+            self._ask_for_password()
         while True:
             try:
                 return self._checked(self._open(**more))
             except psycopg.OperationalError as error:
                 wanted = error.pgconn is not None and error.pgconn.needs_password
-                if not wanted or not self._ask_for_password(f"Password{self._for_user()}: "):
+                if not wanted or not self._ask_for_password():
                     raise connection_error(error, self._parameters) from None
             except psycopg.Error as error:
                 raise connection_error(error, self._parameters) from None
@@ -276,15 +276,13 @@ class Connector:
             )
         return connection
 
-    def _ask_for_password(self, prompt: str) -> bool:
+    def _ask_for_password(self) -> bool:
         """Ask for a password; returns whether one was given."""
+        user = self._parameters.get("user")
+        prompt = f"Password for user {user}: " if user else "Password: "
         password = self._ask(prompt) if self._ask is not None else None
         if password is None:
             self._ask = None
             return False
         self._parameters["password"] = password
         return True
-
-    def _for_user(self) -> str:
-        user = self._parameters.get("user")
-        return f" for user {user}" if user else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
-from pgtail.changes.filters import any_matches
+from pgtail.changes.filters import selected
 from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, CopyStopped
@@ -41,7 +41,11 @@ class StreamSnapshot:
             with interrupt.raising():
                 session = stack.enter_context(source.session())
                 point = ConsistentPoint(source.lsn, session.clock())
-                tables = [table for table in published_tables(session, plan) if self._is_wanted(table)]
+                tables = [
+                    table
+                    for table in published_tables(session, plan)
+                    if selected(table.schema, table.name, self._tables, self._exclude)
+                ]
             report = SnapshotReport(self._publisher, plan.slot_name)
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
@@ -61,10 +65,6 @@ class StreamSnapshot:
     def end(point: ConsistentPoint, queue: FrameQueue) -> None:
         """There are no more tables: the output need not wait for another message to know it."""
         queue.put(_with_length(point.end))
-
-    def _is_wanted(self, table: PublishedTable) -> bool:
-        names = table.schema, table.name
-        return (not self._tables or any_matches(*names, self._tables)) and not any_matches(*names, self._exclude)
 
 
 class _Target:

@@ -26,16 +26,16 @@ import psycopg
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.storage.local import LocalLocation
-from tests.capture.torture import Target
+from tests.capture.torture import Target, each_place
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore, s3_store
+from tests.support.object_store import ObjectStore
 from tests.support.replay import Replica, Snapshots
 from tests.support.run import command
 from tests.support.run_process import started
-from tests.support.servers import Database, embedded_server, fresh_database, installations
+from tests.support.servers import Database, fresh_database
 from tests.support.tail import parse, wait_for
 
-KILLS: Final = 200
+KILLS: Final = 100
 TABLES: Final = 4
 _ROWS: Final = 1000
 _SLOW: Final = """
@@ -239,16 +239,5 @@ def torture(
             assert found == Counter(database.query(f"SELECT id::text, text FROM t{table}"))
 
 
-def main() -> None:
-    name = list(installations())[-1]
-    kills = int(sys.argv[1]) if len(sys.argv) > 1 else KILLS
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
-    begun = time.monotonic()
-    with embedded_server(installations()[name]) as server, s3_store() as store:
-        for target in (None, store):
-            torture(server, kills // 2, kills // 20, seed, lambda text: print(text, flush=True), target)
-    print(f"{name}: {kills} kills of a snapshot, nothing lost, nothing twice ({time.monotonic() - begun:.0f} s)")
-
-
 if __name__ == "__main__":
-    main()
+    each_place(KILLS, lambda server, kills, *rest: torture(server, kills, kills // 10, *rest))

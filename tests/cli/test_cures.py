@@ -44,7 +44,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.spark --delete": "--delete",
     "pgtail.commands.spark_verify": "--sample",
     "pgtail.commands.stream": "--streaming",
-    "pgtail.commands.verify_report": "--snapshot-table",  # of pgtail record, which it names
+    "pgtail.commands.spark_verify_report": "--snapshot-table",  # of pgtail record, which it names
     "pgtail.replication.tail --create-slot": "--create-slot",
     "pgtail.replication.tail --slot": "--create-slot",
     "pgtail.replication.tail --until": "--create-slot",

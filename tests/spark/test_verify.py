@@ -20,7 +20,7 @@ import obstore
 import pyarrow as pa
 import pytest
 
-from pgtail.capture.complete import reach_of
+from pgtail.capture.reader import reach_of
 from pgtail.demo.server import EmbeddedServer
 from pgtail.postgres.table_copy import sample_condition
 from pgtail.spark.lake.batches import Batches

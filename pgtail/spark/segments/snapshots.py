@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pgtail.capture.format import SNAPSHOT_CLOSED
 from pgtail.capture.state import CaptureState, TableSnapshot
-from pgtail.changes.filters import any_matches
+from pgtail.changes.filters import selected
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.segments.survey import Survey
@@ -91,7 +91,7 @@ def new_snapshots(
     return [
         segment
         for key, one in each_once(listed, unfinished).items()
-        if key not in applied and (not tables or any_matches(one.table.schema, one.table.table, tables))
+        if key not in applied and selected(one.table.schema, one.table.table, tables)
         for segment in segments_of(one, begun.get(key, ""))
     ]
 
