@@ -43,6 +43,7 @@ _PRINTED_WITH: Final = {
     "pgtail.commands.service": "--max-lag",
     "pgtail.commands.spark --delete": "--delete",
     "pgtail.commands.spark_verify": "--sample",
+    "pgtail.commands.spark_verify --segment-age": "--segment-age",  # of pgtail record, which it names
     "pgtail.commands.stream": "--streaming",
     "pgtail.commands.spark_verify_report": "--snapshot-table",  # of pgtail record, which it names
     "pgtail.replication.tail --create-slot": "--create-slot",
