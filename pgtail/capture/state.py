@@ -268,6 +268,7 @@ class StateFile:
         """
         with self._changing() as known:
             now = known or CaptureState(0, "", 0, dict(head))
+            now = now._replace(head={**now.head, FORMAT: NEWEST})  # its segments have it, and no older recorder runs
             try:
                 listed = now.with_snapshots([*now.snapshots, table])
             except ValueError as error:

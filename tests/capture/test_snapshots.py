@@ -110,6 +110,20 @@ def test_several_writers_side_by_side(tmp_path: Path) -> None:
     assert contents(LocalLocation(tmp_path)) == expected(many, PLACE)
 
 
+@pytest.mark.parametrize("name", ["format1", "format2"])
+def test_an_older_capture_that_lists_one_says_so(tmp_path: Path, name: str) -> None:
+    """No version of pgtail that does not know the format of its segments reads it, also if no recorder follows."""
+    shutil.copytree(Path(__file__).parents[1] / "captures/older" / name, tmp_path, dirs_exist_ok=True)
+    before = here("decode", tmp_path)
+    position = recover(tmp_path).position
+    state, place = open_state(tmp_path, position), position + 0x100
+    state.list_snapshot(Table(1, "t", [[ROW]]).write(tmp_path, place, 1)[0], HEAD)
+    assert json.loads((tmp_path / FILE).read_bytes())["format"] == 3
+    assert here("decode", tmp_path).stdout == before.stdout, "it does not count yet"
+    recorder(tmp_path, start=position).reached(place)
+    assert len(here("decode", tmp_path).lines) == len(before.lines) + 1
+
+
 def test_they_count_from_their_place_on(tmp_path: Path) -> None:
     copied = new(tmp_path)
     place = LocalLocation(tmp_path)
