@@ -115,7 +115,7 @@ def test_an_older_capture_that_lists_one_says_so(tmp_path: Path, name: str) -> N
     """No version of pgtail that does not know the format of its segments reads it, also if no recorder follows."""
     shutil.copytree(Path(__file__).parents[1] / "captures/older" / name, tmp_path, dirs_exist_ok=True)
     before = here("decode", tmp_path)
-    position = recover(tmp_path).position
+    position = recover(tmp_path, compress=True).position
     state, place = open_state(tmp_path, position), position + 0x100
     state.list_snapshot(Table(1, "t", [[ROW]]).write(tmp_path, place, 1)[0], HEAD)
     assert json.loads((tmp_path / FILE).read_bytes())["format"] == 3
