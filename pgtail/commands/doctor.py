@@ -76,10 +76,12 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
     if report.provider is not None:
         title += f", {report.provider.name}"
     yield from paragraph(escape(title), "value", width)
+    heading = ""
     for severity in Severity:
         for family, findings in report.findings.items():
             those = [finding for finding in findings if finding.severity is severity >= least]
-            if those:
+            if those and family != heading:
+                heading = family
                 yield []
                 yield [(family, "table")]
             before: tuple[str, tuple[str, ...]] = ("", ())

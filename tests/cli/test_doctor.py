@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -72,6 +73,19 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     assert "\x1b[35m● problem" in colored
     _, words = pgtail("doctor", shop.conninfo(), "--colors", "nothing", status=2)
     assert "expected THING=STYLE" in words
+
+
+def test_a_heading_does_not_follow_itself(shop: Database) -> None:
+    """The last warning and the first problem are of one family."""
+    shop.execute("CREATE UNLOGGED TABLE u (id int PRIMARY KEY)", "CREATE TABLE bare (id int)")
+    shop.execute("CREATE PUBLICATION everything FOR ALL TABLES")
+    found, _ = pgtail("doctor", shop.conninfo(), "-o", "json", status=2)
+    families = [(line["severity"], line["family"]) for line in lines(found)]
+    assert {("warning", "tables"), ("problem", "tables")} <= {*families}
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
+    headings = re.findall("^([a-z]+)$", out, re.MULTILINE)
+    by_severity = sorted(families, key=lambda one: ["ok", "warning", "problem"].index(one[0]))
+    assert headings == [family for family, _ in itertools.groupby(family for _, family in by_severity)]
 
 
 def test_a_cure_is_not_broken_inside_of_quotes(shop: Database) -> None:
