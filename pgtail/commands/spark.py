@@ -237,6 +237,7 @@ class SparkProgress:
 
         Spark is polled whenever the bar is drawn.
         """
+        self.tell(self._text)
         if self.verbose or not has_bar():
             yield
             return

@@ -17,7 +17,10 @@ from pgtail.errors import OptionError
 from pgtail.spark import java
 from pgtail.spark.session import _delayed_signals, _hidden_stderr, check_installed
 from tests.stopping.trial import run_trial, time_limit
+from tests.support.corpus import capture
 from tests.support.limits import within
+from tests.support.run_process import pgtail
+from tests.support.spark.captures import record
 from tests.support.spark.quick import QUICK
 
 
@@ -168,3 +171,11 @@ def test_a_signal_waits_until_the_jvm_is_known() -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert done == ["started"]
+
+
+def test_verbose_says_first_that_spark_starts(tmp_path: Path) -> None:
+    """Standard error is no terminal, which would have a bar."""
+    record(capture("A_dml", "p1"), tmp_path / "capture")
+    words = ["--master", "nowhere", str(tmp_path / "capture"), str(tmp_path / "out")]
+    assert pgtail("spark", "changes", "-v", *words, status=2)[1].startswith("pgtail: starting Spark\n")
+    assert "starting Spark" not in pgtail("spark", "changes", *words, status=2)[1]
