@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import os
 import re
-import termios
 from pathlib import Path
 
 from pgtail.commands.server_options import ConnectionOptions
@@ -16,7 +14,7 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.records import replace
 from pgtail.terminal.escape import shell_word
-from pgtail.terminal.restore import restored
+from pgtail.terminal.password import read_password
 
 _SELECTION = re.compile(r"([\w.*]+):(insert|update|delete|truncate|message)\b")
 """What somebody writes who takes the argument for a selection of changes."""
@@ -76,24 +74,12 @@ def _ask_for_password(prompt: str) -> str | None:
     except OSError:
         return None
     try:
-        before = termios.tcgetattr(terminal)
-
-        def restore() -> None:
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(terminal, termios.TCSANOW, before)
-
-        with restored(restore):
-            return getpass.getpass(prompt)
+        return read_password(terminal, prompt)
     except EOFError:
-        _end_line(terminal)
         return None
     except KeyboardInterrupt as stopped:
-        _end_line(terminal)
         raise SystemExit(status_after(stopped)) from None
     finally:
+        with contextlib.suppress(OSError):  # it is gone
+            os.write(terminal, b"\n")
         os.close(terminal)
-
-
-def _end_line(terminal: int) -> None:
-    with contextlib.suppress(OSError):  # it is gone
-        os.write(terminal, b"\n")
