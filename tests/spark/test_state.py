@@ -337,6 +337,9 @@ def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:
     apply(spark, tmp_path / "time", [], tables)
     same_as_model(some(world.folds()), stored(tmp_path / "time", "state"))
     with pytest.raises(InputError, match="goes beyond"):
+        apply(spark, tmp_path / "time", [], tables, until=time)
+    apply(spark, tmp_path / "lsn", [], tables, until=middle["position"])
+    with pytest.raises(InputError, match="goes beyond"):
         apply(spark, tmp_path / "lsn", [], tables, until=middle["position"] - 10_000)
 
 

@@ -80,21 +80,21 @@ def last_before(
     time: datetime.datetime,
     changes: LakeTable,
     transactions: LakeTable,
-    increment: Increment,
+    ranges: Sequence[Range],
     snapshots: Iterable[tuple[int, int]],
 ) -> int | None:
-    """The last position before the first commit or snapshot after `time`; None if there is none.
+    """The last position before the first commit in these ranges, or snapshot, after `time`; None if there is none.
 
     `snapshots` are positions and times (microseconds since 1970).
     """
     positions = [
         row["position"]
-        for row in _rows(transactions, increment.ranges, ["position", "commit_ts", "state"])
+        for row in _rows(transactions, ranges, ["position", "commit_ts", "state"])
         if row["state"] is None and row["commit_ts"] is not None and row["commit_ts"] > time
     ]
     positions += [
         parse_lsn(row["commit_lsn"])
-        for row in _rows(changes, increment.ranges, _COLUMNS, having="gid")
+        for row in _rows(changes, ranges, _COLUMNS, having="gid")
         if row["op"] == _COMMITTED and row["commit_ts"] > time
     ]
     positions += [position for position, taken in snapshots if taken > _micros(time)]

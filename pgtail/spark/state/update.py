@@ -66,7 +66,8 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     until = settings.until
     if isinstance(until, datetime.datetime):
         copied = [(one.position, one.time) for some in snapshots.values() for one in some]
-        until = last_before(until, changes, lake.batches.table("transactions"), increment, copied)
+        ranges = joined([*notes.applied, *increment.ranges])  # the state may go beyond that time already
+        until = last_before(until, changes, lake.batches.table("transactions"), ranges, copied)
     prepared = outcomes(changes, increment, notes, until)
     if until is not None:
         cut(increment, until, notes)
