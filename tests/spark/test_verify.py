@@ -206,6 +206,8 @@ def test_equal_while_the_state_goes_on(spark: Any, recorded: Recorded, verify: V
 def test_a_state_that_is_behind_the_changes_of_its_folder(spark: Any, recorded: Recorded, verify: Verify) -> None:
     """Also with a transaction that was prepared before the state's end, and committed after that of the changes."""
     database = recorded.database
+    database.execute("UPDATE pair SET n = n")
+    recorded.wait()
     database.execute("BEGIN; UPDATE keyed SET name = 'prepared' WHERE id < 100; PREPARE TRANSACTION 'before'")
     recorded.wait()
     apply(spark, recorded.out, [str(recorded.capture)])
