@@ -19,9 +19,10 @@ from pgtail.terminal.escape import escape, shell_word
 def check_columns(connection: Connection, plan: Plan, options: FilterOptions, filter_: Filter) -> list[str]:
     """Check the columns of a filter that was made from these options. Raises OptionError and ServerError.
 
-    A slot may still have changes from before its tables were altered: what is wrong only now is returned as warnings.
-    So is a column in a condition that no table has, unless one has a similar name: the slot may have changes of tables
-    that are not published any more. With --encoding, names are compared in the stream only.
+    A slot may still have changes from before its tables were altered: a condition that is wrong only now is returned as
+    warnings. So is a column in it that no table has, unless one has a similar name: the slot may have changes of tables
+    that are not published any more. A name to mask is refused all the same, as values would be shown that were meant to
+    be masked; a pattern is not. With --encoding, names are compared in the stream only.
     """
     redaction = filter_.redaction
     if (not options.where and redaction is None) or plan.encoding is not None:
@@ -63,12 +64,14 @@ class _Findings:
                 continue
             meant = rule.meant(self._relations)
             text = f"--redact: no column {escape(rule.text)} is published{escape(meant)}"
-            if any(map(rule.matches_table, self._altered)):
-                self.warned.append(text)
-                continue
-            if self._has_slot and not meant and rule.text.isidentifier():
-                pattern = f"{rule.text[:-1]}[{rule.text[-1]}]"
-                text += f"\nIf a table had it that is no longer published, use a pattern: '{pattern}'"
+            altered = next((one for one in self._altered if rule.matches_table(one)), None)
+            if self._has_slot and (altered or not meant) and rule.text[-1].isalnum():
+                before = (
+                    f"{escape(altered.qualified)} had it before it was altered"
+                    if altered
+                    else "a table had it that is no longer published"
+                )
+                text += f"\nIf {before}, use a pattern: '{rule.text[:-1]}[{rule.text[-1]}]'"
             self.refused.append(text)
 
     def check_tested(self, filter_: Filter, *, all_tables: bool) -> None:
