@@ -14,6 +14,7 @@ from typing import Final
 from pgtail.commands.pager import pager_in_use
 from pgtail.commands.stderr import tell
 from pgtail.errors import ClosedPipe, OptionError, OutputError
+from pgtail.files import MAGIC
 from pgtail.files.stopping import postponed
 from pgtail.humanize import counted
 
@@ -178,9 +179,16 @@ def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
     else:
         last = b""
         with contextlib.suppress(OSError):
+            if _first_bytes(sink.name, len(MAGIC)) == MAGIC:
+                raise OutputError(f"cannot append to {sink.name}: it is gzip, and its name does not end in .gz")
             last = last_byte(sink.name)
     if last not in (b"", b"\n"):
         sink.write(b"\n")
+
+
+def _first_bytes(path: str | os.PathLike[str], size: int) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(size)
 
 
 def last_byte(path: str | os.PathLike[str]) -> bytes:

@@ -135,3 +135,12 @@ def test_a_damaged_gz_file_is_not_continued_and_keeps_every_byte(tmp_path: Path)
     ):
         continue_file(sink, print)
     assert file.read_bytes() == data
+
+
+def test_lines_are_not_appended_to_a_gzip_file_of_another_name(tmp_path: Path) -> None:
+    """gunzip ignores what follows the last member."""
+    file = tmp_path / "x.json"
+    file.write_bytes(data := gzip.compress(b"{}\n"))
+    with open_sink(str(file), append=True) as sink, pytest.raises(OutputError, match=r"is gzip, .* not end in \.gz"):
+        continue_file(sink, print)
+    assert file.read_bytes() == data
