@@ -12,6 +12,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
+from pgtail.postgres.pgoutput_options import Options
 from pgtail.postgres.publications import flags
 from pgtail.records import Record, replace
 from pgtail.replication.identity import Identity
@@ -21,6 +22,7 @@ from pgtail.terminal.escape import escape
 
 SLOT: Final = "pgtail.slot"
 PUBLICATIONS: Final = "pgtail.publications"
+OPTIONS: Final = "pgtail.options"
 SYSTEM: Final = "pgtail.system_identifier"
 STARTED: Final = "pgtail.postmaster_start_time"
 
@@ -57,6 +59,7 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
     plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
     if not allow_gap:
         _check_publications(plan.options.publications, known)
+        _check_options(plan.options, known)
     if known.position and (confirmed is None or confirmed > known.position):
         start_text = "the start of the new slot" if confirmed is None else lsn_text(confirmed)
         cure = "; --snapshot-table '*' copies the tables again" if known.copied else ""
@@ -77,7 +80,7 @@ def head_of(plan: Plan, identity: Identity, complete: CompleteTables | None = No
         SLOT: plan.slot_name,
         PUBLICATIONS: ",".join(plan.options.publications),
         "pgtail.proto_version": str(plan.options.proto_version),
-        "pgtail.options": plan.options.words(),
+        OPTIONS: plan.options.words(),
         "pgtail.two_phase": "on" if plan.decodes_two_phase else "off",
         COMPLETE: "" if complete is None else complete.text(),
         **head_of_server(identity),
@@ -114,6 +117,20 @@ def _check_publications(names: Sequence[str], known: RecordedCapture) -> None:
             f"the capture in {known.directory} is of publication {escape(left_out[0])}, which would be left out: add"
             f" {flags(left_out)}, name another directory and slot, or continue without its changes with --allow-gap"
         )
+
+
+def _check_options(options: Options, known: RecordedCapture) -> None:
+    """Check that options do not leave out what the capture has: it would be lost. Raises OptionError."""
+    had, now = (words.split(", ") for words in (known.head.get(OPTIONS, ""), options.words()))
+    for word, option, changes in (
+        ("messages on", "--no-messages", "logical messages"),
+        ("origin any", "--origin none", "changes that were replicated from elsewhere"),
+    ):
+        if word in had and word not in now:
+            raise OptionError(
+                f"the capture in {known.directory} has {changes}, which {option} would leave out: leave out {option},"
+                " name another directory and slot, or continue without them with --allow-gap"
+            )
 
 
 def _check_follows(name: str, slot: Slot | None, known: RecordedCapture) -> None:

@@ -174,6 +174,37 @@ def test_a_publication_of_the_capture_that_is_left_out_is_refused(newest_databas
     assert [one["new"]["id"] for one in command("decode", "-o", "json", directory).objects] == [1, 2]
 
 
+def test_options_that_leave_out_what_the_capture_has_are_refused(newest_database: Database, tmp_path: Path) -> None:
+    """It would be acknowledged, and lost, without a gap that anybody sees."""
+    database, directory = newest_database, tmp_path / "c"
+    database.execute(*SCHEMA, "SELECT pg_replication_origin_create('elsewhere')")
+    message = "SELECT pg_logical_emit_message(true, 'p', 'm')"
+    replicated = "SELECT pg_replication_origin_session_setup('elsewhere')", "INSERT INTO t VALUES ({})"
+    try:
+        record(database, directory, "--until", "now", status=0)
+        database.execute(message)
+        database.execute(*[one.format(1) for one in replicated])
+        before = confirmed(database)
+        for options, what in ((("--no-messages",), "logical messages"), (("--origin", "none"), "replicated from else")):
+            refused = record(database, directory, "--until", "now", *options, status=2).stderr
+            assert f"leave out {' '.join(options)}, name another directory" in refused
+            assert what in refused
+            assert confirmed(database) == before
+        record(database, directory, "--until", "now", status=0)
+        left_out = "--until", "now", "--no-messages", "--origin", "none"
+        database.execute(message)
+        database.execute(*[one.format(2) for one in replicated])
+        record(database, directory, *left_out, "--allow-gap", status=0)
+        database.execute("INSERT INTO t VALUES (3, '')")
+        record(database, directory, *left_out, status=0)  # as the run before
+        record(database, directory, "--until", "now", status=0)
+    finally:
+        wait_for_free_slots(database)
+        database.execute("SELECT pg_replication_origin_drop('elsewhere')")
+    shown = command("decode", "-o", "json", directory).objects
+    assert [one.get("new", {}).get("id") for one in shown] == [None, 1, 3]
+
+
 def test_gap_is_recorded_in_the_capture(newest_database: Database, tmp_path: Path) -> None:
     """The next segment records it, even if the run that skipped the gap got nothing, or nothing complete."""
     database = newest_database
