@@ -60,12 +60,12 @@ class Parts(ABC):
     def begin(self) -> None:  # noqa: B027 -- segments are told one by one
         """Tell what is told before the first part."""
 
-    def content(self, part: Part) -> object:
+    def content(self, part: Part) -> SegmentsToRead | None:
         """What a process must know of a part to read it."""
         return None
 
     @abstractmethod
-    def read(self, task: Task[Part], run: Run, *, goes_on: bool) -> bool:
+    def read(self, task: Task, run: Run, *, goes_on: bool) -> bool:
         """Read a part; returns whether to read the next one. `goes_on`: this process has read all parts before it."""
 
     def end(self, counts: Counts) -> None:  # noqa: B027 -- a segment may be without changes
@@ -157,7 +157,7 @@ class PartsDecoder:
         ended = 0 if first is None else first.ended
         unshown, limit = ended - counts.shown, self._decode.options.limit or 0
 
-        def task_of(part: Part, last: Part | None) -> Task[Part]:
+        def task_of(part: Part, last: Part | None) -> Task:
             nonlocal ended
             # Also those in its last part: it may have left out the segment that has them.
             start = 0 if last is None else last.after if last.stop == part.start else last.before
@@ -180,7 +180,6 @@ class PartsDecoder:
                 parts,
                 lambda link: self._work(link, counts, run),
                 task_of=task_of,
-                rest_of=Part.rest,
                 advanced=advanced,
                 counted=self._counted,
                 before=first,
@@ -197,7 +196,7 @@ class PartsDecoder:
 
     # -- in each process ---------------------------------------------------------------------------------------
 
-    def _work(self, link: Link[Part], counts: Counts, run: Run) -> None:
+    def _work(self, link: Link, counts: Counts, run: Run) -> None:
         """What a process does: decode parts until the last one of the input. Raises PgtailError and ClosedPipe."""
         decode, sink, pipeline = self._decode, self.sink, run.pipeline
         sink.follow(link)
@@ -235,7 +234,7 @@ class PartsDecoder:
         tell_filter(run.filter_)
         link.done(replace(counts, damaged=decode.damaged or pipeline.damaged or unmasked))
 
-    def _part(self, task: Task[Part], turn: Turn, run: Run) -> tuple[bool, Counts]:
+    def _part(self, task: Task, turn: Turn, run: Run) -> tuple[bool, Counts]:
         """Decode one part, and wait for the turn; returns whether to read on, and what is known after it."""
         decode, pipeline, filter_, output = self._decode, run.pipeline, run.filter_, run.output
         part, goes_on = task.part, False
@@ -340,7 +339,7 @@ class DumpParts(Parts):
         if self._decode.options.verbosity.verbose and self._form is not None:
             tell(f"{self.name}: {self._form.name}")
 
-    def read(self, task: Task[Part], run: Run, *, goes_on: bool) -> bool:
+    def read(self, task: Task, run: Run, *, goes_on: bool) -> bool:
         part, form = task.part, self._form
         assert form is not None
         with Source(self.name) as source, Reading(source) as reading:
@@ -400,13 +399,13 @@ class CaptureParts(Parts):
     def content(self, part: Part) -> SegmentsToRead | None:
         return self._walk.segments_of(part)
 
-    def read(self, task: Task[Part], run: Run, *, goes_on: bool) -> bool:
+    def read(self, task: Task, run: Run, *, goes_on: bool) -> bool:
         decode, content = self._decode, task.content
         if content is None:
             return decode.every(self._names, run)
         with decode.verifying(run.pipeline) as verifier:
             if not goes_on:
-                decode.segments = SegmentsRead(content.before if content.begun else "")
+                decode.segments = SegmentsRead(content.before or "" if content.begun else "")
             try:
                 return all(decode.file(segment, verifier, run) for segment in verifier.read(content))
             finally:

@@ -20,19 +20,18 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final, Generic, NoReturn, Self, TypeVar
+from typing import Any, Final, NoReturn, Self
 
 from pgtail.commands.reading import BROKEN_OFF, interrupted
 from pgtail.commands.turn import Counts, Task
 from pgtail.errors import ClosedPipe, InputError, Interrupted, PgtailError
 from pgtail.files.stopping import SIGNALS, after_echo, postponed, request_stop, status_after
+from pgtail.pipeline.parts import Part
 from pgtail.records import Record
 
 _STOP: Final = signal.SIGUSR1
 """Asks the process that has the turn to complete its output."""
 _SIZE: Final = struct.Struct("=I")
-
-P = TypeVar("P")
 
 
 class Failure(Record):
@@ -101,7 +100,7 @@ class _Channel:
         self._end.close()
 
 
-class Link(Generic[P]):
+class Link:
     """A process's connection to the parent."""
 
     def __init__(self, channel: _Channel) -> None:
@@ -128,13 +127,13 @@ class Link(Generic[P]):
             assert kind == "turn"
             self._before = value
 
-    def task(self) -> Task[P]:
+    def task(self) -> Task:
         """The next part to decode; one that continues the last one with the turn has its counts already."""
         self._channel.ready(None)
         with postponed():
             kind, value = self._channel.receive()
         assert kind == "part"
-        found: Task[P] = value
+        found: Task = value
         return found
 
     def done(self, counts: Counts) -> None:
@@ -165,10 +164,10 @@ class Link(Generic[P]):
         return 2
 
 
-class _Process(Generic[P]):
+class _Process:
     """One process, as the parent knows it."""
 
-    def __init__(self, pid: int, channel: _Channel, part: P | None) -> None:
+    def __init__(self, pid: int, channel: _Channel, part: Part | None) -> None:
         self.pid = pid
         self.channel = channel
         self.part = part
@@ -201,41 +200,38 @@ class _Process(Generic[P]):
         return 0
 
 
-class Jobs(Generic[P]):
+class Jobs:
     """A context in which `count` processes decode `parts`.
 
     `work` runs in each of them until it is killed: it takes tasks from its Link. `task_of` makes the task for a part
     from what the process knows: the part of its last task, or `before`, which the parent has decoded, with these
-    `counts`. `rest_of` makes one part of a part's end and all that follow. `advanced` is called with the counts after
-    each part.
+    `counts`. `advanced` is called with the counts after each part.
     """
 
     def __init__(
         self,
         count: int,
-        parts: Iterator[P | None],
-        work: Callable[[Link[P]], None],
+        parts: Iterator[Part | None],
+        work: Callable[[Link], None],
         *,
-        task_of: Callable[[P, P | None], Task[P]],
-        rest_of: Callable[[P], P],
-        advanced: Callable[[P, Counts], None],
+        task_of: Callable[[Part, Part | None], Task],
+        advanced: Callable[[Part, Counts], None],
         counted: Callable[[Any], None] | None = None,
-        before: P | None = None,
+        before: Part | None = None,
         counts: Counts | None = None,
     ) -> None:
         self._count = count
         self._parts = parts
         self._work = work
         self._task_of = task_of
-        self._rest_of = rest_of
         self._advanced = advanced
         self._counted = counted
         self._before = before
         self._alive, self._lifeline = os.pipe()
         """A process ends when this pipe does: the parent alone has its other end."""
-        self._processes: list[_Process[P]] = []
-        self._idle: list[_Process[P]] = []
-        self._busy: deque[_Process[P]] = deque()
+        self._processes: list[_Process] = []
+        self._idle: list[_Process] = []
+        self._busy: deque[_Process] = deque()
         """In the order of their parts: the first one has the turn."""
         self._counts = counts or Counts()
 
@@ -261,7 +257,7 @@ class Jobs(Generic[P]):
             self._stop(stopped)
 
     def _run(self) -> Counts:
-        ahead = deque[P]()  # a part for each process: several may need one at the same time
+        ahead = deque[Part]()  # a part for each process: several may need one at the same time
         more = True
         while not self._counts.ended:
             if more and len(ahead) < self._count:
@@ -284,7 +280,7 @@ class Jobs(Generic[P]):
                 ahead.clear()
         return self._counts
 
-    def _give(self, process: _Process[P], part: P) -> None:
+    def _give(self, process: _Process, part: Part) -> None:
         with postponed():  # the first one of those that are busy knows that it has the turn
             process.send("part", self._task_of(part, process.part))
             process.part = part
@@ -308,7 +304,7 @@ class Jobs(Generic[P]):
                 if first.result is None or not self._finished(first):
                     return
 
-    def _take(self, process: _Process[P]) -> None:
+    def _take(self, process: _Process) -> None:
         """Take one message of a process."""
         try:
             kind, value = process.channel.receive()
@@ -322,7 +318,7 @@ class Jobs(Generic[P]):
         else:
             process.result = kind, value
 
-    def _finished(self, process: _Process[P]) -> bool:
+    def _finished(self, process: _Process) -> bool:
         """The process with the turn has sent its result; returns whether the next one has the turn now."""
         assert process.result is not None
         (kind, value), process.result = process.result, None
@@ -345,14 +341,14 @@ class Jobs(Generic[P]):
             self._busy[0].send("turn", value)
         return bool(self._busy)
 
-    def _go_on_alone(self, process: _Process[P]) -> None:
+    def _go_on_alone(self, process: _Process) -> None:
         """What follows depends on what this process has decoded: it decodes all the rest."""
         for other in [one for one in self._processes if one is not process]:
             self._processes.remove(other)
             other.kill()
         self._busy, self._idle = deque(), []
         assert process.part is not None
-        self._give(process, self._rest_of(process.part))
+        self._give(process, process.part.rest())
 
     def _stop(self, stopped: KeyboardInterrupt) -> NoReturn:
         """End the processes; the one with the turn first completes its output. Raises Interrupted."""
@@ -376,12 +372,12 @@ class Jobs(Generic[P]):
             error.exit_status = status_after(stopped)
         raise error from None
 
-    def _fork(self) -> _Process[P]:
+    def _fork(self) -> _Process:
         ours, theirs = map(_Channel, _socket.socketpair())
         pid = os.fork()
         if pid:
             theirs.close()
-            process: _Process[P] = _Process(pid, ours, self._before)
+            process = _Process(pid, ours, self._before)
             self._processes.append(process)
             return process
         try:
@@ -393,7 +389,7 @@ class Jobs(Generic[P]):
         finally:
             os._exit(1)
 
-    def _child(self, link: Link[P]) -> None:
+    def _child(self, link: Link) -> None:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         signal.signal(_STOP, _interrupt)

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pgtail.commands.sinks import FileSink
 from pgtail.files.spool import SpoolFile
+from pgtail.pipeline.parts import Described, Part
 from pgtail.pipeline.pipeline import Seen
-from pgtail.records import Record
+from pgtail.records import NamedTuple, Record
+
+if TYPE_CHECKING:
+    from pgtail.capture.verify import SegmentsToRead
 
 IN_MEMORY: Final = 32 << 20
 """Bytes of output that wait in the memory of one process; more are in a temporary file."""
 _PIECE: Final = 1 << 20
 """Bytes to write at once of those."""
 
-P = TypeVar("P")
 
-
-class Task(Generic[P]):
+class Task(NamedTuple):
     """A part to decode, and what its process has to know first."""
 
-    def __init__(
-        self, part: P, known: Any = (), once: tuple[tuple[str, object], ...] = (), content: Any = None, room: int = 0
-    ) -> None:
-        self.part, self.known, self.room = part, known, room
-        """`room`: how many transactions it may show in any case, whatever those before show."""
-        self.once = once
-        """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
-        self.content = content
-        """What is to be read, if the part does not say it."""
+    part: Part
+    known: Sequence[Described] = ()
+    """The messages on which its tables depend, as far as its process does not know them."""
+    once: tuple[tuple[str, object], ...] = ()
+    """What the output has done once in the parts before, as far as it is known (outputs/written.py)."""
+    content: SegmentsToRead | None = None
+    """What is to be read, if the part does not say it."""
+    room: int = 0
+    """How many transactions it may show in any case, whatever those before show."""
 
 
 class Counts(Record):

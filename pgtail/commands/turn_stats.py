@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pgtail.commands.sinks import FileSink
 from pgtail.stats.collect import Statistics
@@ -25,11 +25,11 @@ class TurnStats(FileSink):
     def __init__(self, sink: FileSink, stats: Statistics, types: Types) -> None:
         super().__init__(sink.fd, sink.name)
         self._stats, self._types = stats, types
-        self._link: Link[Any] | None = None
+        self._link: Link | None = None
         """None in the parent, which counts the first part itself."""
         self._part: PartStatistics
 
-    def follow(self, link: Link[Any]) -> None:
+    def follow(self, link: Link) -> None:
         """This process is not the parent, and `link` gives it the turn."""
         self._link = link
         self._part = PartStatistics(self._stats, self._types, self._full)

@@ -18,7 +18,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[Part]:
     given: list[Part] = []
     give = Jobs._give
 
-    def counted(self: Jobs[Part], process: _Process[Part], part: Part) -> None:
+    def counted(self: Jobs, process: _Process, part: Part) -> None:
         given.append(part)
         give(self, process, part)
 

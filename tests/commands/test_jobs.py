@@ -162,7 +162,7 @@ def test_a_number_of_transactions(
     monkeypatch.setattr(parts, "FIRST_SIZE", 1)
     monkeypatch.setattr(parts, "SIZE", 1)
 
-    def task(part: parts.Part, *others: Any) -> Task[parts.Part]:
+    def task(part: parts.Part, *others: Any) -> Task:
         rooms.extend(others[-1:])
         return Task(part, *others)
 
@@ -270,23 +270,27 @@ def test_a_snapshot_in_the_rest(
     assert len(divided) > 1
 
 
+def _parts(count: int) -> Iterator[parts.Part]:
+    return (parts.Part(number, number + 1, 0, 0) for number in range(count))
+
+
 @pytest.mark.timeout(20)
 def test_what_a_process_says_last_comes_with_its_result(capsys: pytest.CaptureFixture[str]) -> None:
-    def work(link: Link[int]) -> None:
+    def work(link: Link) -> None:
         while True:
-            part = link.task().part
+            part = link.task().part.start
             link.write(f"{part} ")
             link.wait_for_turn()
             link.write("said ")
             link.done(Counts())
 
-    def advanced(part: int, counts: Counts) -> None:
+    def advanced(part: parts.Part, counts: Counts) -> None:
         time.sleep(0.05)  # the process that has the turn next sends both of its messages
 
-    def task_of(part: int, last: int | None) -> Task[int]:
+    def task_of(part: parts.Part, last: parts.Part | None) -> Task:
         return Task(part)
 
-    with Jobs(2, iter(range(6)), work, task_of=task_of, rest_of=int, advanced=advanced) as jobs:
+    with Jobs(2, _parts(6), work, task_of=task_of, advanced=advanced) as jobs:
         jobs.run()
     assert capsys.readouterr().err == "".join(f"{part} said " for part in range(6))
 
@@ -302,7 +306,7 @@ def again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_request_to_stop_while_a_process_sends_much() -> None:
     sizes = []
 
-    def work(link: Link[int]) -> None:
+    def work(link: Link) -> None:
         link.task()
         link.wait_for_turn()
         for size in (1, 4 << 20):
@@ -314,7 +318,7 @@ def test_a_request_to_stop_while_a_process_sends_much() -> None:
             time.sleep(0.1)  # the process waits inside of its second message
             os.kill(os.getpid(), signal.SIGINT)
 
-    assert _stopped(1, iter(range(1)), work, counted=counted)
+    assert _stopped(1, _parts(1), work, counted=counted)
     assert sizes == [1, 4 << 20]
 
 
@@ -323,10 +327,10 @@ def test_a_request_to_stop_while_a_process_sends_much() -> None:
 def test_a_request_to_stop_comes_with_the_turn(capsys: pytest.CaptureFixture[str]) -> None:
     """A process that waits for its turn, and has not read that it has it, completes its output with the turn."""
     ours, theirs = os.pipe()
-    turns: list[int] = []
+    turns: list[parts.Part] = []
 
-    def work(link: Link[int]) -> None:
-        if link.task().part == 0:
+    def work(link: Link) -> None:
+        if link.task().part.start == 0:
             time.sleep(0.2)
             link.wait_for_turn()
             link.done(Counts())
@@ -339,8 +343,8 @@ def test_a_request_to_stop_comes_with_the_turn(capsys: pytest.CaptureFixture[str
             link.wait_for_turn()
             link.write("completed")
 
-    def found() -> Iterator[int | None]:
-        yield from range(2)
+    def found() -> Iterator[parts.Part | None]:
+        yield from _parts(2)
         while not turns:
             yield None
         threading.Timer(0.1, os.kill, (int(os.read(ours, 20)), signal.SIGCONT)).start()
@@ -351,11 +355,11 @@ def test_a_request_to_stop_comes_with_the_turn(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().err == "completed"
 
 
-def _stopped(count: int, found: Iterator[int | None], work: Callable[[Link[int]], None], **others: Any) -> bool:
+def _stopped(count: int, found: Iterator[parts.Part | None], work: Callable[[Link], None], **others: Any) -> bool:
     """Whether a request to stop ended Jobs."""
-    given: dict[str, Any] = {"task_of": lambda part, last: Task(part), "rest_of": int, "advanced": print, **others}
+    given: dict[str, Any] = {"task_of": lambda part, last: Task(part), "advanced": print, **others}
 
-    def until_stopped(link: Link[int]) -> None:
+    def until_stopped(link: Link) -> None:
         try:
             work(link)
         except KeyboardInterrupt as stopped:
