@@ -20,7 +20,6 @@ from pgtail.commands.output import (
     open_target,
     seen_rows_of,
     show_of,
-    takes_seen,
     tell_dropped,
     with_old_values,
 )
@@ -115,7 +114,7 @@ class Decode:
         stats: Statistics | None = None,
         divide: Divide = lambda *_: None,
     ) -> None:
-        self._asked = takes_seen(options.format)
+        self._asked = options.format.takes_seen
         """Whether seen old values are asked for, not only taken where they are known to be right."""
         self.options = options
         self.redaction = build_redaction(options.filter) if stats is None else stats.redaction
@@ -204,7 +203,7 @@ class Decode:
             self.types,
             strict=options.strict,
             show=show_of(options.format),
-            tells_descriptions=takes_seen(options.format),
+            tells_descriptions=options.format.takes_seen,
         )
         redaction = self.redaction if self._given_output is None else None
         output = self._given_output or build_output(format_, sink, masked=redaction is not None)

@@ -70,7 +70,7 @@ def build_output(
     resolved = replace(
         options,
         client=name in ("table", "line") if options.client is None else options.client,
-        fill_unchanged=options.fill_unchanged or takes_seen(options),
+        fill_unchanged=options.fill_unchanged or options.takes_seen,
         colored=wants_color(options.color, terminal=terminal),
         width=terminal_width(),
         paged=pager_in_use(),
@@ -91,7 +91,7 @@ def why_in_order(options: OutputOptions) -> str | None:
         return "it goes to a terminal"
     if options.file is not None and options.file.endswith(GZIP):
         return "it is compressed"
-    if takes_seen(options):
+    if options.takes_seen:
         return "--old-values seen needs all that came before"
     if options.columns:
         return "--columns needs all tables"
@@ -100,11 +100,6 @@ def why_in_order(options: OutputOptions) -> str | None:
     name = _format_name(options, terminal)
     why = FORMATS[name].in_order
     return why and f"-o {name}: {why}"
-
-
-def takes_seen(options: OutputOptions) -> bool:
-    """Whether old values that were not sent are taken from the rows that the input showed before."""
-    return options.old_values == "seen"
 
 
 def with_old_values(options: OutputOptions) -> OutputOptions:
@@ -118,7 +113,7 @@ def seen_rows_of(
     options: OutputOptions, tell: Callable[[str], None] = say, *, asked: bool, is_same: IsSame | None = None
 ) -> SeenRows | None:
     """What remembers the rows for old values, if they are taken from these; `asked`: --old-values asks for them."""
-    if not takes_seen(options):
+    if not options.takes_seen:
         return None
     from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
 

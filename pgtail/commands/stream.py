@@ -27,7 +27,6 @@ from pgtail.commands.output import (
     open_target,
     seen_rows_of,
     show_of,
-    takes_seen,
     tell_dropped,
     with_old_values,
 )
@@ -164,7 +163,7 @@ class Stream:
     _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
-        self._asked = takes_seen(options.format)
+        self._asked = options.format.takes_seen
         """Whether seen old values are asked for, not only taken where they are known to be right."""
         self._options = replace(options, format=with_old_values(options.format))
         self._redaction = redaction or build_redaction(options.filter)
@@ -256,7 +255,7 @@ class Stream:
             types,
             buffer=StreamBuffer(spool=spool),
             show=show_of(options.format),
-            tells_descriptions=takes_seen(options.format),
+            tells_descriptions=options.format.takes_seen,
         )
         with contextlib.closing(assembler):
             rendering = self._rendering(publisher, assembler, self._output(sink, plan, spool), sink)
@@ -331,7 +330,7 @@ class Stream:
         remembered over one.
         """
         copies = self._options.snapshot.wanted
-        if not takes_seen(self._options.format) or (publisher.plan.temporary and not copies):
+        if not self._options.format.takes_seen or (publisher.plan.temporary and not copies):
             return None
         same_tables = SameTables(publisher)
         if copies:
@@ -366,7 +365,7 @@ class Stream:
         with interrupt.raising(), self._connector.ordinary() as connection:
             plan = prepare(request, connection)
             plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
-            if takes_seen(self._options.format):
+            if self._options.format.takes_seen:
                 if self._asked and plan.options.origin == "none":
                     raise OptionError(
                         "--old-values seen needs every change of a table, and --origin none leaves some out"

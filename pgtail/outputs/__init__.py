@@ -266,3 +266,8 @@ class OutputOptions(Record):
     """None if all tables go to one sink."""
     spool: SpoolLimit | None = None
     """Limits the temporary files of transactions that cannot be written yet."""
+
+    @property
+    def takes_seen(self) -> bool:
+        """Whether old values that were not sent are taken from the rows that the input showed before."""
+        return self.old_values == "seen"

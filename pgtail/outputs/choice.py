@@ -46,7 +46,7 @@ class ColumnChoice:
 
     A table that no rule is about is shown whole. With `changed`, an update shows the key and what changed or may have:
     without the old value, everything but unchanged TOAST. Where the key is not known (replica identity full or nothing)
-    the first column stands in for it. `tell` gets notes, `old_values` as in OutputOptions. Raises OptionError if a rule
+    the first column stands in for it. `tell` gets notes, `takes_seen` as in OutputOptions. Raises OptionError if a rule
     is invalid.
     """
 
@@ -57,14 +57,14 @@ class ColumnChoice:
         changed: bool = False,
         tell: Callable[[str], None] = lambda _: None,
         once: Once | None = None,
-        old_values: str | None = None,
+        takes_seen: bool = False,
     ) -> None:
         self._rules = _rules(tuple(rules))
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
         self._once = once or Once()
         self._tell = tell
-        self._old_values = old_values
+        self._takes_seen = takes_seen
         self.changed = changed
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class ColumnChoice:
         if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
-            seen = _NOT_SEEN if self._old_values == "seen" else _REMEMBERS
+            seen = _NOT_SEEN if self._takes_seen else _REMEMBERS
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; {seen} (see"
                 f" pgtail(1)). To have the old row sent:{COMMAND}ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"

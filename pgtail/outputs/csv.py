@@ -63,7 +63,7 @@ class Csv(PlannedOutput):
         self._header = b""
         """The header of the only table, once it is known; empty with a directory."""
         self._changed = _CHANGED if options.changed else ()
-        self._seen = _SEEN if options.old_values == "seen" else ()
+        self._seen = _SEEN if options.takes_seen else ()
 
     def new_file(self) -> None:
         self.write(self._header)

@@ -81,7 +81,7 @@ class Line(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self.choice = ColumnChoice(
-            options.columns, changed=True, tell=options.tell, once=self.once, old_values=options.old_values
+            options.columns, changed=True, tell=options.tell, once=self.once, takes_seen=options.takes_seen
         )
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._codes = self._painter.codes

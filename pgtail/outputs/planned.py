@@ -58,7 +58,7 @@ class PlannedOutput:
             changed=options.changed,
             tell=options.tell,
             once=self.once,
-            old_values=options.old_values,
+            takes_seen=options.takes_seen,
         )
         self.clock: Clock = time.time_ns
         own = {Field.TIME} if is_utc() else ()

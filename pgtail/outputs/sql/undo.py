@@ -169,7 +169,7 @@ class SqlUndo(PlannedOutput):
         changes = f"{total} {plural(total, 'change')}"
         self._sink.write(comment(f"{changes} cannot be undone: a comment stands in the place of each"))
         self._sink.write(b"\n")
-        asked = self.options.old_values == "seen"
+        asked = self.options.takes_seen
         hint = _NOT_SEEN if asked else "; --old-values seen undoes those whose rows the input showed before"
         if not any(_NO_OLD_VALUES in reason for reason in self._omitted):
             hint = ""

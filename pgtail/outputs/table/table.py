@@ -73,7 +73,7 @@ class TableOutput(Output):
             options.columns,
             changed=options.changed or not options.all_columns,
             tell=options.tell,
-            old_values=options.old_values,
+            takes_seen=options.takes_seen,
         )
         most_value = options.max_width
         self._rows = RowFormatter(
