@@ -34,7 +34,7 @@ from pgtail.native.plan import (
 )
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
-from pgtail.outputs.choice import MAYBE, ColumnChoice, Shown
+from pgtail.outputs.choice import MAYBE, Shown
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.values import shown_encoding, text_of_item
@@ -77,12 +77,10 @@ class Line(PlannedOutput):
     """
 
     resumes = True
+    changed_only = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self.choice = ColumnChoice(
-            options.columns, changed=True, tell=options.tell, once=self.once, takes_seen=options.takes_seen
-        )
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._codes = self._painter.codes
         self._more = f"{RESET}…".encode() if options.colored else "…".encode()

@@ -46,6 +46,8 @@ class PlannedOutput:
     """Whether what is written of a transaction depends on nothing in it that came before."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
+    changed_only: ClassVar[bool] = False
+    """Whether it always shows of an update what --changed shows."""
     events_only = False
     """Whether all rows must go through event(), none through the scanner."""
 
@@ -55,7 +57,7 @@ class PlannedOutput:
         self.once = Once()
         self.choice = ColumnChoice(
             options.columns,
-            changed=options.changed,
+            changed=options.changed or self.changed_only,
             tell=options.tell,
             once=self.once,
             takes_seen=options.takes_seen,
