@@ -142,7 +142,7 @@ def show_of(options: OutputOptions) -> Show:
     return Show(options.show_aborted, options.show_uncommitted)
 
 
-def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
+def check_acknowledged(options: OutputOptions, plan: Plan, output: Output) -> None:
     """Check that nothing is acknowledged before it is written. Raises OptionError.
 
     A temporary slot is exempt: it does not outlive this run.
@@ -154,8 +154,7 @@ def check_acknowledged(options: OutputOptions, plan: Plan) -> None:
             "--undo writes at the end: with --ack commit, changes not yet written would be acknowledged; use"
             " --ack exit or --ack none"
         )
-    buffers = options.output is not None and OUTPUTS[options.output].buffers_prepared
-    if plan.decodes_two_phase and (buffers or options.undo):
+    if plan.decodes_two_phase and output.buffers_prepared:
         raise OptionError(
             f"-o {options.output} shows a prepared transaction when it is committed, but --ack {plan.ack} acknowledges"
             " it when it is prepared; use --ack none, or a slot created without two_phase"

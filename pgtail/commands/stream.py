@@ -247,10 +247,11 @@ class Stream:
         types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
         self._resumable = not plan.temporary or plan.fork is not None
-        self._check(plan, request)
+        spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
+        output = self._output(sink, plan, spool)
+        self._check(plan, request, output)
         self._tell_plan(plan)
         publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
-        spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
         assembler = Assembler(
             types,
             buffer=StreamBuffer(spool=spool),
@@ -258,7 +259,7 @@ class Stream:
             tells_descriptions=options.format.takes_seen,
         )
         with contextlib.closing(assembler):
-            rendering = self._rendering(publisher, assembler, self._output(sink, plan, spool), sink)
+            rendering = self._rendering(publisher, assembler, output, sink)
             self._pipeline = rendering.pipeline
             self._tail = self._make_tail(rendering, request)
             return self._read()
@@ -302,12 +303,12 @@ class Stream:
             ready=self._ready,
         )
 
-    def _check(self, plan: Plan, request: Request) -> None:
+    def _check(self, plan: Plan, request: Request, output: Output) -> None:
         """Raises OptionError if the options do not fit each other and the slot."""
         since = self._options.filter.since
         if plan.source is None:
             _check_since(since)
-        check_acknowledged(self._options.format, plan)
+        check_acknowledged(self._options.format, plan, output)
         if self._options.format.undo and self._options.end.reconnect and plan.temporary:
             raise OptionError(
                 "--undo needs every change, and a temporary slot misses some when --reconnect makes another one: omit"

@@ -25,8 +25,6 @@ class Format(NamedTuple):
     """The class, or a function with the same parameters: (sink, options)."""
     hidden: Literal["as they are", "as they are in JSON", "spelled out"] = "as they are"
     """How control and invisible characters are written. All but "spelled out" need an EscapingSink on a terminal."""
-    buffers_prepared: bool = False
-    """Whether a prepared transaction is written on its commit only (outputs/prepared.py)."""
     marks: bool = False
     """Whether it marks what was not committed, and shows what a client sent."""
     whole_rows: str | None = "its readers expect whole rows"
@@ -49,19 +47,15 @@ OUTPUTS: Final = {
     "line": Format("pgtail.outputs.line", "Line", "spelled out", marks=True, whole_rows=None),
     "json": Format("pgtail.outputs.ndjson", "Json", _JSON, marks=True, whole_rows=None),
     "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", _JSON, marks=True, whole_rows=None),
-    "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", _JSON, buffers_prepared=True),
-    "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", _JSON, buffers_prepared=True),
+    "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", _JSON),
+    "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", _JSON),
     "debezium": Format(
-        "pgtail.outputs.debezium.events",
-        "Debezium",
-        _JSON,
-        buffers_prepared=True,
-        in_order="events name the transaction before theirs",
+        "pgtail.outputs.debezium.events", "Debezium", _JSON, in_order="events name the transaction before theirs"
     ),
     "sql": Format(
         "pgtail.outputs.sql.forward", "open_sql", "spelled out", whole_rows="a statement needs the whole row"
     ),
-    "csv": Format("pgtail.outputs.csv", "Csv", buffers_prepared=True, whole_rows=None),
+    "csv": Format("pgtail.outputs.csv", "Csv", whole_rows=None),
 }
 """The formats of --output."""
 

@@ -38,6 +38,8 @@ class Output(Protocol):
     With a filter every output gets the outcome of a prepared transaction of which it got a change; such an output
     also gets it if the Prepare is not in the input.
     """
+    buffers_prepared: bool = False
+    """Whether it writes a prepared transaction on its commit only (outputs/prepared.py)."""
 
     @property
     def written(self) -> WrittenTables:

@@ -38,8 +38,8 @@ class PlannedOutput:
     """Written at its end, if it broke off."""
     separator = b""
     """Written between the elements of a transaction (rows, truncates, messages)."""
-    buffers_prepared: ClassVar[bool] = False
-    """Whether a prepared transaction is written on its commit only."""
+    buffers_prepared = False
+    """See Output."""
     needs_outcomes = False
     """See Output."""
     resumes: ClassVar[bool] = False
