@@ -31,7 +31,6 @@ from pgtail.capture.format import (
 from pgtail.errors import DecodeError, InputError, Malformed, Truncated
 from pgtail.files import MAGIC
 from pgtail.files.gunzip import Gunzip
-from pgtail.native import compiled
 from pgtail.pgoutput.frames import MOST
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.records import Record, made_by
@@ -47,8 +46,6 @@ _HELD: Final = 1 << 20
 _TAIL: Final = 512
 """More bytes than the last message of a segment has."""
 
-_OWN: Final = parameter(START, "")
-"""What comes right before a segment's own messages."""
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
 """Bytes of a message that is neither a frame nor a parameter; what is longer is damage."""
@@ -149,52 +146,13 @@ def check_format(number: str) -> None:
         raise InputError(f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it")
 
 
-class MessageCounter:
-    """Counts a segment's own messages by their types and lengths, in its uncompressed bytes."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        fast = compiled()
-        self._counted = _counted if fast is None else fast.count_copy_data
-        self._own = False
-        self._left = b""
-        """Bytes of a message that is not known to be START, or whose length is not known."""
-        self._skip = 0
-        """Bytes until the next message, after those that were taken."""
-
-    def take(self, data: bytes) -> None:
-        """Take the next bytes."""
-        data, pos = self._left + data, self._skip
-        while not self._own and len(data) - pos >= len(_OWN):
-            self._own = data.startswith(_OWN, pos)
-            pos += 1 + HEAD.unpack_from(data, pos)[1]
-        if self._own:
-            count, pos = self._counted(data, pos)
-            self.count += count
-        self._left, self._skip = data[pos:], max(pos - len(data), 0)
-
-
-def _counted(data: bytes, pos: int) -> tuple[int, int]:
-    """Does what the compiled count_copy_data() does."""
-    count = 0
-    while len(data) - pos >= HEAD.size:
-        kind, size = HEAD.unpack_from(data, pos)
-        count += kind == COPY_DATA
-        pos += 1 + size
-    return count, pos
-
-
 class SegmentCheck:
-    """Checks the uncompressed bytes of a closed segment.
-
-    The last message has the number of its own messages, and the size and the checksum of all before it.
-    """
+    """Checks the uncompressed bytes of a closed segment: the last message has size and checksum of all before it."""
 
     def __init__(self) -> None:
         self.size = 0
         """How many bytes were given."""
         self._checksum = Checksum()
-        self._counter = MessageCounter()
         self._tail = b""
         """The last bytes, which are not in the checksum."""
 
@@ -209,7 +167,6 @@ class SegmentCheck:
         if offset < self.size:
             data = data[self.size - offset :]
         self.size += len(data)
-        self._counter.take(data)
         if len(data) < _TAIL:
             data = self._tail + data
         else:
@@ -231,19 +188,16 @@ class SegmentCheck:
         if start < 0:
             return "the end is missing: it was cut off, or is still being written"
         _, value = read_parameter(tail[start:])
-        stated, *size_and_checksum = value.split(" ")
-        if size_and_checksum != [str(self.size - len(tail) + message), checksum.hexdigest()]:
+        if value.split(" ")[1:] != [str(self.size - len(tail) + message), checksum.hexdigest()]:
             return "its checksum is wrong: a part is missing, damaged or moved"
         if not tail.endswith(parameter(END, value)):
             return "something follows its end"
-        if stated != str(self.messages):
-            return f"it has {self.messages} messages, and its end says {stated!r}"
         return None
 
-    @property
     def messages(self) -> int:
-        """How many messages of its own the segment has, so far."""
-        return self._counter.count
+        """How many messages of its own a segment has, as its end says; only if problem() finds none."""
+        _, value = read_parameter(self._tail[self._tail.rfind(END.encode() + b"\0") :])
+        return int(value.split(" ")[0])
 
     def position(self) -> int | None:
         """The LSN up to which a capture that ends with this segment has everything; None if its end is missing."""

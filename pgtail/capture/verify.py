@@ -238,7 +238,7 @@ class CaptureVerifier:
         """Count the messages of a part that was read; compare them with the rows of the whole snapshot at its end."""
         snapshot = part.snapshot
         assert snapshot is not None
-        self._messages = None if self._messages is None or not whole else self._messages + self.check.messages
+        self._messages = None if self._messages is None or not whole else self._messages + self.check.messages()
         if part.name == snapshot.segments[-1].name and self._messages not in (None, snapshot.rows + _COMMIT):
             self.report(f"{snapshot} has {snapshot.rows} rows, and its segments have another number", part.location)
 

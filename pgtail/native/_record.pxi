@@ -145,27 +145,6 @@ cdef Py_ssize_t put_copy_data(Copy *copy, Py_ssize_t pos, Py_ssize_t start, Py_s
     return stop + (copy.framing == 0)
 
 
-def count_copy_data(data, Py_ssize_t pos):
-    """How many CopyData messages there are from `pos` on, and where the first one starts whose length is not there.
-
-    That may be after the end of `data`. See MessageCounter in capture/segment.py.
-    """
-    cdef Py_buffer view
-    cdef const uint8_t *buf
-    cdef Py_ssize_t count = 0
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        if pos < 0:
-            raise ValueError("not a position in the buffer")
-        buf = <const uint8_t *>view.buf
-        while view.len - pos >= 5:
-            count += buf[pos] == c"d"
-            pos += 1 + <Py_ssize_t>u32(buf + pos + 1)
-        return count, pos
-    finally:
-        PyBuffer_Release(&view)
-
-
 # ==== what is in the messages that were copied: see ContentsCounter in capture/contents.py =========================
 
 cdef enum:

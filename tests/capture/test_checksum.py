@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import itertools
 import json
@@ -14,14 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.capture import segment as segment_module
 from pgtail.capture.checksum import Checksum
-from pgtail.capture.format import BEGINNING, END, SegmentName, parameter, read_parameter
+from pgtail.capture.format import BEGINNING, END, SegmentName, parameter
 from pgtail.capture.segment import SegmentCheck
 from pgtail.capture.state import FILE, parse_state, state_json
 from pgtail.files import MAGIC
 from pgtail.files.deflate import compress
-from pgtail.native import compiled
 from pgtail.pgoutput.scalars import lsn_text
 from tests.support.captures import data_frames, head, read, read_frames, record, segments, split
 from tests.support.corpus import capture
@@ -55,24 +52,6 @@ def test_it_is_the_same_however_the_bytes_are_divided(number: str, size: int, se
     check = SegmentCheck()
     check.feed(bytes(damaged), 0)
     assert check.problem() == "its checksum is wrong: a part is missing, damaged or moved"
-
-
-def test_messages_are_counted_however_the_bytes_are_divided(
-    tmp_path: Path, seed: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    record(tmp_path, data_frames(capture("A_dml", "p1")))
-    contents = [b"".join(map(gzip.decompress, split(path.read_bytes()))) for path in segments(tmp_path)]
-    for fast in (compiled(), None):
-        monkeypatch.setattr(segment_module, "compiled", lambda fast=fast: fast)
-        for content, most in itertools.product(contents, (1, 7, 300, 1 << 20)):
-            check, at = SegmentCheck(), 0
-            while at < len(content):
-                piece = content[at : at + seed.randint(1, most)]
-                check.feed(piece, at)
-                at += len(piece)
-            assert check.problem() is None
-            stated = read_parameter(content[content.rindex(END.encode()) :])[1]
-            assert stated.startswith(f"{check.messages} ")
 
 
 def test_a_beginning_of_it_has_one_too() -> None:
