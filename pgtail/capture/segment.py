@@ -188,7 +188,8 @@ class SegmentCheck:
         if start < 0:
             return "the end is missing: it was cut off, or is still being written"
         _, value = read_parameter(tail[start:])
-        if value.split(" ")[1:] != [str(self.size - len(tail) + message), checksum.hexdigest()]:
+        messages, *others = value.split(" ")
+        if not messages.isdecimal() or others != [str(self.size - len(tail) + message), checksum.hexdigest()]:
             return "its checksum is wrong: a part is missing, damaged or moved"
         if not tail.endswith(parameter(END, value)):
             return "something follows its end"

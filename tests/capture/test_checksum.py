@@ -49,9 +49,10 @@ def test_it_is_the_same_however_the_bytes_are_divided(number: str, size: int, se
         assert check.problem() is None
     damaged = bytearray(content)
     damaged[seed.randrange(len(HEAD[number]) - 1, len(data))] ^= 1 << seed.randrange(8)
-    check = SegmentCheck()
-    check.feed(bytes(damaged), 0)
-    assert check.problem() == "its checksum is wrong: a part is missing, damaged or moved"
+    for wrong in (bytes(damaged), data + parameter(END, f"p {len(data)} {checksum(data)}")):
+        check = SegmentCheck()
+        check.feed(wrong, 0)
+        assert check.problem() == "its checksum is wrong: a part is missing, damaged or moved"
 
 
 def test_a_beginning_of_it_has_one_too() -> None:
