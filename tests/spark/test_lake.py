@@ -23,7 +23,7 @@ from pgtail.spark.lake import delta
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.compact import vacuum
 from pgtail.spark.lake.delta import Commit, LakeTable, holds
-from pgtail.spark.lake.parquet import write_file
+from pgtail.spark.lake.parquet import TableFolder, write_file
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import update_state
@@ -107,7 +107,7 @@ def test_a_state_that_was_broken_off_is_finished_first(
 
 def test_a_commit_that_is_given_again_changes_nothing(tmp_path: Path) -> None:
     schema, place = pa.schema([("a", pa.int32())]), locate(str(tmp_path / "t"))
-    one = Commit("t", schema, [write_file(place, pa.table({"a": [1]}, schema), "snappy")])
+    one = Commit("t", schema, [write_file(TableFolder(place, "snappy"), pa.table({"a": [1]}, schema))])
     for _ in range(3):
         LakeTable(place).commit(one, 7)
     LakeTable(place).commit(one, 6)
@@ -128,7 +128,7 @@ def test_columns_are_added_and_widened_by_commits(tmp_path: Path) -> None:
         pa.schema([("a", pa.int64())]),
     ]
     for number, schema in enumerate(schemas, 1):
-        file = write_file(place, pa.Table.from_pylist([{"a": number}], schema), "snappy")
+        file = write_file(TableFolder(place, "snappy"), pa.Table.from_pylist([{"a": number}], schema))
         known = LakeTable(place).schema
         wider = known is not None and not holds(schema, known)
         LakeTable(place).commit(Commit("t", schema, [file], overwrite=wider), number)
@@ -142,7 +142,7 @@ def test_a_table_of_many_commits_opens_from_a_checkpoint(tmp_path: Path) -> None
     value = Decimal("1234567890123456.7891")
     for number in range(1, 51):
         rows = pa.table({"a": pa.array([value + number], schema.field("a").type), "_position": [number]}, schema)
-        LakeTable(place).commit(Commit("t", schema, [write_file(place, rows, "snappy")]), number)
+        LakeTable(place).commit(Commit("t", schema, [write_file(TableFolder(place, "snappy"), rows)]), number)
     assert len(list((tmp_path / "t" / "_delta_log").glob("*.checkpoint.parquet"))) >= 2
     assert LakeTable(place).batch == 50
     assert sorted(file.bounds("_position").least for file in LakeTable(place).files()) == list(range(1, 51))
@@ -155,7 +155,7 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
     place = locate(str(out / "changes"))
 
     def file() -> Any:
-        return write_file(place, pa.table({"a": [1]}, schema), "snappy")
+        return write_file(TableFolder(place, "snappy"), pa.table({"a": [1]}, schema))
 
     first, orphan = file(), file()
     batches = Batches(locate(str(out)))

@@ -19,7 +19,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OptionError, OutputError
 from pgtail.spark.decoding.decode import survey
 from pgtail.spark.decoding.transactions import added_up, counted
-from pgtail.spark.lake.parquet import FileWriter, codec_of, write_file
+from pgtail.spark.lake.parquet import FileWriter, TableFolder, codec_of, write_file
 from pgtail.spark.lake.sorting import PIECE, Pieces, sorted_changes
 from pgtail.spark.schemas import CHANGES, TRANSACTIONS
 from pgtail.spark.segments.ranges import Place, Range
@@ -53,7 +53,7 @@ def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Pat
 
 def written(batches: list[pa.RecordBatch], folder: Path, piece: int = PIECE) -> pq.ParquetFile:
     """A file of these rows."""
-    rows, file = Pieces(sorted_changes, piece), FileWriter(locate(str(folder)), CHANGES, "snappy")
+    rows, file = Pieces(sorted_changes, piece), FileWriter(TableFolder(locate(str(folder)), "snappy"), CHANGES)
     for found in itertools.chain(*(rows.add(batch) for batch in batches), rows.rest()):
         file.write(found)
     done = file.close()
@@ -145,7 +145,9 @@ def test_a_bound_is_exact_or_is_not_there(
     if pa.types.is_date(kind):
         array = pa.array(values, pa.int32()).cast(kind)
     whole = pa.table({"c": array, "i": pa.array([1] * len(values), pa.int32())})
-    stats = json.loads(write_file(locate(str(tmp_path)), whole, "snappy").stats, parse_float=str, parse_int=str)
+    stats = json.loads(
+        write_file(TableFolder(locate(str(tmp_path)), "snappy"), whole).stats, parse_float=str, parse_int=str
+    )
     assert stats.pop("numRecords") == str(len(values))
     assert stats.pop("nullCount") == {"c": str(array.null_count), "i": "0"}
     if array.null_count == len(values):
@@ -178,7 +180,7 @@ def test_what_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 def write_both(folder: str) -> None:
-    file = FileWriter(locate(folder), pa.schema([("a", pa.int32())]), "snappy")
+    file = FileWriter(TableFolder(locate(folder), "snappy"), pa.schema([("a", pa.int32())]))
     try:
         file.write(pa.table({"a": pa.array([1], pa.int32())}))
         file.write(pa.table({"b": [1]}))

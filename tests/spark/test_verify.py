@@ -26,7 +26,7 @@ from pgtail.postgres.table_copy import sample_condition
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import Commit, LakeTable
-from pgtail.spark.lake.parquet import prefix_of, rows_in, write_file
+from pgtail.spark.lake.parquet import TableFolder, rows_in, write_file
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import update_state
@@ -230,7 +230,9 @@ def plant(out: Path, table: str, change: Callable[[list[dict[str, Any]]], None])
     rows = pa.concat_tables([rows_in(found.place / file.path) for file in files])
     values = rows.to_pylist()
     change(values)
-    added = write_file(found.place, pa.Table.from_pylist(values, rows.schema), "zstd", prefix_of(files[0].path))
+    added = write_file(
+        TableFolder(found.place, "zstd").named_like(files[0].path), pa.Table.from_pylist(values, rows.schema)
+    )
     batches.plan.batch += 1
     commit = Commit(name, found.schema, [added], [(file.path, file.size) for file in files])
     batches.commit(batches.plan, [commit])

@@ -15,7 +15,7 @@ from pgtail.spark.jobs import collected, in_groups
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import Commit, LakeFile
-from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
+from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, write_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.fold import FROM_SNAPSHOT
@@ -32,19 +32,18 @@ class _Merging:
     """Files of a table whose rows have the same columns, to become one."""
 
     name: str
-    place: Location
+    folder: TableFolder
     files: Sequence[tuple[str, int]]
     """Paths and bytes."""
-    codec: str
 
     def done(self) -> DataFile:
         """Write it."""
-        return write_groups(self.place, self._rows(), self.codec, prefix_of(self.files[0][0]))
+        return write_groups(self.folder.named_like(self.files[0][0]), self._rows())
 
     def _rows(self) -> Iterator[pa.Table]:
         rows = Pieces(sorted_changes) if self.name == "changes" else Pieces()
         for path, _ in self.files:
-            for group in row_groups(self.place / path):
+            for group in row_groups(self.folder.place / path):
                 for batch in group.combine_chunks().to_batches():
                     yield from rows.add(batch)
         yield from rows.rest()
@@ -87,7 +86,7 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
     for files in alike.values():
         neighbours = sorted(files, key=lambda one: one.bounds(order).least)
         some = in_groups((((file.path, file.size), file.size) for file in neighbours), _TARGET)
-        found += [_Merging(name, table.place, own, lake.codec) for own in some if len(own) > 1]
+        found += [_Merging(name, TableFolder(table.place, lake.codec), own) for own in some if len(own) > 1]
     return found
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
-from pgtail.spark.lake.parquet import DataFile, FileWriter, row_groups
+from pgtail.spark.lake.parquet import DataFile, FileWriter, TableFolder, row_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.schemas import CHANGES, SNAPSHOT
 from pgtail.spark.segments.ranges import Parts
@@ -185,7 +185,7 @@ class _Files:
         if key not in self._open:
             if len(self._open) >= _MOST_OPEN:
                 self._end(next(key for key in self._open if key.version is not None))
-            self._open[key] = FileWriter(self._how.out / key.table, schema, self._how.codec)
+            self._open[key] = FileWriter(TableFolder(self._how.out / key.table, self._how.codec), schema)
         self._open[key] = self._open.pop(key)
         return self._open[key]
 

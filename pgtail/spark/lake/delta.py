@@ -27,7 +27,7 @@ from deltalake.transaction import (
 )
 
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.lake.parquet import DataFile, footer_bounds, rows_in, write_file
+from pgtail.spark.lake.parquet import DataFile, TableFolder, footer_bounds, rows_in, write_file
 from pgtail.spark.schemas import SNAPSHOT
 from pgtail.storage import Location, reading_failed, writing_failed
 
@@ -176,7 +176,7 @@ class LakeTable:
     def replacing(self, name: str, rows: pa.Table, codec: str, retain: float = WEEK) -> Commit:
         """The commit of rows that replace all others; writes their file."""
         removes = [(file.path, file.size) for file in self.files()]
-        return Commit(name, rows.schema, [write_file(self.place, rows, codec)], removes, retain=retain)
+        return Commit(name, rows.schema, [write_file(TableFolder(self.place, codec), rows)], removes, retain=retain)
 
     def commit(self, commit: Commit, batch: int) -> None:
         """Commit a batch's part, unless it is in the table. Raises OutputError if another process was faster."""

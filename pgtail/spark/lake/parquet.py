@@ -45,6 +45,20 @@ class DataFile(NamedTuple):
     stats: str
 
 
+class TableFolder(NamedTuple):
+    """Where the files of a table are, and how new ones are written."""
+
+    place: Location
+    codec: str
+    """As Arrow names it."""
+    prefix: str = "part-"
+    """What the names of new files begin with."""
+
+    def named_like(self, path: str) -> TableFolder:
+        """The same for new files with the prefix of this file."""
+        return self._replace(prefix=path[: path.index("-") + 1])
+
+
 class _Floats:
     """Bounds of a column of floats. Those in the Parquet file would hide NaN, which readers treat as the greatest."""
 
@@ -77,18 +91,18 @@ def codec_of(name: str) -> str:
 class FileWriter:
     """A new file in a table's folder; each write() makes a row group. Raises OutputError."""
 
-    def __init__(self, folder: Location, schema: pa.Schema, codec: str, prefix: str = "part-") -> None:
-        self._name = f"{prefix}{uuid.uuid4()}.parquet"
+    def __init__(self, folder: TableFolder, schema: pa.Schema) -> None:
+        self._name = f"{folder.prefix}{uuid.uuid4()}.parquet"
         self._schema = schema
         self._metadata: list[pq.FileMetaData] = []
         self._floats = {field.name: _Floats() for field in schema if pa.types.is_floating(field.type)}
-        self._file = (folder / self._name).writer()
+        self._file = (folder.place / self._name).writer()
         repeated = [field for field in schema if field.name not in _DISTINCT]
         # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
         self._writer = pq.ParquetWriter(
             self._file,
             schema,
-            compression=codec,
+            compression=folder.codec,
             use_dictionary=[leaf for field in repeated for leaf, _ in _leaves(field.name, field.type)],
             write_statistics=[
                 leaf
@@ -122,15 +136,15 @@ class FileWriter:
         self._file.abandon()
 
 
-def write_file(folder: Location, rows: pa.Table, codec: str, prefix: str = "part-") -> DataFile:
+def write_file(folder: TableFolder, rows: pa.Table) -> DataFile:
     """Write rows to a new file."""
-    return write_groups(folder, iter([rows]), codec, prefix)
+    return write_groups(folder, iter([rows]))
 
 
-def write_groups(folder: Location, groups: Iterator[pa.Table], codec: str, prefix: str) -> DataFile:
+def write_groups(folder: TableFolder, groups: Iterator[pa.Table]) -> DataFile:
     """Write tables of the same columns, at least one, to a new file, each as a row group."""
     first = next(groups)
-    file = FileWriter(folder, first.schema, codec, prefix)
+    file = FileWriter(folder, first.schema)
     try:
         file.write(first)
         for rows in groups:
@@ -139,11 +153,6 @@ def write_groups(folder: Location, groups: Iterator[pa.Table], codec: str, prefi
     except BaseException:
         file.abandon()
         raise
-
-
-def prefix_of(path: str) -> str:
-    """What the name of a file begins with: the `prefix` of its FileWriter."""
-    return path[: path.index("-") + 1]
 
 
 def _leaves(name: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:

@@ -12,7 +12,7 @@ from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
 from pgtail.spark.lake.decoding import Names, TableFile, Versions, folder_name
 from pgtail.spark.lake.delta import Commit, LakeTable, holds
-from pgtail.spark.lake.parquet import DataFile, prefix_of, row_groups, write_groups
+from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, write_groups
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
 from pgtail.spark.typed.rows import as_stored, as_version
@@ -27,20 +27,19 @@ if TYPE_CHECKING:
 class Rewriting:
     """One file of a table that gets other types, or names."""
 
-    folder: Location
+    folder: TableFolder
     path: str
     size: int
     version: Version
     before: Sequence[TableColumn]
     """The columns that it has, and those that it gets."""
     columns: Sequence[TableColumn]
-    codec: str
 
     def done(self) -> DataFile:
         """Rewrite it."""
-        groups = row_groups(self.folder / self.path)
+        groups = row_groups(self.folder.place / self.path)
         rows = (as_stored(as_version(one, self.version, self.before), self.version, self.columns) for one in groups)
-        return write_groups(self.folder, rows, self.codec, prefix_of(self.path))
+        return write_groups(self.folder.named_like(self.path), rows)
 
 
 def rewritten(spark: SparkSession, files: Sequence[Rewriting]) -> list[DataFile]:
@@ -66,7 +65,7 @@ def table_commits(
     commits, entries = [], []
     for names, own in by_names.items():
         name = f"tables/{folder_name(*names)}"
-        table, folder = LakeTable(out / name), out / name
+        table, folder = LakeTable(out / name), TableFolder(out / name, codec)
         columns = columns_of(versions[names])
         schema = schema_of(columns, META, old=True)
         by_relation = {version.relation: version for version in versions[names]}
@@ -74,13 +73,13 @@ def table_commits(
         overwrite = table.schema is not None and not holds(schema, table.schema)
         for file in table.files() if overwrite else ():
             version = by_relation[file.bounds("_relation").least]
-            again.append(Rewriting(folder, file.path, file.size, version, columns_in(table.schema), columns, codec))
+            again.append(Rewriting(folder, file.path, file.size, version, columns_in(table.schema), columns))
         for version, added in own:
             written = own_columns(version, columns_of([*known.get(names, ()), version]))
             if written == own_columns(version, columns):
                 adds.append(added)
             else:
-                again.append(Rewriting(folder, added.path, added.size, version, written, columns, codec))
+                again.append(Rewriting(folder, added.path, added.size, version, written, columns))
         adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
         entries.append(Entry("tables", *names, None, name, 0))

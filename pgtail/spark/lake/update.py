@@ -20,7 +20,7 @@ from pgtail.spark.lake.batches import Batches, BatchPlan
 from pgtail.spark.lake.catalog import changed
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
-from pgtail.spark.lake.parquet import DataFile, codec_of, rows_in, write_file
+from pgtail.spark.lake.parquet import DataFile, TableFolder, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
@@ -254,7 +254,7 @@ class Lake:
         known = [rows_in(table.place / file.path).cast(TRANSACTIONS) for file in others]
         rows = pa.concat_tables([TRANSACTIONS.empty_table(), *parts, *known])
         if rows.num_rows:
-            files.append(write_file(table.place, added_up(rows), self.codec))
+            files.append(write_file(TableFolder(table.place, self.codec), added_up(rows)))
         if not files:
             return []
         return [Commit("transactions", TRANSACTIONS, files, [(file.path, file.size) for file in others])]

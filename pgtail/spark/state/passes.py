@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
 from pgtail.spark.lake.delta import Bounds, LakeFile
-from pgtail.spark.lake.parquet import DataFile, rows_in
+from pgtail.spark.lake.parquet import DataFile, TableFolder, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.snapshots import Snapshot
@@ -30,7 +30,6 @@ from pgtail.spark.state.tasks import (
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
-from pgtail.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,9 +60,8 @@ class TableBatch:
     """One table in a batch, and how far it is."""
 
     relid: int
-    place: Location
-    """The folder of the state's table."""
-    codec: str
+    folder: TableFolder
+    """That of the state's table."""
     history: bool
     changes: Changes
     runs: Sequence[VersionRun]
@@ -98,7 +96,7 @@ class TableBatch:
             if file.bounds("_relation").least == version.relation:
                 items.append((source, file.size))
         wanted = dataclasses.replace(self.wanted, run=places if len(self.runs) > 1 else None)
-        done = Pass(self.relid, self.place, self.codec, self.history, layout, wanted, files, by_value)
+        done = Pass(self.relid, self.folder, self.history, layout, wanted, files, by_value)
         return done, items
 
     def take(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
@@ -111,7 +109,7 @@ class TableBatch:
         needed = {one.file.path for one in (*left, *self.before)}
         for one in self.now:
             if one.file.path not in needed:
-                (self.place / one.file.path).delete()
+                (self.folder.place / one.file.path).delete()
         self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
 
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pgtail.spark.jobs import packed, unpacked
 from pgtail.spark.lake.delta import LakeFile
-from pgtail.spark.lake.parquet import DataFile, rows_in, write_file
+from pgtail.spark.lake.parquet import DataFile, TableFolder, rows_in, write_file
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import (
     BOTH_ROWS,
@@ -240,9 +240,8 @@ class Pass:
     """One table in one pass: its changes of one version, and the rows that they are applied to."""
 
     relid: int
-    place: Location
-    """The folder of the state's table."""
-    codec: str
+    folder: TableFolder
+    """That of the state's table."""
     history: bool
     layout: TableLayout
     """How the rows are kept afterwards."""
@@ -347,7 +346,7 @@ class Pass:
     def _read(self, path: str, layout: TableLayout) -> pa.Table:
         """The rows of a file, to be folded."""
         named = {then: now for now, then in _NAMES.items()}
-        rows = rows_in(self.place / path)
+        rows = rows_in(self.folder.place / path)
         rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
         if FROM_SNAPSHOT.name not in rows.column_names:
             rows = rows.append_column(FROM_SNAPSHOT, pa.array(np.zeros(len(rows), bool)))
@@ -363,4 +362,4 @@ class Pass:
         for name in schema.names:
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
-        return write_file(self.place, rows.select(schema.names).cast(schema), self.codec, prefix)
+        return write_file(self.folder._replace(prefix=prefix), rows.select(schema.names).cast(schema))

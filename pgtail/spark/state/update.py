@@ -15,7 +15,7 @@ from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
 from pgtail.spark.lake.decoding import folder_name
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
-from pgtail.spark.lake.parquet import DataFile
+from pgtail.spark.lake.parquet import DataFile, TableFolder
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
@@ -195,8 +195,7 @@ class _Batch:
         self._note_buckets(notes, there, changes, [last, *(run.version for run in runs)])
         return TableBatch(
             relid=relid,
-            place=table.place,
-            codec=self._lake.codec,
+            folder=TableFolder(table.place, self._lake.codec),
             history=self._settings.history,
             changes=changes,
             runs=runs,
@@ -242,14 +241,14 @@ class _Batch:
     def _commits(self, done: TableBatch) -> list[Commit]:
         """What is to be committed of a table: new files in the place of others, or all of them where types change."""
         schema = schema_of(done.stored, VALIDITY if self._settings.history else ROW)
-        table, name = LakeTable(done.place), self._notes.tables[done.relid].folder
+        table, name = LakeTable(done.folder.place), self._notes.tables[done.relid].folder
         before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}
         adds = [one.file for one in done.now if one.file.path not in before]
         removes = [(one.file.path, one.file.size) for one in done.before if one.file.path not in now]
         if table.schema is not None and not holds(schema, table.schema):
-            columns, codec = columns_in(table.schema), self._lake.codec
+            columns = columns_in(table.schema)
             again = [
-                Rewriting(done.place, file.path, file.size, self._versions[relation], columns, done.stored, codec)
+                Rewriting(done.folder, file.path, file.size, self._versions[relation], columns, done.stored)
                 for file in table.files()
                 if file.path in before & now
                 for relation in [file.bounds("_relation").least]
