@@ -113,7 +113,9 @@ class FileSink:
         """Cut off what was written of lines or a member that did not fit: the next run would go on in the middle."""
         if self.fd > 2:  # other processes may write to the standard ones, too
             with contextlib.suppress(OSError):
-                os.ftruncate(self.fd, os.fstat(self.fd).st_size - written)
+                end = os.lseek(self.fd, 0, os.SEEK_CUR)
+                if end == os.fstat(self.fd).st_size:  # nobody has appended to the file since
+                    os.ftruncate(self.fd, end - written)
 
     def _write_some(self, data: memoryview) -> int:
         try:

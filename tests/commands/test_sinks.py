@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import random
 import resource
 from collections.abc import Iterator
@@ -63,6 +64,32 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, name: str) -> None:
     data = gzip.decompress(data) if name.endswith(".gz") else data
     count, torn = divmod(len(data), len(line))
     assert (count >= 10, torn, data) == (True, 0, line * count)
+
+
+def test_what_another_process_appended_to_a_full_disk_is_not_cut_off(tmp_path: Path) -> None:
+    """Two that append to one file: only the end of what is there is known to be one's own."""
+    path, line, other = tmp_path / "x.json", b"a" * 999 + b"\n", b"other\n"
+
+    class Shared(FileSink):
+        def _write_some(self, data: memoryview) -> int:
+            count = super()._write_some(data)
+            if count < len(data):
+                soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))  # the other's disk has room
+                with path.open("ab") as file:
+                    file.write(other)
+                resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+            return count
+
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        with file_size_limit(10_500):
+            sink = Shared(fd, str(path))
+            sink.write(line * 11)
+            sink.flush()
+    finally:
+        os.close(fd)
+    assert path.read_bytes().endswith(other)
 
 
 def test_large_output_is_several_members(tmp_path: Path) -> None:
