@@ -222,6 +222,27 @@ def test_segments_that_follow_each_other_are_one_range_in_whatever_order_they_co
     assert not capture.has(names[1])
 
 
+def test_a_run_that_continues_one_of_another_stream_leaves_no_gap() -> None:
+    """The recorder went on with another publication, or on another timeline."""
+    one, two, three = (between((10 * n, 1), (10 * n + 5, 2)) for n in range(1, 4))
+    runs = [
+        run((10, 1), (15, 2), "1"),
+        run((20, 1), (25, 2), "2", "1")._replace(stream="t"),
+        SegmentRun("3", "3", "2", "u"),
+        run((30, 1), (35, 2), "4", "3"),
+    ]
+    capture = Capture(runs)
+    found = next_increment(runs, Notes(), capture.following())
+    assert (found.ranges, found.gaps, found.missing) == ([one, two, three], [], None)
+    assert Capture(runs[1:]).following() == runs[2:]
+    # An empty run that nothing precedes begins a capture; one whose predecessor is missing continues nothing.
+    assert Capture([runs[2]._replace(predecessor=""), runs[3]]).following() == runs[3:]
+    assert Capture(runs[2:]).following() == []
+    lacks_two = [runs[0], *runs[2:]]
+    missing = next_increment(lacks_two, Notes(), Capture(lacks_two).following()).missing
+    assert missing is not None
+
+
 def test_a_year_of_segments_is_planned_as_a_day() -> None:
     """What is kept of 200,000 segments, and what one more costs, is what it is of a few."""
     capture, before = Capture(), ""

@@ -109,6 +109,11 @@ class BatchPlan:
         """What was applied of all captures."""
         return [run for capture in self.captures.values() for run in capture.runs]
 
+    @property
+    def following(self) -> list[SegmentRun]:
+        """Those of them that continue others of their capture."""
+        return [run for capture in self.captures.values() for run in capture.following()]
+
     @classmethod
     def of(cls, found: dict[str, Any]) -> BatchPlan:
         """From the table."""

@@ -66,6 +66,20 @@ class Capture:
         """The name of the last segment before which none is missing; '' if the first one is."""
         return self.runs[0].end if self.runs and not self.runs[0].predecessor else ""
 
+    def following(self) -> list[SegmentRun]:
+        """The runs before which nothing is missing, as they continue others: of another stream, or they would be one.
+
+        The recorder went on with other publications or options, or on another timeline.
+        """
+        found: list[SegmentRun] = []
+        ends: set[str] = set()
+        for one in self.runs:
+            if one.predecessor in ends:
+                found.append(one)
+            if one.places is not None or not one.predecessor or one.predecessor in ends:
+                ends.add(one.end)
+        return found
+
     def add(self, segment: Survey) -> None:
         """A segment was applied."""
         name, known = segment.name, segment

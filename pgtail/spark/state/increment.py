@@ -53,15 +53,20 @@ class Increment:
     """As in Survey."""
 
 
-def next_increment(applied: Sequence[SegmentRun], notes: Notes, *, allow_gap: bool = False) -> Increment:
-    """What of the segments that were applied is to be applied to a state. Raises InputError if some comes too late."""
+def next_increment(
+    applied: Sequence[SegmentRun], notes: Notes, following: Sequence[SegmentRun] = (), *, allow_gap: bool = False
+) -> Increment:
+    """What of the segments that were applied is to be applied to a state; `following` continue others of their capture.
+
+    Raises InputError if some comes too late.
+    """
     runs = [(one.places, one) for one in applied if one.places is not None]
     found = Increment(late=[late for one in applied for late in one.late])
     end, reach = notes.end, Place(-1, 0)
     skipped = [Range(one.end, two.first) for one, two in itertools.pairwise([_NOTHING, *notes.applied])]
     for places, one in sorted(runs, key=lambda run: run[0]):
         whole = _whole_transactions(places, one)
-        leaves_gap = places.first > reach and bool(one.predecessor or reach.position >= 0)
+        leaves_gap = places.first > reach and bool(one.predecessor or reach.position >= 0) and one not in following
         reach = max(reach, places.end)
         if any(part.covers(whole) for part in joined([*notes.applied, *found.ranges])):
             continue

@@ -54,7 +54,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     lake.tell(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
-    increment = next_increment(plan.runs, notes, allow_gap=settings.allow_gap)
+    increment = next_increment(plan.runs, notes, plan.following, allow_gap=settings.allow_gap)
     snapshots = by_table(lake.snapshots())
     alone = None if increment.missing is not None else apart(snapshots, plan.captures, notes, increment)
     if alone is not None:
