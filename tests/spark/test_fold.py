@@ -166,6 +166,27 @@ def test_a_table_that_changes(
     ]
 
 
+def test_a_row_of_a_history_keeps_what_it_had_in_columns_that_are_gone(shared: Database, tmp_path: Path) -> None:
+    shared.execute("DROP TABLE IF EXISTS t, u", TABLE.replace("w text", "w text, x text"))
+    model.record(shared, tmp_path / "before")
+    shared.execute(
+        "INSERT INTO t VALUES (1, 1, 'a', 'b'), (2, 2, 'c', 'd')",
+        "ALTER TABLE t DROP v, ADD y int",
+        "ALTER TABLE t RENAME w TO z",
+        "UPDATE t SET z = 'e' WHERE id = 2",
+    )
+    model.record(shared, tmp_path / "capture")
+    rows = model.committed(model.changes(tmp_path / "capture"))
+    [fold] = model.folds(rows, model.relations(tmp_path / "capture"), history=True).values()
+    found = {
+        (row.values["id"], row.until is None): (row.former.values | row.values, fold.unknown(row) or row.unknown)
+        for row in [*fold.rows(), *fold.closed]
+    }
+    assert found["1", True] == ({"id": "1", "v": "1", "w": "a", "x": "b"}, ["z", "y"])
+    assert found["2", False] == ({"id": "2", "v": "2", "w": "c", "x": "d"}, ["z", "y"])
+    assert found["2", True] == ({"id": "2", "z": "e", "x": "d", "y": None}, [])
+
+
 def test_what_was_there_before_the_capture_is_unknown(shared: Database, tmp_path: Path) -> None:
     big = "repeat(md5('1'), 200)"
     shared.execute("DROP TABLE IF EXISTS t, u", "CREATE TABLE t (id int PRIMARY KEY, v int, w text)")

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pgtail.spark.schemas import SNAPSHOT
 from pgtail.spark.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
 from pgtail.spark.typed.arrow_types import TEXTS
-from pgtail.spark.typed.columns import columns_of
+from pgtail.spark.typed.columns import FORMER, columns_of
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
@@ -148,11 +148,18 @@ class _Fold:
         self.events = events
         self.version = version
         self.first, self.total = len(rows), len(rows) + len(events.changes)
-        own = [*_MOMENT, "_undecoded", "_unknown"]
+        self.former = {name.removeprefix(FORMER): name for name in rows.column_names if name.startswith(FORMER)}
+        """The columns that another version has, which only rows have, not changes."""
+        own = [*_MOMENT, "_undecoded", "_unknown", *self.former.values()]
         changes = events.changes.append_column("_unknown", pa.nulls(len(events.changes), TEXTS))
         changes = changes.append_column(FROM_SNAPSHOT, pa.array(events.op == COPIED))
+        for name in self.former.values():
+            if name not in changes.column_names:  # those of a version without columns have them
+                changes = changes.append_column(name, pa.nulls(len(changes), rows.schema.field(name).type))
         self.own = pa.concat_tables([rows.select(own), changes.select(own)])
         """pgtail's columns of all places."""
+        rescued = texts_by_name(one_chunk(rows["_rescued"]), list(self.former))
+        self.former_rescued = dict(zip(self.former, rescued, strict=True))
         self.side: Numbers = one_chunk(changes[SIDE]).to_numpy()
         self.repeated: list[int] = []
         """The rows of a snapshot that were there before it, and go on."""
@@ -230,7 +237,9 @@ class _Fold:
 
     def _known_by_value(self, values: Sequence[int]) -> dict[int, list[int]]:
         """The rows at the beginning of which all is known, the latest first, by the numbers of their values."""
-        known = self.own["_unknown"][: self.first].is_null().to_pylist()
+        lists = one_chunk(self.own["_unknown"])
+        unknown = [flags(lists, column.name)[: self.first] for column in self.version.columns]
+        known = ~np.logical_or.reduce([np.zeros(self.first, bool), *unknown])
         found: dict[int, list[int]] = {}
         for row in reversed(range(self.first)):
             if known[row]:
@@ -242,10 +251,11 @@ class _Fold:
         names = self.own["_unknown"][: self.first]
         if names.null_count == len(names):
             return {}
+        own = {column.name for column in self.version.columns}
         return {
             row: (key, some)
-            for row, (key, some) in enumerate(zip(keys.tolist(), names.to_pylist(), strict=True))
-            if some
+            for row, (key, named) in enumerate(zip(keys.tolist(), names.to_pylist(), strict=True))
+            if (some := [name for name in named or () if name in own])
         }
 
     def _partly_known(self, alive: dict[int, list[int]], unknown: dict[int, tuple[int, list[str]]], place: int) -> int:
@@ -300,6 +310,14 @@ class _Fold:
                 rescued[name] = texts.take(index)
             undecoded[name] = flags(lists["_undecoded"], name)[own] & (own >= 0)
             unknown[name] = flags(lists["_unknown"], name)[own] | (own < 0)
+        for name, stored in self.former.items():
+            found[stored] = self.own[stored].take(pa.array(places))
+            texts = self.former_rescued[name]
+            if texts.null_count < len(texts):
+                texts = pa.concat_arrays([texts, pa.nulls(self.total - self.first, texts.type)])
+                rescued[name] = texts.take(pa.array(places))
+            undecoded[name] = flags(lists["_undecoded"], name)[places]
+            unknown[name] = flags(lists["_unknown"], name)[places]
         found["_unknown"] = lists_of(unknown, len(places))
         found["_rescued"] = maps_of(rescued, len(places))
         found["_undecoded"] = lists_of(undecoded, len(places))

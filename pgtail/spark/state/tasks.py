@@ -35,7 +35,7 @@ from pgtail.spark.state.fold import (
 from pgtail.spark.state.outcomes import files_within
 from pgtail.spark.typed.arrays import Flags, one_chunk
 from pgtail.spark.typed.casts import TableColumn
-from pgtail.spark.typed.columns import META, ROW, VALIDITY, columns_of, own_columns, schema_of
+from pgtail.spark.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, own_columns, schema_of
 from pgtail.spark.typed.rows import as_stored, as_version, described
 from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
@@ -166,7 +166,12 @@ class TableLayout(NamedTuple):
     def folded(self) -> pa.Schema:
         """The columns of the rows while they are folded."""
         own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
-        return schema_of(columns_of([self.version]), own)
+        return schema_of([*columns_of([self.version]), *self.former], own)
+
+    @property
+    def former(self) -> list[TableColumn]:
+        """The columns of other versions, which only a history has."""
+        return former_columns(self.version, self.stored)
 
     def bucket_of(self, rows: pa.Table, cells: Cells, *, by_value: bool = False) -> Numbers:
         """The bucket of each row, by a hash of what identifies it, which is the same everywhere; `by_value`: of all its
@@ -260,7 +265,8 @@ class Pass:
             for bucket in range(self.layout.buckets):
                 yield from self._parts(bucket, rows)
         else:
-            rows = described(self._read(item.file.path, item.layout), item.layout.version, self.layout.version)
+            rows = self._read(item.file.path, item.layout)
+            rows = described(rows, item.layout.version, self.layout.version, self.layout.former)
             for bucket, some in self.layout.by_bucket(rows, by_value=self.by_value):
                 yield from self._parts(bucket, some)
 
@@ -358,7 +364,8 @@ class Pass:
         rows = as_stored(rows, version, stored)
         rows = rows.append_column("_relation", pa.repeat(pa.scalar(version.relation), len(rows)))
         rows = rows.rename_columns([_NAMES.get(name, name) if self.history else name for name in rows.column_names])
-        schema = schema_of(own_columns(version, stored), VALIDITY if self.history else ROW)
+        columns = stored if self.history else own_columns(version, stored)
+        schema = schema_of(columns, VALIDITY if self.history else ROW)
         for name in schema.names:
             if name not in rows.column_names:
                 rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))

@@ -12,6 +12,9 @@ from pgtail.spark.typed.arrow_types import RESCUED, STRING, Declared, arrow_type
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.versions import Version
 
+FORMER: Final = "\0former "
+"""Begins the names of columns that another version has; no name in PostgreSQL has a NUL."""
+
 TRUE_NAME: Final = "pgtail.name"
 """The key of a field's metadata that has the column's name in PostgreSQL."""
 
@@ -70,6 +73,12 @@ def own_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableC
     """The columns that a version has, in its order."""
     by_name = {column.name: column for column in columns}
     return [by_name[column.name] for column in version.columns]
+
+
+def former_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableColumn]:
+    """The columns that a history's table has of other versions than this one, as rows of a version carry them."""
+    names = {column.name for column in version.columns}
+    return [column._replace(stored=f"{FORMER}{column.name}") for column in columns if column.name not in names]
 
 
 def schema_of(columns: Sequence[TableColumn], own: Sequence[pa.Field], *, old: bool = False) -> pa.Schema:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from pgtail.spark.typed.arrays import flags, lists_of, maps_of, one_chunk, texts_by_name, without
 from pgtail.spark.typed.casts import TableColumn, cast, typed
-from pgtail.spark.typed.columns import META, OWN, columns_of, own_columns, schema_of
+from pgtail.spark.typed.columns import META, OWN, columns_of, former_columns, own_columns, schema_of
 from pgtail.spark.typed.texts import retyped, texts_of
 from pgtail.spark.typed.versions import Version, kept
 
@@ -45,15 +45,18 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
     return pa.Table.from_arrays(found, names=schema_of(columns, META, old=True).names)
 
 
-def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
+def described(rows: pa.Table, before: Version, now: Version, former: Sequence[TableColumn] = ()) -> pa.Table:
     """Rows of a version (with the columns of columns_of()) as the next version makes them.
 
-    What that leaves unknown is named in `_unknown`. Rows whose new key is unknown are gone.
+    What that leaves unknown is named in `_unknown`. Rows whose new key is unknown are gone. `former` are the
+    former_columns() now, which have the values that rows had under these names.
     """
     was = {column.name: column for column in columns_of([before])}
     came_from = {new: was[old] for old, new in kept(before, now).items()}
     columns = columns_of([now])
     pairs = [(came_from[column.name], column) for column in columns if column.name in came_from]
+    rows, carried = _with_former(rows, former)
+    pairs += [(was.get(column.name, column), new) for column, new in zip(carried, former, strict=True)]
     found = _with_columns(rows, pairs)
     lists = {name: one_chunk(rows[name]) for name in ("_undecoded", "_unknown")}
     undecoded = {column.name: flags(lists["_undecoded"], old.name) for old, column in pairs}
@@ -70,15 +73,37 @@ def described(rows: pa.Table, before: Version, now: Version) -> pa.Table:
 
 
 def as_version(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
-    """Rows of a version, as they are stored with columns `stored`, with the columns of columns_of()."""
-    pairs = zip(own_columns(version, stored), columns_of([version]), strict=True)
-    return pa.table(_with_columns(rows, list(pairs)))
+    """Rows of a version, as they are stored with columns `stored`, with the columns of columns_of().
+
+    Those of a history also have the former_columns().
+    """
+    pairs = [*zip(own_columns(version, stored), columns_of([version]), strict=True)]
+    if "_old" not in rows.column_names:
+        former = former_columns(version, stored)
+        names = {column.name: column.stored for column in stored}
+        there = [column._replace(stored=names[column.name]) for column in former]
+        rows, there = _with_former(rows, there)
+        pairs += zip(there, former, strict=True)
+    return pa.table(_with_columns(rows, pairs))
 
 
 def as_stored(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
     """The inverse of as_version()."""
-    pairs = zip(columns_of([version]), own_columns(version, stored), strict=True)
-    return pa.table(_with_columns(rows, list(pairs)))
+    pairs = [*zip(columns_of([version]), own_columns(version, stored), strict=True)]
+    if "_old" not in rows.column_names:
+        former = former_columns(version, stored)
+        by_name = {column.name: column for column in stored}
+        rows, there = _with_former(rows, former)
+        pairs += [(column, by_name[column.name]) for column in there]
+    return pa.table(_with_columns(rows, pairs))
+
+
+def _with_former(rows: pa.Table, former: Sequence[TableColumn]) -> tuple[pa.Table, list[TableColumn]]:
+    """Rows with these columns, NULL if they have them not, and the columns with the types that they have there."""
+    for column in former:
+        if column.stored not in rows.column_names:
+            rows = rows.append_column(column.stored, pa.nulls(len(rows), column.kind))
+    return rows, [column._replace(kind=rows.schema.field(column.stored).type) for column in former]
 
 
 def _with_columns(rows: pa.Table, pairs: Pairs) -> dict[str, pa.Array]:

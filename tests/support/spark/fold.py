@@ -61,6 +61,24 @@ Happening: TypeAlias = Truncate | Described | Snapshot
 """What concerns all rows of a table."""
 
 
+class Former(NamedTuple):
+    """What a row had in columns that the table has no more: values that are known, and columns of which none is."""
+
+    values: Values
+    undecoded: frozenset[str]
+    unknown: frozenset[str]
+
+    def then(self, row: Row, before: Version, now: Version) -> Former:
+        """The same once the table is another version."""
+        had, has = ({column.name for column in one.columns} for one in (before, now))
+        values = {name: value for name, value in self.values.items() if name not in had} | row.values
+        return Former(
+            {name: value for name, value in values.items() if name not in has},
+            (self.undecoded - had | row.undecoded) - has,
+            (self.unknown - had | (had - row.values.keys())) - has,
+        )
+
+
 @dataclass(slots=True)
 class Row:
     """A row as it is since a change; with `until` a row as it was."""
@@ -73,6 +91,7 @@ class Row:
     """Of a row as it was: the columns of that time of which nothing is known."""
     from_snapshot: bool = False
     """Whether it began with a snapshot."""
+    former: Former = field(default_factory=lambda: Former({}, frozenset(), frozenset()), compare=False)
 
 
 class Fold:
@@ -219,6 +238,7 @@ class Fold:
         rows = list(self.rows())
         self._rows = {}
         for row in rows:
+            row.former = row.former.then(row, before, version) if self._history else row.former
             row.undecoded = frozenset(columns[name] for name in row.undecoded if name in columns)
             row.values = {columns[name]: value for name, value in row.values.items() if name in columns}
             if all(name in row.values for name in version.key):

@@ -125,9 +125,10 @@ def of_model(rows: Sequence[Row], fold: Fold) -> list[str]:
 
 def as_typed(rows: Sequence[Row], columns: Sequence[TableColumn]) -> Iterator[tuple[Row, dict[str, Any], Any]]:
     """Rows of the model with their values as a table with these columns has them, and what it rescues."""
-    texts = [pa.array([row.values.get(column.name) for row in rows], pa.string()) for column in columns]
-    undecoded = pa.array([sorted(row.undecoded) or None for row in rows], pa.list_(pa.string()))
-    arrays, rescued = typed(texts, columns, undecoded)
+    sent = [row.former.values | row.values for row in rows]
+    texts = [pa.array([one.get(column.name) for one in sent], pa.string()) for column in columns]
+    undecoded = [sorted(row.undecoded | row.former.undecoded) or None for row in rows]
+    arrays, rescued = typed(texts, columns, pa.array(undecoded, pa.list_(pa.string())))
     lists = {column.name: array.to_pylist() for column, array in zip(columns, arrays, strict=True)}
     for number, row in enumerate(rows):
         values = {name: values[number] for name, values in lists.items()}
@@ -162,7 +163,7 @@ def same_lives(folds: dict[str, Fold], found: dict[str, pa.Table]) -> None:
         expected = []
         for row, values, rescued in as_typed([*fold.closed, *fold.rows()], columns):
             until = (None, None) if row.until is None else (row.until.position, moment(row.until.time))
-            unknown = fold.unknown(row) if row.until is None else row.unknown
+            unknown = [*(fold.unknown(row) if row.until is None else row.unknown), *row.former.unknown]
             since = (row.since.position, moment(row.since.time), *until)
             expected.append(as_text(values, (*since, row.from_snapshot), unknown, rescued))
         there = []
