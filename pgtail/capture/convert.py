@@ -84,7 +84,11 @@ class DumpConverter:
         """The commit or prepare LSN of the current transaction."""
         self._skipping = False
         """Whether the current transaction is left out."""
+        self._time = 0
+        """The commit or prepare time of the current transaction."""
         self.left_out = 0
+        self.damaged = False
+        """Whether a transaction was recorded whose end has another time than its beginning."""
 
     @property
     def recorded(self) -> int:
@@ -148,10 +152,13 @@ class DumpConverter:
         else:
             self._take(frame)
             if isinstance(message, Commit | Prepare):
-                self._end()
+                self._end(message)
 
     def _begin(self, message: Begin | BeginPrepare, frame: bytes) -> None:
-        position = message.final_lsn if isinstance(message, Begin) else message.prepare_lsn
+        if isinstance(message, Begin):
+            position, self._time = message.final_lsn, message.commit_time
+        else:
+            position, self._time = message.prepare_lsn, message.prepare_time
         if not message.xid:
             self._break_off()
             self._skipping = True
@@ -161,9 +168,14 @@ class DumpConverter:
         self._position, self._skipping = position, self._commits.has(position)
         self._take(frame)
 
-    def _end(self) -> None:
+    def _end(self, message: Commit | Prepare) -> None:
         if not self._skipping:
             self._commits.add(self._position)
+            time = message.commit_time if isinstance(message, Commit) else message.prepare_time
+            if time != self._time:
+                self.damaged = True
+                at = lsn_text(self._position)
+                self._note(f"warning: the end of the transaction at {at} has another time than its beginning: damage")
         self._skipping = False
 
     def _break_off(self, *, again: int | None = None) -> None:

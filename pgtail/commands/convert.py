@@ -41,7 +41,7 @@ def record_dumps(
     compress: bool,
     tell: Callable[[str], None],
 ) -> bool:
-    """Record files, one after another, as one stream. Returns whether the capture lacks something of them.
+    """Record files, one after another, as one stream. Returns whether the capture lacks something or has damage.
 
     Raises InputError if one is damaged or not read to its end (the capture then has the complete transactions before
     that), OutputError.
@@ -64,7 +64,7 @@ def record_dumps(
             tell(f"not in the capture: {', '.join(left[1:])}, after {left[0]}")
     if not converter.recorded:
         tell(f"note: nothing was recorded: there is no whole transaction in {', '.join(files)}")
-    return converter.left_out > 0
+    return converter.left_out > 0 or converter.damaged
 
 
 class _Recording:

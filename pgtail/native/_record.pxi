@@ -70,18 +70,20 @@ cdef Py_ssize_t copy_transactions(
     """Copy transactions from `pos` on; moves it. Returns the size of those that are whole, which come first."""
     cdef const uint8_t *buf = copy.buf
     cdef Py_ssize_t at, message, whole = 0, of_this
-    cdef uint64_t lsn
+    cdef uint64_t lsn, time
     while pos[0] < copy.end and copy.out.size < copy.room and end_lsn[0] < until:
         message = fixed_message(copy, pos[0], c"B", 21)
         if message < 0 or u32(buf + message + 17) == 0:     # no xid: a snapshot
             break
-        lsn = u64(buf + message + 1)
-        if lsn <= after or lsn > until or <int64_t>u64(buf + message + 9) > latest:
+        lsn, time = u64(buf + message + 1), u64(buf + message + 9)
+        if lsn <= after or lsn > until or <int64_t>time > latest:
             break
         at, of_this = put_copy_data(copy, pos[0], message, message + 21), 0
         at = copy_rows(copy, at, &of_this)
         message = fixed_message(copy, at, c"C", 26)
         if copy.out.size >= copy.room or message < 0:
+            break
+        if copy.dump and u64(buf + message + 18) != time:
             break
         pos[0] = put_copy_data(copy, at, message, message + 26)
         reserve(commits, sizeof(lsn))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -10,12 +11,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pgtail.cli import main
+from tests.support import encode
 from tests.support.captures import data_frames, lengths, read, segments
 from tests.support.corpus import Capture, capture, captures
 from tests.support.encode import message, recvlogical
 from tests.support.every import every
 from tests.support.forms import FORMS
 from tests.support.render import WAYS, Way, rows_by
+from tests.support.run import command, here
 
 STREAMS = [
     found
@@ -157,3 +160,19 @@ def test_the_positions_of_a_header_become_one(tmp_path: Path) -> None:
     dump = tmp_path / "dump"
     dump.write_bytes(lengths([one[:9] + bytes(8) + one[17:] for one in data_frames(DML)]))
     assert in_both_ways(tmp_path, dump) == 0
+
+
+@pytest.mark.parametrize("pure", ["", "1"])
+def test_an_end_with_another_time_than_its_beginning_is_damage(tmp_path: Path, pure: str) -> None:
+    """It is told when the dump is recorded: Spark refuses the segment later."""
+    messages = [encode.relation()]
+    for at in range(1, 6):
+        messages += [encode.begin(lsn=at << 8, time=at), encode.insert("1", "a")]
+        messages.append(encode.commit(lsn=at << 8, end=(at << 8) + 8, time=7 if at == 3 else at))
+    messages += [encode.begin_prepare(lsn=0x900, time=1), encode.prepare(lsn=0x900, time=2)]
+    dump = tmp_path / "dump"
+    dump.write_bytes(encode.recvlogical(*messages))
+    found = command("record", "-D", tmp_path / "capture", "--from", dump, environment={"PGTAIL_PURE": pure})
+    places = re.findall(r"warning: the end of the transaction at (\S+) has another time", found.stderr)
+    assert (found.status, places[0], len(places)) == (1, "0/300", 2)
+    assert len(here("decode", "-o", "json", tmp_path / "capture").lines) == 5
