@@ -58,7 +58,7 @@ def prepare_recording(request: Request, known: RecordedCapture, connection: Conn
     start = known.position if confirmed is not None and known.position > confirmed else None
     plan = prepare(replace(request, create_slot=slot is None, start=start, yes=True), connection)
     if not allow_gap:
-        _check_publications(plan.options.publications, known)
+        _check_publications(plan.options.publications, known, connection)
         _check_options(plan.options, known)
     if known.position and (confirmed is None or confirmed > known.position):
         start_text = "the start of the new slot" if confirmed is None else lsn_text(confirmed)
@@ -108,15 +108,19 @@ def _check_position(known: RecordedCapture, connection: Connection) -> None:
         )
 
 
-def _check_publications(names: Sequence[str], known: RecordedCapture) -> None:
+def _check_publications(names: Sequence[str], known: RecordedCapture, connection: Connection) -> None:
     """Check that no publication of the capture is left out: its changes would be lost. Raises OptionError."""
     read = ",".join(names).split(",")  # as the head has them: a name may have a comma
     left_out = [name for name in known.head.get(PUBLICATIONS, "").split(",") if name and name not in read]
-    if left_out:
-        raise OptionError(
-            f"the capture in {known.directory} is of publication {escape(left_out[0])}, which would be left out: add"
-            f" {flags(left_out)}, name another directory and slot, or continue without its changes with --allow-gap"
-        )
+    if not left_out:
+        return
+    there = {one.name for one in catalog.publications(connection)}
+    gone = [name for name in left_out if name not in there]
+    why = "does not exist any more, or has another name: " if gone else f"would be left out: add {flags(left_out)}, "
+    raise OptionError(
+        f"the capture in {known.directory} is of publication {escape((gone or left_out)[0])}, which {why}name another"
+        " directory and slot, or continue without its changes with --allow-gap"
+    )
 
 
 def _check_options(options: Options, known: RecordedCapture) -> None:

@@ -172,6 +172,9 @@ def test_a_publication_of_the_capture_that_is_left_out_is_refused(newest_databas
     record(database, directory, "--until", "now", "-P", "a,b", "--allow-gap", status=0)
     record(database, directory, *both, status=0)
     assert [one["new"]["id"] for one in command("decode", "-o", "json", directory).objects] == [1, 2]
+    database.execute("ALTER PUBLICATION p RENAME TO q")
+    renamed = record(database, directory, "--until", "now", "-P", "a,b", status=2).stderr
+    assert "publication p, which does not exist any more, or has another name: name another directory" in renamed
 
 
 def test_options_that_leave_out_what_the_capture_has_are_refused(newest_database: Database, tmp_path: Path) -> None:
