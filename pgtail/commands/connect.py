@@ -14,7 +14,6 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.records import replace
 from pgtail.terminal.escape import shell_word
-from pgtail.terminal.password import read_password
 
 _SELECTION = re.compile(r"([\w.*]+):(insert|update|delete|truncate|message)\b")
 """What somebody writes who takes the argument for a selection of changes."""
@@ -74,6 +73,8 @@ def _ask_for_password(prompt: str) -> str | None:
     except OSError:
         return None
     try:
+        from pgtail.terminal.password import read_password
+
         return read_password(terminal, prompt)
     except EOFError:
         return None
