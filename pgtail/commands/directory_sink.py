@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import re
 from pathlib import Path
 from typing import Final
 
-from pgtail.commands.sinks import fsync, last_byte
+from pgtail.commands.sinks import FileSink, fsync, last_byte
 from pgtail.errors import OutputError
 from pgtail.terminal.escape import hides
 
@@ -120,15 +119,12 @@ class DirectorySink:
         unwritten, self.unwritten, self.size = self.unwritten, [], 0
         for file in unwritten:
             path, parts, file.parts = file.path, file.parts, []
-            size: int | None = None
             try:
                 with path.open("ab") as opened:
-                    size = opened.tell()
-                    opened.write(b"".join(parts))
+                    sink = FileSink(opened.fileno(), str(path))
+                    sink.write(b"".join(parts))
+                    sink.flush()
             except OSError as error:
-                if size is not None:
-                    with contextlib.suppress(OSError):
-                        os.truncate(path, size)  # no row is cut off, as in FileSink
                 raise self._failed(path, error) from error
             self._unsynced.add(path)
 
