@@ -181,16 +181,12 @@ def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
     else:
         last = b""
         with contextlib.suppress(OSError):
-            if _first_bytes(sink.name, len(MAGIC)) == MAGIC:
-                raise OutputError(f"cannot append to {sink.name}: it is gzip, and its name does not end in .gz")
+            with open(sink.name, "rb") as file:
+                if file.read(len(MAGIC)) == MAGIC:
+                    raise OutputError(f"cannot append to {sink.name}: it is gzip, and its name does not end in .gz")
             last = last_byte(sink.name)
     if last not in (b"", b"\n"):
         sink.write(b"\n")
-
-
-def _first_bytes(path: str | os.PathLike[str], size: int) -> bytes:
-    with open(path, "rb") as file:
-        return file.read(size)
 
 
 def last_byte(path: str | os.PathLike[str]) -> bytes:

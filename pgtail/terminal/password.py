@@ -7,13 +7,12 @@ import os
 import select
 import signal
 import termios
+import tty
 from collections.abc import Iterator
 from typing import Final
 
 from pgtail.terminal.restore import restored
 
-_LOCAL_FLAGS: Final = 3
-"""Where termios has them."""
 _MOST: Final = 4096
 """Bytes of a line, as long as a terminal's may be."""
 
@@ -26,7 +25,7 @@ def read_password(terminal: int, prompt: str) -> str:
     """
     before = termios.tcgetattr(terminal)
     hidden = [*before]
-    hidden[_LOCAL_FLAGS] &= ~termios.ECHO
+    hidden[tty.LFLAG] &= ~termios.ECHO
 
     def restore() -> None:
         with contextlib.suppress(termios.error):  # the terminal is gone
