@@ -14,13 +14,23 @@ from pgtail.capture.segment import SegmentFrames, position_of
 from pgtail.errors import DecodeError, InputError
 from pgtail.files.gzip_end import last_members
 from pgtail.native import compiled
+from pgtail.pgoutput.cursor import Layout
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.pgoutput.schema import Relation
-from pgtail.pgoutput.transaction import Begin, Message
-from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared
+from pgtail.pgoutput.transaction import BEGIN, Begin, Message
+from pgtail.pgoutput.two_phase import (
+    BEGIN_PREPARE,
+    COMMIT_PREPARED,
+    PREPARE,
+    ROLLBACK_PREPARED,
+    BeginPrepare,
+    CommitPrepared,
+    Prepare,
+    RollbackPrepared,
+)
 from pgtail.service.progress import MOST_TABLES, TableRows
 from pgtail.storage import Location
 
@@ -46,20 +56,27 @@ _COUNTS: Final = 5
 _OTHER_TABLES: Final = (b"", b"")
 
 
-class _Layout(NamedTuple):
-    """Where a message that begins or ends something has the time, the xid and the gid (0: none), in its body."""
+class _Places(NamedTuple):
+    """Where the frame of a message that begins or ends something has the time and the xid, and where a gid follows."""
 
     time: int
     xid: int
     gid: int
 
 
-_BEGINS: Final = {TAGS[Begin]: _Layout(8, 16, 0), TAGS[BeginPrepare]: _Layout(16, 24, 28)}
+def _places(layout: Layout, time: str) -> _Places:
+    return _Places(_BODY + layout.offset(time), _BODY + layout.offset("xid"), _BODY + layout.size)
+
+
+_BEGINS: Final = {
+    TAGS[Begin]: _places(BEGIN, "commit_time"),
+    TAGS[BeginPrepare]: _places(BEGIN_PREPARE, "prepare_time"),
+}
 _PREPARE: Final = TAGS[Prepare]
 _ENDS: Final = {
-    _PREPARE: _Layout(17, 25, 29),
-    TAGS[CommitPrepared]: _Layout(17, 25, 29),
-    TAGS[RollbackPrepared]: _Layout(25, 33, 37),
+    _PREPARE: _places(PREPARE, "prepare_time"),
+    TAGS[CommitPrepared]: _places(COMMIT_PREPARED, "commit_time"),
+    TAGS[RollbackPrepared]: _places(ROLLBACK_PREPARED, "rollback_time"),
 }
 
 
@@ -285,8 +302,7 @@ class ContentsCounter:
         if place is not None:
             self._table(_OID.unpack_from(frame, _BODY)[0])[place] += 1
         elif tag in _BEGINS:
-            layout = _BEGINS[tag]
-            self._open = self._moment(frame, layout)
+            self._open = _moment(frame, _BEGINS[tag])
             self._transactions += 1
             self._widen(*self._open)
             self.last_time = self._open[1]
@@ -302,19 +318,16 @@ class ContentsCounter:
 
     def _end(self, tag: int, frame: bytes) -> None:
         """A transaction is prepared, or has its outcome."""
-        layout = _ENDS[tag]
-        xid, time = self._moment(frame, layout)
+        places = _ENDS[tag]
+        xid, time = _moment(frame, places)
         self._widen(xid, time)
-        gid = frame[_BODY + layout.gid :].partition(b"\0")[0]
+        gid = frame[places.gid :].partition(b"\0")[0]
         if tag == _PREPARE:
             self._prepared[xid] = gid
         elif xid not in self._prepared:
             self._outcomes[xid] = gid
         elif self._prepared.pop(xid) != gid:
             self._known = False
-
-    def _moment(self, frame: bytes, layout: _Layout) -> tuple[int, int]:
-        return _OID.unpack_from(frame, _BODY + layout.xid)[0], _TIME.unpack_from(frame, _BODY + layout.time)[0]
 
     def _describe(self, oid: int, frame: bytes) -> None:
         known = self._descriptions.get(oid)
@@ -339,6 +352,11 @@ class ContentsCounter:
         self._xids = min(least, xid), max(greatest, xid)
         first, last = self._times or (time, time)
         self._times = min(first, time), max(last, time)
+
+
+def _moment(frame: bytes, places: _Places) -> tuple[int, int]:
+    """xid and time."""
+    return _OID.unpack_from(frame, places.xid)[0], _TIME.unpack_from(frame, places.time)[0]
 
 
 def _joined(

@@ -22,7 +22,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgtail.pgoutput.transaction import Begin, Commit, Message
-from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
+from pgtail.pgoutput.two_phase import PREPARE, BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 
 _XLOG_DATA: Final = struct.Struct(">cQQq")
 _IN_MEMORY: Final = 8 << 20
@@ -235,10 +235,12 @@ class DumpConverter:
         xid = message.xid
         if isinstance(message, StreamCommit):
             self._position = message.commit_lsn
-            begin, end = b"B" + raw[6:14] + raw[22:30] + raw[1:5], b"C" + raw[5:]
+            begin = Begin(message.commit_lsn, message.commit_time, xid).encode()
+            end = Commit(message.flags, message.commit_lsn, message.end_lsn, message.commit_time).encode()
         else:
             self._position = message.prepare_lsn
-            begin, end = b"b" + raw[2:], b"P" + raw[1:]
+            body = raw[1:]
+            begin, end = b"b" + body[PREPARE.offset("prepare_lsn") :], b"P" + body
         if self._commits.has(self._position):
             frames: Iterable[bytes] = ()
         elif self._whole.get(xid):

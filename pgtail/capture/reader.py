@@ -16,15 +16,19 @@ from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import Point
-from pgtail.pgoutput.transaction import Begin
-from pgtail.pgoutput.two_phase import BeginPrepare
+from pgtail.pgoutput.transaction import BEGIN, Begin
+from pgtail.pgoutput.two_phase import BEGIN_PREPARE, BeginPrepare
 from pgtail.records import NamedTuple
 from pgtail.storage import Location
 
-_TIMES: Final = {TAGS[Begin]: struct.Struct(">34xq"), TAGS[BeginPrepare]: struct.Struct(">42xq")}
-"""The time in a frame with Begin or Begin Prepare."""
 _TAG: Final = XLOG_HEADER_SIZE
 """The offset of a message's tag in its frame."""
+_TIMES: Final = {
+    TAGS[Begin]: _TAG + 1 + BEGIN.offset("commit_time"),
+    TAGS[BeginPrepare]: _TAG + 1 + BEGIN_PREPARE.offset("prepare_time"),
+}
+"""The offset of the time in a frame with Begin or Begin Prepare."""
+_TIME: Final = struct.Struct(">q")
 
 
 class SegmentFile(NamedTuple):
@@ -177,9 +181,9 @@ def first_time(segment: Location) -> int | None:
         with segment.open() as file:
             frames = SegmentFrames(file, str(segment))
             for start, stop in frames:
-                layout = _TIMES.get(frames.buf[start + _TAG]) if stop > start + _TAG else None
-                if layout is not None and stop - start >= layout.size:
-                    return int(layout.unpack_from(frames.buf, start)[0])
+                offset = _TIMES.get(frames.buf[start + _TAG]) if stop > start + _TAG else None
+                if offset is not None and stop - start >= offset + _TIME.size:
+                    return int(_TIME.unpack_from(frames.buf, start + offset)[0])
     except InputError:
         pass
     return None

@@ -34,15 +34,13 @@ from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pgoutput.transaction import Begin
+from pgtail.pgoutput.transaction import BEGIN, Begin
 from pgtail.pgoutput.walsender import with_lsn
 from pgtail.service.progress import TableRows
 
 _COMMIT_TIME: Final = struct.Struct(">q")
-"""The commit time in a Begin message, which follows the commit LSN."""
 _BEGIN: Final = TAGS[Begin]
-_BEGIN_SIZE: Final = XLOG_HEADER_SIZE + 21
-"""The size of its frame."""
+_COMMIT_TIME_AT: Final = XLOG_HEADER_SIZE + 1 + BEGIN.offset("commit_time")
 _LSN_SIZE: Final = 8
 _EARLY: Final = 16
 """The last part of a segment, one of this many, is left empty if a transaction ends there."""
@@ -190,9 +188,9 @@ class Recorder:
 
     def time_of(self, frame: bytes) -> int | None:
         """The commit time of the transaction that a Begin starts; None for another or a damaged frame."""
-        if len(frame) < _BEGIN_SIZE or frame[XLOG_HEADER_SIZE] != _BEGIN:
+        if len(frame) < _COMMIT_TIME_AT + _COMMIT_TIME.size or frame[XLOG_HEADER_SIZE] != _BEGIN:
             return None
-        found: int = _COMMIT_TIME.unpack_from(frame, XLOG_HEADER_SIZE + 9)[0]
+        found: int = _COMMIT_TIME.unpack_from(frame, _COMMIT_TIME_AT)[0]
         return found
 
     def take(self, frame: bytes, lsn: int | None = None) -> None:

@@ -14,7 +14,7 @@ from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS, Role, tags
 from pgtail.pgoutput.rows import Truncate
 from pgtail.pgoutput.schema import Relation, Type
-from pgtail.pgoutput.transaction import Message, Origin
+from pgtail.pgoutput.transaction import COMMIT, Message, Origin
 from pgtail.pgoutput.two_phase import BeginPrepare, Prepare, RollbackPrepared
 from pgtail.records import NamedTuple
 
@@ -29,8 +29,8 @@ _BEGINS: Final = tags(Role.BEGIN)
 _ROWS: Final = tags(Role.ROW)
 _ENDS: Final = tags(Role.END, Role.OUTCOME)
 """Messages that end a transaction, or come outside of one."""
-_COMMIT_LSN, _END_LSN = 1, 9
-"""Offsets in their bodies. Rollback Prepared has the end LSN of the Prepare in place of the commit LSN."""
+_COMMIT_LSN, _END_LSN = COMMIT.offset("commit_lsn"), COMMIT.offset("end_lsn")
+"""Offsets in the bodies of all of them. Rollback Prepared has the end LSN of the Prepare in place of the commit LSN."""
 _ORIGIN, _RELATION, _TYPE, _TRUNCATE, _LOGICAL = (TAGS[one] for one in (Origin, Relation, Type, Truncate, Message))
 _BEGIN_PREPARE, _PREPARE, _ROLLBACK = (TAGS[one] for one in (BeginPrepare, Prepare, RollbackPrepared))
 _TRANSACTIONAL: Final = 1

@@ -90,6 +90,11 @@ class Layout:
         self.size = layout.size
         self.unpack_from = layout.unpack_from
 
+    def offset(self, field: str) -> int:
+        """How many bytes come before a field. Raises ValueError if there is none of this name."""
+        names = [name for name, _, _ in self.fields]
+        return struct.calcsize(">" + "".join(code for _, _, code in self.fields[: names.index(field)]))
+
 
 LSN: Final = ("Int64 (XLogRecPtr)", "Q")
 TIME: Final = ("Int64 (TimestampTz)", "q")

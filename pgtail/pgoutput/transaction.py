@@ -8,7 +8,7 @@ from typing import Final, Self
 from pgtail.pgoutput.cursor import INT8, LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
 from pgtail.records import NamedTuple
 
-_BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
+BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
 _BEGIN_BYTES: Final = struct.Struct(">cQqI")
 _COMMIT_BYTES: Final = struct.Struct(">cBQQq")
 COMMIT: Final = Layout(("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME))
@@ -23,7 +23,7 @@ class Begin(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(*cur.fixed(_BEGIN))
+        return cls(*cur.fixed(BEGIN))
 
     def encode(self) -> bytes:
         """The message."""

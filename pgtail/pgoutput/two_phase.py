@@ -7,12 +7,12 @@ from typing import Final, Self
 from pgtail.pgoutput.cursor import INT8, LSN, TIME, XID, Cursor, Layout
 from pgtail.records import NamedTuple
 
-_BEGIN_PREPARE: Final = Layout(("prepare_lsn", *LSN), ("end_lsn", *LSN), ("prepare_time", *TIME), ("xid", *XID))
-_PREPARE: Final = Layout(("flags", *INT8), *_BEGIN_PREPARE.fields)
-_COMMIT_PREPARED: Final = Layout(
+BEGIN_PREPARE: Final = Layout(("prepare_lsn", *LSN), ("end_lsn", *LSN), ("prepare_time", *TIME), ("xid", *XID))
+PREPARE: Final = Layout(("flags", *INT8), *BEGIN_PREPARE.fields)
+COMMIT_PREPARED: Final = Layout(
     ("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID)
 )
-_ROLLBACK_PREPARED: Final = Layout(
+ROLLBACK_PREPARED: Final = Layout(
     *(("flags", *INT8), ("prepare_end_lsn", *LSN), ("rollback_end_lsn", *LSN)),
     *(("prepare_time", *TIME), ("rollback_time", *TIME), ("xid", *XID)),
 )
@@ -29,7 +29,7 @@ class BeginPrepare(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls._make((*cur.fixed(_BEGIN_PREPARE), cur.string("gid")))
+        return cls._make((*cur.fixed(BEGIN_PREPARE), cur.string("gid")))
 
 
 class Prepare(NamedTuple):
@@ -44,7 +44,7 @@ class Prepare(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls._make((*cur.fixed(_PREPARE), cur.string("gid")))
+        return cls._make((*cur.fixed(PREPARE), cur.string("gid")))
 
 
 class CommitPrepared(NamedTuple):
@@ -59,7 +59,7 @@ class CommitPrepared(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls._make((*cur.fixed(_COMMIT_PREPARED), cur.string("gid")))
+        return cls._make((*cur.fixed(COMMIT_PREPARED), cur.string("gid")))
 
 
 class RollbackPrepared(NamedTuple):
@@ -75,7 +75,7 @@ class RollbackPrepared(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls._make((*cur.fixed(_ROLLBACK_PREPARED), cur.string("gid")))
+        return cls._make((*cur.fixed(ROLLBACK_PREPARED), cur.string("gid")))
 
 
 class StreamPrepare(Prepare):

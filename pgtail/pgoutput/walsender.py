@@ -10,6 +10,7 @@ from pgtail.pgoutput.cursor import INT8, LSN, TIME, Cursor, Layout
 from pgtail.records import NamedTuple
 
 HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
+KEEPALIVE: Final = Layout(("end of WAL", *LSN), ("server clock", *TIME), ("reply requested", *INT8))
 _STATUS_FIELDS: Final = Layout(
     ("written", *LSN), ("flushed", *LSN), ("applied", *LSN), ("client clock", *TIME), ("reply requested", *INT8)
 )
@@ -57,7 +58,7 @@ class Keepalive(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(cur.lsn("end of WAL"), cur.time("server clock"), cur.u8("reply requested"))
+        return cls(*cur.fixed(KEEPALIVE))
 
     def encode(self) -> bytes:
         """The frame."""

@@ -11,6 +11,7 @@ import psycopg
 from psycopg.pq.abc import PGconn
 
 from pgtail.native import compiled
+from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
 from pgtail.pgoutput.kinds import Role, tags
 
@@ -24,8 +25,8 @@ _SOON: Final = 1
 """Milliseconds to wait for the next message of a transaction: the server sends each one as soon as it is decoded."""
 _AMID: Final = tags(Role.BEGIN, Role.ORIGIN, Role.DESCRIPTION, Role.ROW, Role.TRUNCATE)
 """Messages that are never the last of a transaction."""
-_TAG: Final = 25
-"""The position of the message's tag in a w frame, after the header."""
+_TAG: Final = XLOG_HEADER_SIZE
+"""The position of the message's tag in a w frame."""
 
 ENDED: Final = -1
 """The server ended the stream."""

@@ -12,8 +12,9 @@ from typing import Final
 
 from pgtail.local_time import clock
 from pgtail.native import compiled
+from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTH
-from pgtail.pgoutput.walsender import StandbyStatusUpdate
+from pgtail.pgoutput.walsender import KEEPALIVE, StandbyStatusUpdate
 
 LONGEST_SILENCE: Final = 10.0
 """Maximum seconds between two statuses, as in pg_recvlogical; half of wal_sender_timeout if that is less."""
@@ -21,7 +22,7 @@ _ACK_PAUSE: Final = 0.1
 _WRITE_PAUSE: Final = 1.0
 
 _DATA, _KEEPALIVE = b"wk"
-_DATA_HEADER, _KEEPALIVE_SIZE = 25, 18
+_KEEPALIVE_SIZE: Final = 1 + KEEPALIVE.size
 _HEAD = struct.Struct(">IBQ")
 """Length, tag and position: the same for both kinds of frame."""
 
@@ -88,7 +89,7 @@ def _positions(frames: bytes) -> tuple[int, bool, bool]:
     while pos <= last:
         size, tag, lsn = _HEAD.unpack_from(frames, pos)
         pos += LENGTH.size + size
-        if tag == _DATA and size >= _DATA_HEADER:
+        if tag == _DATA and size >= XLOG_HEADER_SIZE:
             has_data = True
         elif tag == _KEEPALIVE and size >= _KEEPALIVE_SIZE and pos <= len(frames):
             asks = asks or frames[pos - size + _KEEPALIVE_SIZE - 1] != 0
