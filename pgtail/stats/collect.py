@@ -233,6 +233,9 @@ class Statistics(Output):
             self.transactions.empty += 1
             return
         lsn, time = transaction.lsn, transaction.time
+        if transaction.origin is not None:  # its time is that of the server where it began
+            self.transactions.add_origin(transaction.origin)
+            time = None
         self.add_all([(transaction, lsn, time, self.now_rows, self.now_bytes, self.first_lsn)])
 
     def _row(self, change: RowChange) -> None:

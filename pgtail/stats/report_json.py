@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pgtail._orjson import orjson
+from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -28,7 +29,7 @@ def stats_json(stats: Statistics) -> str:
 
 def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
     """The line; `now` is in microseconds since 2000. Tables without changes in the sample are left out."""
-    position, last = sample.position, stats.transactions.last
+    position, span = sample.position, stats.transactions.span
     xid, changes = position.unfinished or (None, 0)
     found: dict[str, Any] = {
         "at": time_text(now),
@@ -39,7 +40,7 @@ def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
         "lsn": lsn_text(position.lsn) if position.lsn else None,
         "server_lsn": lsn_text(position.server_lsn) if position.server_lsn else None,
         "lag_bytes": position.lag,
-        "last_commit_ts": None if last is None or last.time is None else time_text(last.time),
+        "last_commit_ts": None if span is None else time_text(span[1]),
         "open": {"xid": xid, "changes": changes} if changes else None,
         "tables": [
             {**name_object(table.relation), **counts._asdict()} for table, counts in sample.tables if any(counts)
@@ -112,18 +113,26 @@ def _transactions(stats: Statistics) -> dict[str, Any]:
         "count": found.count,
         "empty": found.empty,
         "incomplete": found.incomplete,
-        "first": None if found.first is None else _place(found.first.lsn, found.first.time),
-        "last": None if found.last is None else _place(found.last.lsn, found.last.time),
+        "first": None if found.first is None else _place(found.first),
+        "last": None if found.last is None else _place(found.last),
+        "origins": dict(found.origins.most_common()),
+        "clock_set_back": [
+            {"lsn": lsn_text(one.lsn), "from": time_text(one.before), "to": time_text(one.now)}
+            for one in found.commits.set_back
+        ],
         "rows": _histogram(found.rows),
         "bytes": _histogram(found.bytes),
-        "most_bytes": [_size(size) for size in found.by_bytes.sizes()],
-        "most_rows": [_size(size) for size in found.by_rows.sizes()],
-        "longest": [_size(size) for size in found.by_time.sizes()],
+        "most_bytes": [_size(size) for size in found.sizes(found.by_bytes)],
+        "most_rows": [_size(size) for size in found.sizes(found.by_rows)],
+        "longest": [_size(size) for size in found.sizes(found.by_time)],
     }
 
 
-def _place(lsn: int | None, time: int | None) -> dict[str, Any]:
-    return {"lsn": None if lsn is None else lsn_text(lsn), "ts": None if time is None else time_text(time)}
+def _place(transaction: Transaction) -> dict[str, Any]:
+    """Its position and time, which is that of another server if it has an origin."""
+    lsn, time, origin = transaction.lsn, transaction.time, transaction.origin
+    place = {"lsn": None if lsn is None else lsn_text(lsn), "ts": None if time is None else time_text(time)}
+    return place if origin is None else {**place, "origin": origin}
 
 
 def _histogram(histogram: Histogram) -> dict[str, int]:
@@ -141,7 +150,7 @@ def _size(size: TransactionSize) -> dict[str, Any]:
     return {
         "xid": transaction.xid,
         **({} if transaction.gid is None else {"gid": transaction.gid}),
-        **_place(transaction.lsn, transaction.time),
+        **_place(transaction),
         "rows": size.rows,
         "bytes": size.bytes,
         "seconds_at_least": _seconds(size.at_least),

@@ -14,7 +14,7 @@ from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
 from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.layout import MARGIN, ReportLayout, StyledLine
-from pgtail.stats.transactions import LARGEST_KEPT, Histogram, TransactionSize
+from pgtail.stats.transactions import LARGEST_KEPT, Histogram, Transactions, TransactionSize
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import Item, padding, paragraph, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
@@ -25,6 +25,7 @@ MAX_TABLES: Final = 30
 _MAX_KEYS: Final = 10
 _MAX_COLUMNS: Final = 3
 _MAX_LONGEST: Final = 3
+_MAX_ORIGINS: Final = 5
 _DATED_WIDTH: Final = 90
 """Terminals from this width (in cells) on have room for dates."""
 _PLOT_HEIGHT: Final = 4
@@ -88,7 +89,24 @@ class _View(ReportLayout):
         yield [("● ", "dot"), *next(lines)]
         yield from self.indented(lines)
         if found.first is not None and found.last is not None:
-            yield from self.indented(wrap(_span_of(found.first, found.last, self.inner), self.inner))
+            yield from self.indented(wrap(_span_of(found, self.inner), self.inner))
+        yield from self._other_clocks()
+
+    def _other_clocks(self) -> Iterator[StyledLine]:
+        """Which commit times are not of this server's clock, or not of one clock."""
+        found = self._stats.transactions
+        if found.origins:
+            origins = found.origins.most_common(_MAX_ORIGINS)
+            shown = ", ".join([f"{grouped(count)} from {name(origin)}" for origin, count in origins])
+            more = len(found.origins) - len(origins)
+            shown += f" and {counted(more, 'other origin')}" if more else ""
+            yield from self.words(f"{shown}: commit times of other servers, left out of durations and the chart")
+        if found.commits.set_back:
+            most = max(found.commits.set_back, key=lambda one: one.before - one.now)
+            back = f"commit times go back by {span_text(most.before - most.now)} at {lsn_text(most.lsn)}"
+            others = len(found.commits.set_back) - 1
+            back += f" (and {counted(others, 'time')} by no more)" if others else ""
+            yield from self.words(f"{back}: the clock was set, or another server's commits follow", "warning")
 
     def _tables(self) -> Iterator[StyledLine]:
         tables, total = self._stats.by_bytes(), self._stats.bytes
@@ -126,10 +144,10 @@ class _View(ReportLayout):
         found = self._stats.transactions
         if not found.count:
             return
-        sizes = found.by_bytes.sizes()
+        sizes = found.sizes(found.by_bytes)
         title = f"{LARGEST_KEPT} largest transactions" if found.count > LARGEST_KEPT else "largest transactions first"
         yield from self._sizes(title, sizes)
-        longest = found.by_time.sizes()[:_MAX_LONGEST]
+        longest = found.sizes(found.by_time)[:_MAX_LONGEST]
         if longest and found.count > LARGEST_KEPT:
             yield []
             yield from self._sizes("longest transactions", longest)
@@ -197,8 +215,8 @@ class _View(ReportLayout):
     def _is_of_one_day(self) -> bool:
         """Whether the report's first line says the day of all transactions."""
         found = self._stats.transactions
-        times = [one.time for one in (found.first, found.last) if one is not None and one.time is not None]
-        return len({_time(time).partition(" ")[0] for time in times}) == 1
+        days = {_time(time).partition(" ")[0] for time in found.span or ()}
+        return len(days) == 1 and not found.commits.set_back
 
     def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[StyledLine]:
         heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim")]
@@ -260,7 +278,9 @@ def _who(size: TransactionSize, widest: int, *, dated: bool) -> Item:
     found: list[Fragment] = [(_xid(size).ljust(widest), "xid")]
     if transaction.lsn is not None:
         found.append((f"  {lsn_text(transaction.lsn)}", "lsn"))
-    if transaction.time is not None:
+    if transaction.origin is not None:  # instead of a time of another clock
+        found.append((f"  from {name(transaction.origin)}", "origin"))
+    elif transaction.time is not None:
         when = _time(transaction.time)
         found.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
     if transaction.gid is not None:
@@ -305,12 +325,14 @@ def _times(key: HotKey, error: int) -> str:
     return f"{grouped(key.count)} to {grouped(key.count + error)}" if error else grouped(key.count)
 
 
-def _span_of(first: Transaction, last: Transaction, width: int) -> list[Item]:
+def _span_of(transactions: Transactions, width: int) -> list[Item]:
     items: list[Item] = []
-    if first.time is not None and last.time is not None:
-        span, zone = span_text(abs(last.time - first.time)), zone_text(last.time).replace("Z", "UTC")
-        items.append(sentence(f"{_time(first.time)} to {_time(last.time)} {zone}, {span}", "plain", width))
-    if first.lsn is not None and last.lsn is not None:
+    first, last = transactions.first, transactions.last
+    if transactions.span is not None:
+        start, end = transactions.span
+        span, zone = span_text(abs(end - start)), zone_text(end).replace("Z", "UTC")
+        items.append(sentence(f"{_time(start)} to {_time(end)} {zone}, {span}", "plain", width))
+    if first is not None and last is not None and first.lsn is not None and last.lsn is not None:
         items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
     return items
 

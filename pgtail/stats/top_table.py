@@ -55,9 +55,9 @@ class _TopView(ReportLayout):
             items.append(((lsn_text(position.lsn), "lsn"),))
         if position.lag is not None:
             items.append(((f"lag {size_text(position.lag)}", "warning" if position.lag else "good"),))
-        last = self._stats.transactions.last
-        if last is not None and last.time is not None:
-            items.append(((f"last commit {span_text(max(0, self._now - last.time))} ago", "plain"),))
+        span = self._stats.transactions.span
+        if span is not None:
+            items.append(((f"last commit {span_text(max(0, self._now - span[1]))} ago", "plain"),))
         yield from self.indented(wrap(items, self.inner))
         if position.unfinished is not None:
             xid, changes = position.unfinished

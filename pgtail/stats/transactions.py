@@ -17,6 +17,11 @@ LARGEST_KEPT: Final = 10
 MOST_IN_PART: Final = 1 << 18
 """Commits that PartTransactions keep."""
 _MAX_COMMITS: Final = 4096
+_SET_BACK: Final = 10_000_000
+"""Microseconds. A commit time that is less by more was taken from another clock, or from one that was set: commits that
+are written at once are out of order by less."""
+_MOST_KEPT: Final = 100
+"""Times when the clock was set back to keep, and origins."""
 _DIGITS: Final = 5
 """Leading binary digits kept of a number: percentiles are too high by at most a sixteenth."""
 
@@ -72,6 +77,19 @@ class TransactionSize(Record, frozen=False):
     at_most: int | None
 
 
+class SetBack(NamedTuple):
+    """The commit at `lsn` has the time `now`, and the commit before it the much later time `before`."""
+
+    lsn: int
+    before: int
+    now: int
+
+    def spoils(self, size: TransactionSize) -> bool:
+        """Whether the clock, which was set back later, may have been set forward while a transaction ran."""
+        time, took = size.transaction.time or 0, size.at_most or size.at_least or 0
+        return (size.transaction.lsn or 0) < self.lsn and time - took < self.now < time
+
+
 class CommitTimes:
     """The positions and times of commits: (LSN, microseconds since 2000).
 
@@ -82,20 +100,34 @@ class CommitTimes:
         self.lsns, self.times = array("Q"), array("q")
         self.last = -1
         """The LSN of the last commit."""
+        self.first_time = 0
+        """The time of the first commit, if there is one."""
+        self.set_back: list[SetBack] = []
+        """The first times when the clock was set back."""
+        self._least = -1 << 63
+        """A commit that follows the last one has this time or a later one."""
         self._old = 0
         """How many of the points are old ones."""
         self._stride = 1
 
     def add(self, lsn: int, time: int) -> None:
-        """Add a commit. Commits are in WAL order; an earlier LSN starts another stream."""
-        if lsn < self.last:
+        """Add a commit. Commits are in WAL order; an earlier LSN starts another stream, a much earlier time, too."""
+        if lsn < self.last or time < self._least:
+            if lsn >= self.last and len(self.set_back) < _MOST_KEPT:
+                self.set_back.append(SetBack(lsn, self.times[-1], time))
             del self.lsns[:], self.times[:]
             self._old, self._stride = 0, 1
-        self.last = lsn
+        elif self.last < 0:
+            self.first_time = time
+        self.last, self._least = lsn, time - _SET_BACK
         self.lsns.append(lsn)
         self.times.append(time)
         if len(self.lsns) > self._old + 2 * _MAX_COMMITS:
             self._thin()
+
+    def restarts(self, lsn: int, time: int) -> bool:
+        """Whether a commit would start another stream."""
+        return lsn < self.last or time < self._least
 
     def _thin(self) -> None:
         aging = slice(self._old, self._old + _MAX_COMMITS)
@@ -167,6 +199,8 @@ class Transactions:
         self.first: Transaction | None = None
         self.last: Transaction | None = None
         self.commits = CommitTimes()
+        self.origins: Counter[str] = Counter()
+        """The transactions with changes that have an origin, and the commit time of the server where they began."""
 
     def add_all(self, commits: Sequence[Commit]) -> None:
         """Count transactions, in the order of their commits."""
@@ -194,7 +228,9 @@ class Transactions:
     def _since(self, commit: Commit) -> Took | None:
         """How long a transaction took; None if that depends on what came before."""
         _, lsn, time, _, _, first_lsn = commit
-        return _UNKNOWN if lsn is None or time is None or first_lsn is None else self.commits.since(first_lsn, time)
+        if lsn is None or time is None or first_lsn is None or self.commits.restarts(lsn, time):
+            return _UNKNOWN
+        return self.commits.since(first_lsn, time)
 
     def _keep(self, number: int, commit: Commit, took: Took) -> TransactionSize | None:
         """Keep a transaction if it is one of the largest; returns its size then."""
@@ -205,6 +241,25 @@ class Transactions:
                 one = one or TransactionSize(_transaction(commit), rows, size, *took)
                 largest.add(value, number, one)
         return one
+
+    def sizes(self, largest: Largest) -> list[TransactionSize]:
+        """Those of by_bytes, by_rows or by_time, the largest first, without durations that the clock has spoilt."""
+        sizes = largest.sizes()
+        for size in sizes:
+            if any(set_back.spoils(size) for set_back in self.commits.set_back):
+                size.at_least = size.at_most = None
+        return [size for size in sizes if size.at_least is not None] if largest is self.by_time else sizes
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The times of the first and the last commit without an origin."""
+        times = self.commits.times
+        return (self.commits.first_time, times[-1]) if times else None
+
+    def add_origin(self, origin: str, count: int = 1) -> None:
+        """Count transactions of an origin."""
+        known = origin in self.origins or len(self.origins) < _MOST_KEPT
+        self.origins[origin if known else "others"] += count
 
     @property
     def largest(self) -> tuple[Largest, Largest, Largest]:
@@ -217,9 +272,9 @@ class Transactions:
         for late in part.late:
             self._pass(part, passed, late.place)
             passed = late.place
-            size = late.size
-            assert size.transaction.time is not None
-            size.at_least, size.at_most = self.commits.since(late.first_lsn, size.transaction.time) or _UNKNOWN
+            size, one = late.size, late.size.transaction
+            commit = one, one.lsn, one.time, size.rows, size.bytes, late.first_lsn
+            size.at_least, size.at_most = self._since(commit) or _UNKNOWN
             if size.at_least:
                 part.by_time.add(size.at_least, late.number, size)
         self._pass(part, passed, len(part.commits.lsns))
@@ -228,6 +283,8 @@ class Transactions:
         self.rows.join(part.rows)
         self.bytes.join(part.bytes)
         self.count += part.count
+        for origin, count in part.origins.items():
+            self.add_origin(origin, count)
         self.empty += part.empty
         self.incomplete += part.incomplete
         self.first, self.last = self.first or part.first, part.last or self.last
@@ -261,11 +318,14 @@ class PartCommitTimes(CommitTimes):
         """Where the last stream begins among the commits, if that is in this part."""
 
     def add(self, lsn: int, time: int) -> None:
-        if self.lsns and lsn < self.last:
+        if self.restarts(lsn, time):
             self._stream = len(self.lsns)
-        self.last = lsn
+        self.last, self._least = lsn, time - _SET_BACK
         self.lsns.append(lsn)
         self.times.append(time)
+
+    def restarts(self, lsn: int, time: int) -> bool:
+        return len(self.lsns) > 0 and super().restarts(lsn, time)
 
     def since(self, lsn: int, time: int) -> Took | None:
         """None if it depends on commits that are not here, or may be thinned out."""

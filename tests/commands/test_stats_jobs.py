@@ -22,7 +22,7 @@ from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 from pgtail.values import Types
 from tests.native.torture import case_of
-from tests.stats.test_scanned import stream
+from tests.stats.test_scanned import HOUR, stream
 from tests.support import encode
 from tests.support.every import ALL, new_seed
 from tests.support.render import Way, feed, rows_by
@@ -95,6 +95,7 @@ def test_parts_joined_are_the_whole(way: Way, restarts: bool) -> None:
         done += count
     assert stats_json(joined) == stats_json(whole)
     assert whole.hot_keys.error > 0
+    assert (len(whole.transactions.commits.set_back) > 0, len(whole.transactions.origins)) == (restarts, 2 * restarts)
     assert any(size.at_most is not None for size in whole.transactions.by_bytes.sizes())
 
 
@@ -112,7 +113,7 @@ def _join_part(frames: Sequence[bytes], joined: Statistics, types: Types, way: W
 
 def _transactions(*, restarts: bool) -> list[list[bytes]]:
     """A table, and 1,000 transactions of it."""
-    frames = [*itertools.chain(*stream(3, start=0, times=(0, 3 * _SECOND), restarts=restarts))]
+    frames = [*itertools.chain(*stream(3, start=40 * HOUR, times=(0, 3 * _SECOND), restarts=restarts))]
     found = [[frames[0]], []]
     for one in frames[1:]:
         found[-1].append(one)

@@ -25,6 +25,7 @@ from tests.support.encode import (
     delete,
     frame,
     insert,
+    origin,
     relation,
     snapshot,
     stream_commit,
@@ -39,6 +40,7 @@ TRANSACTIONS = 12_000
 PART = 50
 """Transactions between two comparisons."""
 SECOND = 1_000_000
+HOUR = 3600 * SECOND
 
 
 def states(parts: Sequence[list[bytes]], way: Way) -> Iterator[tuple[Any, ...]]:
@@ -61,19 +63,26 @@ def same(parts: Sequence[list[bytes]]) -> None:
 
 
 def stream(seed: int, *, start: int, times: tuple[int, int], restarts: bool = False) -> list[list[bytes]]:
-    """Transactions of clients that work at once; `times` are the least and the most between two commits."""
+    """Transactions of clients that work at once; `times` are the least and the most between two commits.
+
+    With `restarts`, LSNs go back, some transactions have an origin and its time, and the clock is set.
+    """
     choose = random.Random(seed)
     lsn, now = 1 << 20, start
     parts = [[frame(relation())]]
     for xid in range(3, TRANSACTIONS + 3):
         lsn = 1000 if restarts and choose.random() < 0.001 else lsn + choose.randrange(200)
         now += choose.randrange(*times)
+        now += choose.randrange(-HOUR, HOUR) if restarts and choose.random() < 0.003 else 0
         first = max(1, lsn - choose.choice((0, 10, 1000, 10_000)))
         rows = choose.choice((0, 1, 1, 1, 2, 5)) if choose.random() < 0.99 else choose.randrange(40)
-        frames = [frame(begin(xid, lsn, now)), *[frame(row(choose), first + number) for number in range(rows)]]
+        came = choose.choice(("a", "b")) if restarts and choose.random() < 0.02 else None
+        at = now if came is None else choose.randrange(now)
+        frames = [frame(begin(xid, lsn, at)), *([] if came is None else [frame(origin(came))])]
+        frames += [frame(row(choose), first + number) for number in range(rows)]
         if choose.random() < 0.001:
             frames.append(frame(truncate(100)))
-        frames.append(frame(commit(lsn, lsn + 8, now)))
+        frames.append(frame(commit(lsn, lsn + 8, at)))
         if xid % PART == 0:
             cut = choose.randrange(len(frames))
             parts += [parts.pop() + frames[:cut], frames[cut:]]
@@ -92,7 +101,7 @@ def row(choose: random.Random) -> bytes:
 @pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("start", "times", "restarts"),
-    [(-SECOND // 20, (0, 50), False), (0, (-SECOND, 2 * SECOND), True), (0, (0, 1 << 48), False)],
+    [(-SECOND // 20, (0, 50), False), (40 * HOUR, (-SECOND, 2 * SECOND), True), (0, (0, 1 << 48), False)],
     ids=["dense", "restarts", "sparse"],
 )
 def test_many_transactions(start: int, times: tuple[int, int], restarts: bool) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.clocks import clocked_server
 from tests.support.limits import within
-from tests.support.servers import Database
+from tests.support.servers import Database, fresh_database, installations
 from tests.support.tail import Tailing, tailing
 
 
@@ -99,3 +100,82 @@ def test_ctrl_c_prints_the_report(shop: Database) -> None:
         running.stop()
         [report] = running.changes
     assert report["transactions"]["count"] == "1"
+
+
+def test_commit_times_of_an_origin_are_in_no_duration(database: Database) -> None:
+    database.execute(*_TABLE)
+    origin = f"from {database.name}"
+    with database.connect() as local:
+        local.execute("BEGIN; INSERT INTO t VALUES (0)")
+        with database.connect() as applied:
+            applied.execute(f"SELECT pg_replication_origin_create('{origin}')")
+            applied.execute(f"SELECT pg_replication_origin_session_setup('{origin}')")
+            for number in range(1, 4):
+                applied.execute("BEGIN")
+                at = f"now() - interval '3 h' + interval '{number} min'"
+                applied.execute(f"SELECT pg_replication_origin_xact_setup('0/{number}', {at})")
+                applied.execute(f"INSERT INTO t VALUES ({number}); COMMIT")
+            applied.execute("SELECT pg_replication_origin_session_reset()")
+        database.execute("INSERT INTO t VALUES (4)")
+        local.execute("COMMIT")
+    report, text = _reports(database)
+    database.execute(f"SELECT pg_replication_origin_drop('{origin}')")
+    found, rate = report["transactions"], report["rate"]
+    assert (found["origins"], found["clock_set_back"]) == ({origin: "3"}, [])
+    assert f"3 from {origin}: commit times of other servers" in text
+    assert text.count(f"from {origin}") == 4
+    assert sum(map(int, rate["rows"])) == 2
+    assert float(rate["step_seconds"]) < 10
+    assert [one["rows"] for one in found["longest"]] == ["1"]
+    assert all(0 < seconds < within(60) for seconds in _durations(found))
+
+
+def test_a_clock_that_was_set_back_is_named_and_in_no_duration() -> None:
+    installation = [*installations().values()][-1]
+    with clocked_server(installation) as (server, clock), fresh_database(server) as database:
+        database.execute(*_TABLE, "INSERT INTO t VALUES (1)")
+        with database.connect() as session:
+            session.execute("BEGIN; INSERT INTO t VALUES (2)")
+            database.execute("INSERT INTO t VALUES (3)")
+            clock.set(7300)
+            session.execute("COMMIT; BEGIN; INSERT INTO t VALUES (4)")
+            database.execute("INSERT INTO t VALUES (5)")
+            clock.set(0)
+            session.execute("COMMIT; BEGIN; INSERT INTO t VALUES (6)")
+            database.execute("INSERT INTO t VALUES (7)")
+            session.execute("COMMIT")
+        report, text = _reports(database)
+    found = report["transactions"]
+    [back] = found["clock_set_back"]
+    assert back["lsn"] == found["most_bytes"][4]["lsn"]
+    assert f"commit times go back by 2 h at {back['lsn']}: the clock was set, or" in " ".join(text.split())
+    assert len(found["longest"]) == 1, "the last one, of one clock"
+    assert all(0 < seconds < within(60) for seconds in _durations(found))
+
+
+_TABLE = (
+    "CREATE TABLE t (id int PRIMARY KEY)",
+    "CREATE PUBLICATION p FOR TABLE t",
+    "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+)
+
+
+def _reports(database: Database) -> tuple[Any, str]:
+    """The report as JSON, which is the same with and without compiled code, and as text."""
+    reports = []
+    for pure in ("", "1"):
+        with tailing(database, "-S", "s", "-o", "json", command="stats", env={"PGTAIL_PURE": pure}) as running:
+            reports.append(report_of(running))
+    assert reports[0] == reports[1]
+    with tailing(database, "-S", "s", command="stats") as running:
+        running.end()
+    return reports[0], b"".join(running.out).decode()
+
+
+def _durations(transactions: Any) -> list[float]:
+    """The bounds of all durations in seconds."""
+    sizes = [one for name in ("most_rows", "most_bytes", "longest") for one in transactions[name]]
+    bounds = [one[f"seconds_at_{end}"] for one in sizes for end in ("least", "most")]
+    found = [float(bound) for bound in bounds if bound is not None]
+    assert found
+    return found

@@ -7,7 +7,18 @@ import shutil
 import struct
 import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pgtail.demo.account import Account
+from pgtail.demo.installation import Installation
+from pgtail.demo.server import EmbeddedServer
+from tests.support.servers import embedded_server
 
 _SOURCE = Path(__file__).with_name("clock.c")
 
@@ -19,6 +30,7 @@ def _library() -> Path | None:
     if compiler is None:
         return None
     path = Path(tempfile.mkdtemp(prefix="pgtail-clock-"), "clock.so")
+    path.parent.chmod(0o755)
     done = subprocess.run(
         [compiler, "-O", "-shared", "-fPIC", "-o", str(path), str(_SOURCE)], capture_output=True, check=False
     )
@@ -41,3 +53,28 @@ class Clock:
         """Be wrong by so many seconds from now on."""
         with self._path.open("r+b" if self._path.exists() else "wb") as file:
             file.write(struct.pack("=q", seconds))
+
+
+@contextmanager
+def clocked_server(installation: Installation) -> Iterator[tuple[EmbeddedServer, Clock]]:
+    """A server, and the clock that it starts with. Skips the test without a compiler."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        clock = Clock(Path(folder, "clock"))
+        if not clock.environment:
+            pytest.skip("no C compiler: the server's clock cannot be set")
+        server = embedded_server(installation)
+        variables = [f"{name}={value}" for name, value in clock.environment.items()]
+        server._account = _Clocked(**asdict(server._account), variables=tuple(variables))
+        with server:
+            yield server, clock
+
+
+@dataclass(frozen=True, slots=True)
+class _Clocked(Account):
+    """Starts programs with these variables."""
+
+    variables: tuple[str, ...] = ()
+
+    def popen(self, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        return Account.popen(self, ["/usr/bin/env", *self.variables, *command], **options)
