@@ -14,7 +14,7 @@ unseen is forgotten. That is right for tables of which the stream has every inse
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
@@ -22,6 +22,7 @@ from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, 
 from pgtail.changes.relations import Relation
 from pgtail.native.plan import SEEN_ROW_SIZE
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData, packed, unpacked
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.values.oids import BUILTIN
 
 LIMIT: Final = 256 << 20
@@ -93,9 +94,10 @@ class SeenTable:
 class SeenRows:
     """The rows of one stream, at most `limit` bytes of them: the least recently used are dropped.
 
-    Only tables of which the stream has every change are remembered, see trust(). If that is not known, or in doubt
-    after another description, they are if `asked`; `unknown` is called once then. `refuse` is called once with each
-    other table, if `asked`. `is_same` is asked whether rows are still right when another session describes a table.
+    Only tables that `selects` (schema and name) selects and of which the stream has every change are remembered, see
+    trust(). If that is not known, or in doubt after another description, they are if `asked`; `unknown` is called once
+    then. `refuse` is called once with each other table, if `asked`. `is_same` is asked whether rows are still right
+    when another session describes a table. Of a row that is not known, why_not() says why.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
@@ -106,13 +108,14 @@ class SeenRows:
         limit: int = LIMIT,
         *,
         asked: bool = True,
+        selects: Callable[[str, str], bool] = lambda schema, name: True,
         refuse: Callable[[Relation], None] = lambda _: None,
         unknown: Callable[[], None] = lambda: None,
         is_same: IsSame | None = None,
     ) -> None:
         self.limit = limit
         self._complete: CompleteTables | None = None if asked else NONE
-        self._asked = asked
+        self._asked, self._selects = asked, selects
         self._refuse, self._unknown, self._is_same = refuse, unknown, is_same
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
@@ -127,6 +130,12 @@ class SeenRows:
         """How many rows were dropped because of the limit."""
         self.forgotten = 0
         """How often tables were forgotten."""
+        self._why: dict[int, str] = {}
+        """Where and why the rows of tables were forgotten last, by OID."""
+        self.reasons = 0
+        """How often what why_not() says has changed."""
+        self._short: set[bytes] = set()
+        """The tables of which rows were dropped, by prefix."""
         self._number = 0
         """The number of the last table."""
         self.rows: OrderedDict[bytes, bytes] = OrderedDict()
@@ -149,10 +158,10 @@ class SeenRows:
             RowChange: self._change,
             Started: self._started,
             Ended: self._ended,
-            TableTruncate: lambda event: self.forget(event.relation.oid),
+            TableTruncate: lambda event: self.forget(event.relation.oid, "the table was truncated"),
             Described: self._describe,
             Outcome: self._outcome,
-            Note: lambda event: self.forget_all(),
+            Note: lambda event: self.forget_all(event.text),
         }
 
     def take(self, event: Event) -> None:
@@ -168,7 +177,7 @@ class SeenRows:
         """What is remembered of a version of a table; another version is forgotten."""
         table = self._tables.get(relation.oid)
         if table is None or table.relation is not relation:
-            self.forget(relation.oid)
+            self.forget(relation.oid, "its description changed")
             self._number += 1
             table = self._tables[relation.oid] = SeenTable(
                 relation, self._number, complete=self._is_complete(relation), copied_at=self._copied_at
@@ -193,7 +202,24 @@ class SeenRows:
         self._unsure.clear()
         for oid, remembered in before.items():
             if remembered != self._is_complete(self._tables[oid].relation):
-                self.forget(oid)
+                self.forget(oid, "other changes are published from there on")
+
+    def why_not(self, relation: Relation, index: int | None = None) -> str:
+        """Why a row of this table is not known, or only the value of this column."""
+        table = self.table(relation)
+        name = f"the rows of {relation.qualified}"
+        if not self._is_complete(relation):
+            return f"{name} are not remembered: the publications leave out some of its changes"
+        if not table.keys:
+            keys = [relation.columns[index] for index in relation.key_indexes]
+            types = [column.type_name for column in keys if column.type_oid in _RENAMED | _ROUNDED]
+            return f"{name} are not remembered: its key has " + (f"type {types[0]}" if types else "no columns")
+        if index in table.hidden:
+            return f"values of type {relation.columns[index].type_name} are not remembered"
+        reasons = [f"{name} were forgotten {self._why[relation.oid]}"] if relation.oid in self._why else []
+        if table.prefix in self._short:
+            reasons.append("it did not fit in --old-values-limit, or was never seen")
+        return "; ".join(reasons) or "it was never seen"
 
     def begin_session(self) -> None:
         """The recorder asked of which tables it gets every change: what the server describes first then is no doubt."""
@@ -203,16 +229,23 @@ class SeenRows:
         """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
         self._settled_until = -1
 
-    def forget(self, oid: int) -> None:
-        """The rows of a table may have changed unseen."""
+    def forget(self, oid: int, why: str, at: int | None = None) -> None:
+        """The rows of a table may have changed unseen, at an LSN, by default that of the last transaction."""
         table = self._tables.pop(oid, None)
         if table is not None:
+            self._tell_why(oid, why, at)
             self.forgotten += 1
             self._numbers.discard(table.prefix)
             self._has_stale = True
 
-    def forget_all(self) -> None:
+    def _tell_why(self, oid: int, why: str, at: int | None = None) -> None:
+        self.reasons += 1
+        self._why[oid] = f"at {lsn_text(max(self.last_lsn, 0) if at is None else at)}: {why}"
+
+    def forget_all(self, why: str) -> None:
         """The rows of any table may have changed unseen."""
+        for oid in self._tables:
+            self._tell_why(oid, why)
         self.forgotten += 1
         self._tables.clear()
         self._numbers.clear()
@@ -233,19 +266,28 @@ class SeenRows:
         if self.size > self.limit:
             enough = self.limit - self.limit // _BATCH
             while self.rows and self.size > enough:
-                self._count(*self.rows.popitem(last=False), -1)
+                key, row = self.rows.popitem(last=False)
+                self._count(key, row, -1)
+                self._add_short((key,))
                 self.dropped += 1
             if self.size > enough:
                 for rows in self._prepared.values():
                     self.dropped += len(rows)
+                    self._add_short(rows)
                     self._drop_waiting(rows)
+
+    def _add_short(self, keys: Iterable[bytes]) -> None:
+        """Rows of these keys are dropped."""
+        prefixes = {key[:_PREFIX] for key in keys} - self._short
+        self._short |= prefixes
+        self.reasons += len(prefixes)
 
     def _describe(self, event: Described) -> None:
         again = event.oid in self._described
         self._described.add(event.oid)
         if self._is_kept(event):
             return
-        self.forget(event.oid)
+        self.forget(event.oid, "the server described the table again", event.commits_at)
         settled = event.commits_at is not None and event.commits_at <= self._settled_until
         if again and not (event.repeated or settled):
             self._unsure.add(event.oid)
@@ -260,9 +302,11 @@ class SeenRows:
 
     def _is_complete(self, relation: Relation) -> bool:
         """Whether the stream has every change of a table."""
+        schema, name = relation.schema, relation.name
+        if not self._selects(schema, name):
+            return False
         if self._complete is None:
             return True
-        schema, name = relation.schema, relation.name
         if self._complete.has(schema, name):
             return self._asked or relation.oid not in self._unsure
         if self._asked and (schema, name) not in self._refused:
@@ -280,12 +324,12 @@ class SeenRows:
         if transaction.begun:
             self._advance(transaction.lsn, repeats=transaction.snapshot)
         else:
-            self.forget_all()
+            self.forget_all("a transaction lacks its beginning")
         if transaction.snapshot:
             if transaction.table is None:
-                self.forget_all()
+                self.forget_all("a snapshot of an unknown table begins")
             else:
-                self.forget(transaction.table.oid)
+                self.forget(transaction.table.oid, "a snapshot begins")
                 self._copied_at = transaction.lsn or -1
         if transaction.state == "prepared":
             self._waiting = self._prepared[transaction.xid] = {}
@@ -294,7 +338,7 @@ class SeenRows:
         transaction = event.transaction
         if transaction.settled:
             if not (event.complete and transaction.begun):
-                self.forget_all()
+                self.forget_all("a transaction is not complete")
             self._waiting, self._copied_at = None, -1
 
     def _outcome(self, outcome: Outcome) -> None:
@@ -304,7 +348,7 @@ class SeenRows:
             return
         self._advance(outcome.lsn)
         if rows is None:
-            self.forget_all()  # what it changed was not seen
+            self.forget_all(f"what prepared transaction {outcome.gid} changed was not seen")
             return
         for key, row in rows.items():
             self._drop(self.rows, key)
@@ -313,7 +357,7 @@ class SeenRows:
     def _advance(self, lsn: int | None, *, repeats: bool = False) -> None:
         """A transaction is at this LSN; `repeats`: others may be at the same."""
         if lsn is None or lsn < self.last_lsn or (lsn == self.last_lsn and not repeats):
-            self.forget_all()
+            self.forget_all("the next transaction does not come later in the log")
         self.last_lsn = -1 if lsn is None else lsn
 
     # -- rows --------------------------------------------------------------------------------------------------
@@ -326,7 +370,7 @@ class SeenRows:
         if not table.keys:
             return
         if not (table.fits(change.old) and table.fits(change.new)) or not self._applied(table, change):
-            self.forget(change.relation.oid)
+            self.forget(change.relation.oid, "a change does not say of which row it is")
 
     def _applied(self, table: SeenTable, change: RowChange) -> bool:
         """Remember the new row of a change and forget the old one, after taking from it what was not sent.

@@ -207,7 +207,7 @@ class Decode:
         )
         redaction = self.redaction if self._given_output is None else None
         output = self._given_output or build_output(format_, sink, masked=redaction is not None)
-        seen_rows = seen_rows_of(options.format, asked=self._asked)
+        seen_rows = seen_rows_of(options.format, filter_, asked=self._asked)
         pipeline = Pipeline(
             assembler,
             output,
@@ -328,7 +328,7 @@ class Decode:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
         self._error, self._told = None, True
         if verifier is None:  # else what is missing before it shows as descriptions at its beginning
-            run.pipeline.forget_rows()
+            run.pipeline.forget_rows("another file begins")
         if run.pipeline.seen_rows is not None:
             self._trust(run.pipeline.seen_rows, verifier)
         try:

@@ -22,6 +22,7 @@ from pgtail.records import replace
 from pgtail.terminal.escape import EscapingSink, escape, escape_lines
 
 if TYPE_CHECKING:
+    from pgtail.changes.filters import Filter
     from pgtail.changes.relations import Relation
     from pgtail.changes.seen_rows import IsSame, SeenRows
     from pgtail.commands.directory_sink import DirectorySink
@@ -110,7 +111,12 @@ def with_old_values(options: OutputOptions) -> OutputOptions:
 
 
 def seen_rows_of(
-    options: OutputOptions, tell: Callable[[str], None] = say, *, asked: bool, is_same: IsSame | None = None
+    options: OutputOptions,
+    filter_: Filter,
+    tell: Callable[[str], None] = say,
+    *,
+    asked: bool,
+    is_same: IsSame | None = None,
 ) -> SeenRows | None:
     """What remembers the rows for old values, if they are taken from these; `asked`: --old-values asks for them."""
     if not options.takes_seen:
@@ -123,7 +129,12 @@ def seen_rows_of(
         )
 
     return SeenRows(
-        options.old_values_limit, asked=asked, refuse=refuse, unknown=lambda: tell(_RESTS_ON), is_same=is_same
+        options.old_values_limit,
+        asked=asked,
+        selects=filter_.name_passes,
+        refuse=refuse,
+        unknown=lambda: tell(_RESTS_ON),
+        is_same=is_same,
     )
 
 

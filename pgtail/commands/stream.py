@@ -342,7 +342,9 @@ class Stream:
     def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
         """What remembers the rows of the stream; None if that is not wanted."""
         is_same = None if same_tables is None else same_tables.is_same
-        seen_rows = seen_rows_of(self._options.format, self._stderr.tell, asked=self._asked, is_same=is_same)
+        seen_rows = seen_rows_of(
+            self._options.format, self._filter, self._stderr.tell, asked=self._asked, is_same=is_same
+        )
         if seen_rows is not None:
             seen_rows.trust(self._complete, until=plan.server.position)
         return seen_rows

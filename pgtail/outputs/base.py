@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pgtail.changes.events import Event, Transaction
 from pgtail.changes.filters import Filter
@@ -11,6 +11,9 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
 from pgtail.outputs.written import Once, WrittenTables
+
+if TYPE_CHECKING:
+    from pgtail.changes.seen_rows import SeenRows
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
 """Opens the file of a table in the output directory: (schema and table, header) -> a sink after the header.
@@ -68,6 +71,10 @@ class Output(Protocol):
         """What comes next is inside this transaction, whose start another one has written; None: outside."""
         return
 
+    seen_rows: SeenRows | None = None
+    """What fills in old rows that were not sent, if anything does; the pipeline sets it."""
+    lacks_changes: bool = False
+    """Whether it could not do with each selected change what was asked for: the exit status is 1 then."""
     left_out: int = 0
     """How many changes or messages it could not write, which it tells at the end."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
 from pgtail.changes.filters import Filter
@@ -22,6 +22,9 @@ from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.written import Once, WrittenTables
 from pgtail.pgoutput.scalars import unix_micros
+
+if TYPE_CHECKING:
+    from pgtail.changes.seen_rows import SeenRows
 
 
 class PlannedOutput:
@@ -41,6 +44,10 @@ class PlannedOutput:
     buffers_prepared = False
     """See Output."""
     needs_outcomes = False
+    """See Output."""
+    seen_rows: SeenRows | None = None
+    """See Output."""
+    lacks_changes = False
     """See Output."""
     resumes: ClassVar[bool] = False
     """Whether what is written of a transaction depends on nothing in it that came before."""

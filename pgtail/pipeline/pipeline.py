@@ -69,9 +69,9 @@ class Pipeline:
 
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
-    committed if the output needs outcomes. `damaged` says that a warning reported lost input. `seen_rows` fill in what
-    was not sent of old rows, also for the filter; the assembler then tells descriptions. A `counter` is for
-    rows_by_table().
+    committed if the output needs outcomes. `damaged` says that a warning reported lost input, or that the output
+    lacks changes. `seen_rows` fill in what was not sent of old rows, also for the
+    filter; the assembler then tells descriptions. A `counter` is for rows_by_table().
 
     Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
     before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
@@ -92,6 +92,7 @@ class Pipeline:
     ) -> None:
         self._assembler = assembler
         self._output = output
+        output.seen_rows = seen_rows
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._note = note
         self._counter = counter
@@ -322,13 +323,13 @@ class Pipeline:
 
     def lost(self) -> None:
         """Messages are missing here."""
-        self.forget_rows()
+        self.forget_rows("messages are missing there")
         self._take(self._assembler.lost())
 
-    def forget_rows(self) -> None:
+    def forget_rows(self, why: str) -> None:
         """What comes next need not follow what came before: forget the rows that were seen."""
         if self.seen_rows is not None:
-            self.seen_rows.forget_all()
+            self.seen_rows.forget_all(why)
 
     def new_file(self) -> None:
         """What comes next goes to another file."""
@@ -340,6 +341,7 @@ class Pipeline:
             self._take(self._assembler.finish())
         finally:
             self._output.finish()
+            self.damaged = self.damaged or self._output.lacks_changes
 
     def break_off(self) -> None:
         """The source failed: complete the output so that it is well formed."""
@@ -348,6 +350,7 @@ class Pipeline:
         self.broken_off = open_ if shown else None
         self.lost()
         self._output.finish()
+        self.damaged = self.damaged or self._output.lacks_changes
 
     def _take(self, events: Iterable[Event]) -> None:
         seen_rows, counter = self.seen_rows, self._counter

@@ -52,7 +52,7 @@ def test_options_reach_their_formats() -> None:
 
 def test_messages_of_an_output_go_to_standard_error() -> None:
     found = decode("-o", "sql", "--undo", capture("Z_small", "p1").forms["walsender.bin"])
-    assert found.status == 0
+    assert found.status == 1
     assert "pgtail: 4 changes cannot be undone; each is replaced by a comment" in found.stderr
     gid = lengths(relation(), begin_prepare(7, "\x1b[31m"), insert("1", "a"), prepare(7, "\x1b[31m"))
     found = decode("-o", "wal2json", "--input-format", "lengths", input=gid)

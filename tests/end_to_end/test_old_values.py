@@ -20,8 +20,10 @@ from pgtail.pgoutput.scalars import parse_lsn
 from tests.support.encode import lengths
 from tests.support.every import ALL
 from tests.support.limits import within
+from tests.support.render import WAYS, Way, rows_by
 from tests.support.run import here
 from tests.support.servers import Database, client_program, fresh_database, since
+from tests.support.tail import tailing
 from tests.support.workload import pgoutput
 
 HISTORIES: Final = 12 if ALL else 1
@@ -345,3 +347,67 @@ def psql(database: Database, script: bytes) -> None:
     command = [str(program), f"--dbname={database.conninfo()}", "-Xq", "-v", "ON_ERROR_STOP=1", "-f", "-"]
     done = subprocess.run(command, input=script, capture_output=True, timeout=within(120), check=False)
     assert done.returncode == 0, done.stderr.decode()
+
+
+_REASONS_SETUP: Final = (
+    "CREATE TABLE orders (id int PRIMARY KEY, v text, big text)",
+    "ALTER TABLE orders ALTER big SET STORAGE EXTERNAL",
+    "CREATE TABLE noise (id int PRIMARY KEY, v text)",
+    "CREATE TABLE inexact (id float8 PRIMARY KEY, v text)",
+    "CREATE PUBLICATION pub FOR TABLE orders, noise, inexact",
+    "INSERT INTO orders VALUES (9, 'before', '')",
+    "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+)
+_SEEN: Final = ("-o", "sql", "--undo", "--old-values", "seen")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_cannot_be_undone_has_its_reason_and_fails(database: Database, tmp_path: Path, way: Way) -> None:
+    database.execute(
+        *_REASONS_SETUP,
+        "INSERT INTO orders SELECT i, 'v', repeat('x', 3000) FROM generate_series(1, 3) i",
+        "INSERT INTO noise SELECT i, repeat('y', 100) FROM generate_series(1, 1000) i",
+        "UPDATE orders SET v = 'w' WHERE id = 1",
+        "DELETE FROM orders WHERE id = 9",
+        "INSERT INTO inexact VALUES (1, 'a')",
+        "DELETE FROM inexact",
+        "ALTER TABLE orders ADD w int",
+        "DELETE FROM orders WHERE id = 2",
+        "UPDATE orders SET w = 1 WHERE id = 3",
+        "DELETE FROM orders WHERE id = 3",
+    )
+    file = tmp_path / "dump"
+    file.write_bytes(b"".join([lengths(data, lsn=parse_lsn(lsn)) for lsn, data in pgoutput(database, "s")]))
+    lsn = next(one["commit_lsn"] for one in here("decode", "-o", "json", file).objects if one.get("old") == {"id": 2})
+    described = f"the rows of public.orders were forgotten at {lsn}: the server described the table again"
+    inexact = "the rows of public.inexact are not remembered: its key has type double precision"
+    expected = [
+        "delete on public.orders: the old row is not known: it was never seen",
+        f"delete on public.inexact: the old row is not known: {inexact}",
+        f"delete on public.orders: the old row is not known: {described}",
+        f"update on public.orders: the old row is not known: {described}",
+        f"delete on public.orders: the old big is not known: {described}",
+    ]
+    small = ("--old-values-limit", "100kB")
+    too_much = (
+        "update on public.orders: the old row is not known: it did not fit in --old-values-limit, or was never seen"
+    )
+    with rows_by(way):
+        runs = [
+            here("decode", *_SEEN, *more, file) for more in ((), small, (*small, "-t", "orders"), ("--op", "insert"))
+        ]
+    whole, limited, selected, inserts = runs
+    assert (whole.status, limited.status, selected.status, inserts.status) == (1, 1, 1, 0)
+    assert _reasons(whole.stderr) == sorted(expected)
+    assert too_much in _reasons(limited.stderr)
+    assert _reasons(selected.stderr) == sorted(one for one in expected if "inexact" not in one)
+    script = whole.stdout.decode()
+    assert all(script.count(f": {reason.partition(': ')[2]}\n") for reason in expected)
+    pure = {"PGTAIL_PURE": "1" if way == "decoder" else ""}
+    with tailing(database, "-S", "s", "-P", "pub", "--until", "now", *_SEEN, env=pure) as running:
+        assert _reasons(running.end(status=1)) == sorted(expected)
+
+
+def _reasons(stderr: str) -> list[str]:
+    """The reasons that are told, in their order by name."""
+    return sorted(line.removeprefix("pgtail: ") for line in stderr.splitlines() if " on public." in line)

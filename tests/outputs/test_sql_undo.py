@@ -16,7 +16,7 @@ from tests.support.render import WAYS, Way, need_compiled, render
 
 TABLES = (relation(), relation(oid=101, name="f", identity="f", key=(0, 1)))
 OMITTED = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("1", None))
-REASON = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
+REASON = "the server sent no old values: the replica identity lacks v"
 ROWS = (
     *OMITTED,
     insert("1", "a"),

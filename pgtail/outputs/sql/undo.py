@@ -7,29 +7,31 @@ reported at the end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
-from pgtail.changes.events import Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
+from pgtail.changes.events import SEEN, Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
+from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import plural
-from pgtail.native import Written
+from pgtail.native import Scanner, Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs import OutputOptions
+from pgtail.outputs.base import Mask
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, schema_change_text, snapshot_text
 from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
+from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.terminal.escape import escape
 
-_NO_OLD_VALUES = "the server sent no old values (under REPLICA IDENTITY FULL it does)"
+_NOT_SENT: Final = "the server sent no old values"
+_MOST_NAMED: Final = 5
+"""Columns to name in a reason."""
 _SEEN: Final = b"-- the server sent no old values: these are what the input had shown before (--old-values seen)\n"
-_NOT_SEEN: Final = (
-    "; --old-values seen forgets the rows of a table when the server describes it again, as it does in each connection"
-)
 _MAX_REASONS = 1000
 _BEGIN: Final = b"BEGIN;\n"
 _COMMIT: Final = b"COMMIT;\n\n"
@@ -52,6 +54,9 @@ class SqlUndo(PlannedOutput):
         self.write = self._stack.push
         self._key_updates = Rows(self._key_update, one_by_one=True)
         self._finished = False
+        self._scanner: Any = None
+        self._reasons = 0
+        """SeenRows.reasons when the plans were made."""
         self._omitted: Counter[str] = Counter()
         """The omitted changes of committed transactions, by operation, table and reason."""
 
@@ -61,7 +66,9 @@ class SqlUndo(PlannedOutput):
         if shape.op == "insert":
             return statements.delete(shape, _where(shape, "new")), self.write
         if not _whole(shape):
-            return (*_only_values(shape), *_omission(shape.op, shape.relation, _NO_OLD_VALUES)), self.write
+            relation, seen_rows = shape.relation, self.seen_rows
+            known = f"the old row is not known: {seen_rows.why_not(relation)}" if seen_rows is not None else None
+            return (*_only_values(shape), *_omission(shape.op, relation, known or _not_sent(relation))), self.write
         seen = (_SEEN,) if shape.seen else ()
         if shape.new_width is None:
             return (*seen, *statements.insert(shape, "old")), self.write
@@ -71,6 +78,16 @@ class SqlUndo(PlannedOutput):
 
     def no_plan(self, change: RowChange, reason: NoPlan) -> None:
         """An update that changed nothing needs no undo, one of a key can be undone, any other row becomes a comment."""
+        old = change.old or ()
+        if (
+            self.seen_rows is not None
+            and change.old_kind == SEEN
+            and UNCHANGED in old
+            and not isinstance(reason, Empty)
+        ):
+            index, relation = old.index(UNCHANGED), change.relation
+            why = self.seen_rows.why_not(relation, index)
+            reason = NoPlan(f"the old {relation.column_name(index)} is not known: {why}")
         if isinstance(reason, Empty):
             try:
                 self._key_updates.write(change)
@@ -95,6 +112,24 @@ class SqlUndo(PlannedOutput):
         else:
             self.write(_INCOMPLETE)
 
+    def scanner(
+        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
+    ) -> Scanner | None:
+        self._scanner = scanner = super().scanner(find, filter_, mask)
+        return scanner
+
+    def before_run(self) -> Written:
+        self._renew_plans()
+        return super().before_run()
+
+    def _renew_plans(self) -> None:
+        """Ask for new plans if the reasons in them have changed."""
+        if self.seen_rows is not None and self.seen_rows.reasons != self._reasons:
+            self._reasons = self.seen_rows.reasons
+            self.rows.forget_plans()
+            if self._scanner is not None:
+                self._scanner.forget_plans()
+
     def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
         assert written is not None
         self._add_omitted(written.ended)
@@ -102,6 +137,7 @@ class SqlUndo(PlannedOutput):
         self._stack.spill()
 
     def _event(self, event: Event) -> None:
+        self._renew_plans()
         super()._event(event)
         self._stack.spill()
 
@@ -111,6 +147,7 @@ class SqlUndo(PlannedOutput):
         self._finished = True
         if self.open is not None:
             self.write(_INCOMPLETE)
+        self.lacks_changes = bool(self._omitted)
         texts = self._committed()
         newest = next(texts, comment("nothing to undo"))
         self._sink.write(statements.HEAD.encode())
@@ -169,10 +206,8 @@ class SqlUndo(PlannedOutput):
         changes = f"{total} {plural(total, 'change')}"
         self._sink.write(comment(f"{changes} cannot be undone: a comment stands in the place of each"))
         self._sink.write(b"\n")
-        asked = self.options.takes_seen
-        hint = _NOT_SEEN if asked else "; --old-values seen undoes those whose rows the input showed before"
-        if not any(_NO_OLD_VALUES in reason for reason in self._omitted):
-            hint = ""
+        helps = any(_NOT_SENT in reason for reason in self._omitted)
+        hint = "; --old-values seen undoes those whose rows the input showed before" if helps else ""
         self.options.tell(f"{changes} cannot be undone; each is replaced by a comment{hint}")
         for reason, count in self._omitted.most_common():
             self.options.tell(f"{count} times {reason}" if count > 1 else reason)
@@ -180,6 +215,18 @@ class SqlUndo(PlannedOutput):
 
 def _write_nothing(text: bytes) -> None:
     """For the rows of a snapshot: one comment stands for all of them."""
+
+
+def _not_sent(relation: Relation) -> str:
+    """Why the server sent no old row."""
+    names = [column.name for column in relation.columns if not column.key]
+    return f"{_NOT_SENT}: the replica identity lacks {_some(names)}" if names else _NOT_SENT
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of these names."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _whole(shape: Shape) -> bool:
