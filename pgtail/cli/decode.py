@@ -7,17 +7,8 @@ import sys
 import click
 
 from pgtail.cli.command import Command
-from pgtail.cli.options import takes
+from pgtail.cli.options import files_argument, takes
 from pgtail.commands.options import DecodeOptions
-
-
-def _or_standard_input(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
-    """The files; standard input if there are none, unless it is a terminal."""
-    if files or ctx.resilient_parsing:
-        return files
-    if sys.stdin is None or sys.stdin.isatty():
-        raise click.UsageError("missing FILE, and standard input is a terminal", ctx)
-    return ("-",)
 
 
 @click.command(
@@ -40,7 +31,7 @@ def _or_standard_input(ctx: click.Context, param: click.Parameter, files: tuple[
         "limit",
     ),
 )
-@click.argument("files", nargs=-1, metavar="[FILE]...", type=click.Path(), callback=_or_standard_input)
+@files_argument
 @takes(DecodeOptions)
 def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
     """Decode dumps of pgoutput messages. A directory is a capture of pgtail record.

@@ -73,7 +73,9 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     more = [] if found is None else ["--help"]  # a command that does not exist is an error
     rest = words[names:]
     asked = found.help_values(click.Context(found), "") if isinstance(found, Command) else []
+    if isinstance(found, Command) and not asked and rest == ("all",):
+        rest = ()  # its help always shows all options
     if found is not None and rest and (len(rest) > 1 or rest[0] not in asked):
         after = f"expected {', '.join(asked)}, or nothing" if asked else "expected nothing"
         raise click.UsageError(f"{' '.join(rest)!r} after {words[names - 1]}: {after}", ctx)
-    main([*words[:names], *more, *words[names:]], prog_name="pgtail")
+    main([*words[:names], *more, *rest], prog_name="pgtail")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pgtail.cli.command import Command
-from pgtail.cli.options import takes
+from pgtail.cli.options import files_argument, takes
 from pgtail.commands.options import InspectOptions
 
 
@@ -14,10 +14,10 @@ from pgtail.commands.options import InspectOptions
     cls=Command,
     first=("numbers", "offsets", "kinds", "lsns", "tables", "ops", "limit", "output", "file", "resync"),
 )
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path())
+@files_argument
 @takes(InspectOptions)
 def command(files: tuple[str, ...], options: InspectOptions) -> bool:
-    """Show the bytes and fields of a dump. A FILE named - is standard input.
+    """Show the bytes and fields of a dump. Without a FILE, or with -, standard input is read.
 
     Each field of each message is a line: its offset and bytes, its name and type as in PostgreSQL's manual, its
     value, and what that means. Cells have the names of their columns and are decoded as the column's type. For a

@@ -129,3 +129,18 @@ def converting(convert: Callable[[Any], Any]) -> Callable[[click.Context, click.
             raise click.BadParameter(str(error), ctx, param) from None
 
     return callback
+
+
+def _or_standard_input(ctx: click.Context, param: click.Parameter, files: tuple[str, ...]) -> tuple[str, ...]:
+    """The files; standard input if there are none, unless it is a terminal."""
+    if files or ctx.resilient_parsing:
+        return files
+    if sys.stdin is None or sys.stdin.isatty():
+        raise click.UsageError("missing FILE, and standard input is a terminal", ctx)
+    return ("-",)
+
+
+files_argument: Final = click.argument(
+    "files", nargs=-1, metavar="[FILE]...", type=click.Path(), callback=_or_standard_input
+)
+"""The dumps to read; standard input without any."""

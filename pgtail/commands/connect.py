@@ -7,6 +7,7 @@ import os
 import re
 from pathlib import Path
 
+from pgtail.commands import stderr
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError, ServerError
 from pgtail.files.stopping import status_after
@@ -25,7 +26,18 @@ def connector_of(options: ConnectionOptions) -> Connector:
     if options.no_password and options.password:
         raise OptionError("--password and --no-password contradict each other: give one of them")
     ask = None if options.no_password else _ask_for_password
-    return Connector(found, ask=ask, ask_first=options.password)
+    connector = Connector(found, ask=ask, ask_first=options.password)
+    stderr.connection_words = _words(options, connector)
+    return connector
+
+
+def _words(options: ConnectionOptions, connector: Connector) -> str:
+    """The options for a command line, quoted for a shell, or a connection string in their place; never a password."""
+    if any(set("=/") & set(name or "") for name in (options.dsn, options.dbname)):
+        return shell_word(connector.dsn())
+    flags = (("-h", options.host), ("-p", options.port), ("-U", options.username), ("-d", options.dbname))
+    words = [f"{flag} {shell_word(value)}" for flag, value in flags if value is not None]
+    return " ".join(words if options.dsn is None else [*words, shell_word(options.dsn)])
 
 
 def connector_for_changes(options: ConnectionOptions) -> Connector:

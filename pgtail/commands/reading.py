@@ -9,6 +9,7 @@ from typing import Final, Self
 from pgtail.commands.stderr import tell
 from pgtail.errors import InputError, Interrupted, Malformed, Truncated
 from pgtail.files.stopping import is_broken_off, postpone, status_after, stop_if_asked
+from pgtail.humanize import counted
 from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import Decoded
@@ -73,9 +74,10 @@ def interrupted(stopped: KeyboardInterrupt) -> Interrupted:
 
 def skip_damage(input_: Input, error: InputError) -> bool:
     """Skip damage, and tell so; returns whether a message decodes after it."""
+    start = input_.position  # of the message, in which the error has its own place
     found = input_.resync()
     goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
-    tell(f"damage: {error}; skipped {input_.skipped} bytes, {goes_on}")
+    tell(f"damage: {error}; skipped {counted(input_.skipped, 'byte')} from byte {start} on, {goes_on}")
     return found is not None
 
 

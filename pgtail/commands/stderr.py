@@ -33,8 +33,13 @@ _PASSWORDS: Final = re.compile(
 )
 """The password of a URI or of a connection string: an error quotes what was given in a wrong place."""
 
+_OF_SERVER: Final = re.compile(rf"{COMMAND}pgtail (?:stream|slot) [^\n]*")
+"""A command in a message that reads a server."""
+
 quiet_mode = False
 """Whether notes, details and progress are left out (-q), in the whole process."""
+connection_words = ""
+"""What the commands in messages need to reach the server that this process was told to read, quoted for a shell."""
 json_log = False
 """Whether messages are JSON objects (--log-format json), in the whole process."""
 
@@ -72,6 +77,8 @@ def tell(text: str, /, event: str = "", **fields: object) -> None:
 def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] | None = None) -> str:
     """A message as a JSON object, or as text for what shows the descriptor."""
     before = after_echo(fd >= 0 and os.isatty(fd))
+    if connection_words:
+        text = _OF_SERVER.sub(lambda found: f"{found[0]} {connection_words}", text)
     if not json_log:
         return before + laid_out(text, columns_of(fd))
     from pgtail.commands.log import log_line  # not loaded without

@@ -122,6 +122,8 @@ RUNNING: Final = (
     Cure(None, "unrecognized pgoutput option|requested proto_version|protocol version",
          "The server does not know an option: choose a lower one with pgtail stream --proto-version, or report it with"
          " the output of -vv."),
+    Cure(None, "no binary output function available for type",
+         "Values of this type have no binary form: read without --binary."),
     Cure("53100", "", "The server's disk is full."),
     Cure("57P01", "", "An administrator ended the session."),
 )  # fmt: skip

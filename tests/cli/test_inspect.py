@@ -330,3 +330,10 @@ def test_a_missing_segment_of_a_capture_is_told(tmp_path: Path) -> None:
     assert 0 < len(lacking.stdout) < len(whole.stdout)
     after.write_bytes(after.read_bytes()[:200])
     assert f"{after}: byte 0: the gzip member at compressed byte 0 is cut off" in inspect(tmp_path).stderr
+
+
+def test_standard_input_is_read_without_a_file() -> None:
+    data = read(RECV)
+    ran = command("inspect", "-o", "json", input=data)
+    assert (ran.status, ran.stderr) == (0, "")
+    assert [line["fields"] for line in ran.objects] == [line["fields"] for line in lines(RECV)]

@@ -386,7 +386,7 @@ def test_impossible_requests_are_refused(newest_database: Database) -> None:
 
     words = refused("create", "made", status=3)
     assert "slot made exists already" in words
-    assert "drop it: pgtail slot drop made\n" in words
+    assert f"drop it: pgtail slot drop made '{conninfo}'\n" in words
     assert "slot made exists already" in refused("copy", "made", "made", status=3)
     assert "lower case" in refused("create", "Made")
     assert "use --yes" in refused("drop", "made")
@@ -476,7 +476,8 @@ def test_create_waits_for_transactions_and_names_each_once(database: Database) -
             out, rest = process.communicate(timeout=within(PATIENCE))
     assert process.returncode == 0
     assert slots(database)["s"] == ["pgoutput", False, out.decode().strip()]
-    assert rest == b"pgtail: slot s was created. It retains WAL until it is dropped: pgtail slot drop s\n"
+    said = f"slot s was created. It retains WAL until it is dropped: pgtail slot drop s '{database.conninfo()}'"
+    assert rest.decode() == f"pgtail: {said}\n"
 
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])

@@ -230,14 +230,18 @@ def test_resync_continues_after_the_damage(form: str) -> None:
     assert (stopped.status, went_on.status) == (1, 1)
     assert len(stopped.lines) < len(went_on.lines)
     assert went_on.lines[-3:] == lines[-3:]
-    assert re.search(r"pgtail: damage: .*: byte \d+: .*; skipped \d+ bytes, going on at byte \d+", went_on.stderr)
+    told = r"damage: .*: byte (\d+): .*; skipped (\d+) bytes? from byte (\d+) on, going on at byte (\d+)"
+    [numbers] = re.findall(told, went_on.stderr)
+    bad, skipped, start, after = map(int, numbers)
+    assert start <= bad
+    assert start + skipped == after
 
 
 def test_resync_reports_that_nothing_follows() -> None:
     data = read(SMALL.forms["recv.bin"])
     result = decode("--resync", input=data[:300] + b"#" * 400)
     assert result.status == 1
-    assert re.search(r"skipped \d+ bytes, nothing decodes after that", result.stderr)
+    assert re.search(r"skipped \d+ bytes from byte \d+ on, nothing decodes after that", result.stderr)
     assert result.lines == whole("recv.bin").lines[: len(result.lines)]
     assert len(result.lines) > 2
 

@@ -7,13 +7,15 @@ import gzip
 import io
 import lzma
 import re
+import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from tests.inputs.test_psql import Printed
-from tests.support.corpus import capture
+from tests.support.corpus import capture, read
 from tests.support.forms import read_bytes
 from tests.support.refused import create_slot
 from tests.support.run import decode
@@ -97,3 +99,30 @@ def test_other_files_of_postgresql_and_what_pgtail_wrote(database: Database) -> 
     dump = capture("Z_small", "p1").forms["recv.bin"].read_bytes()
     for form in ("json", "json-tx"):
         assert "this is JSON that pgtail wrote" in str(read_bytes(decode("-o", form, input=dump).stdout).error)
+
+
+@pytest.mark.parametrize("form", ["recv.bin", "walsender.bin"])
+def test_dumps_of_bytes_that_are_not_read(form: str, tmp_path: Path) -> None:
+    dump, compressed = tmp_path / "dump", tmp_path / "dump.gz"
+    dump.write_bytes(read(capture("Z_small", "p1").forms[form]))
+    compressed.write_bytes(gzip.compress(dump.read_bytes()))
+    made = "xxd, hexdump -C and od -v -An -tx1 make dumps that are"
+    od = f"this is a dump by od with offsets, which is not read: {made}"
+    hexdump = f"this is a dump by hexdump without -C, which is not read: {made}"
+    for words, *lines in (
+        (od, "od -A x -t x1", "od", "od -t x1", "od -v -A d -t x1z"),
+        (hexdump, "hexdump", "hexdump -v"),
+        ("this is base64 of a binary file: decode it first (base64 -d)", "base64", "base64 -w0", "base64 -w 50"),
+    ):
+        for line in lines:
+            program, *options = line.split()
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed")
+            for file in (dump, compressed):
+                text = subprocess.run([program, *options, file], capture_output=True, check=True).stdout
+                assert words in str(read_bytes(text).error), line
+
+
+def test_words_are_no_base64() -> None:
+    for text in (b"x" * 60, b"abc\n" * 30, b"0000000 a\n0 rows\n"):
+        assert "none of the known forms" in str(read_bytes(text).error)

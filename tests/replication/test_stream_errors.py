@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from pathlib import Path
 
 import pytest
 
 from pgtail.demo.server import EmbeddedServer
 from tests.conftest import StartServer
+from tests.support.encode import lengths
 from tests.support.refused import create_slot, fails, physical_slot, publish
+from tests.support.run import here
 from tests.support.servers import Database, fresh_database, since
 from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader
+from tests.support.workload import pgoutput
 
 # -- slots -----------------------------------------------------------------------------------------------------
 
@@ -374,3 +378,70 @@ def test_text_from_the_server_is_escaped(newest_database: Database) -> None:
     words = fails(newest_database, "-S", "s")
     assert r'U&"\001B[31mred\202E" (0 tables), second (0 tables)' in words
     assert "\x1b" not in words
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("-h {host} -p {port} -U postgres -d {name}", "-h {host} -p {port} -U postgres -d {name}"),
+        ("-h {host} -p {port} -U postgres {name}", "-h {host} -p {port} -U postgres {name}"),
+        (
+            "-p {port} postgresql://postgres:geheim@/{name}?host={host}",
+            "'host={host} port={port} user=postgres dbname={name}'",
+        ),
+    ],
+)
+def test_commands_in_cures_repeat_the_connection_and_no_password(database: Database, given: str, shown: str) -> None:
+    server = database.server
+    values = {"host": server.directory, "port": server.port, "name": database.name}
+    ran = here("stream", *given.format(**values).split(), "-S", "nosuch")
+    assert f"To create it: pgtail slot create nosuch {shown.format(**values)}\n" in ran.stderr
+    created = here("slot", "create", *given.format(**values).split(), "kept")
+    assert created.stderr.endswith(
+        f"It retains WAL until it is dropped: pgtail slot drop kept {shown.format(**values)}\n"
+    )
+    assert "geheim" not in ran.stderr + created.stderr
+    repeated = created.stderr.rpartition("pgtail ")[2]
+    assert here(*shlex.split(repeated), "--yes").status == 0
+
+
+@since(14)
+def test_a_type_without_a_binary_form_has_its_cure(database: Database) -> None:
+    database.execute(
+        "CREATE TABLE a (id int PRIMARY KEY, acl aclitem[])",
+        "CREATE PUBLICATION p FOR TABLE a",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "INSERT INTO a VALUES (1, '{postgres=r/postgres}')",
+    )
+    options = ("-S", "s", "-P", "p", "--until", "now", "-o", "json")
+    failed = here("stream", database.conninfo(), *options, "--binary")
+    assert failed.status == 3
+    assert "no binary output function available for type aclitem" in failed.stderr
+    assert "Values of this type have no binary form: read without --binary." in failed.stderr
+    [row] = here("stream", database.conninfo(), *options).objects
+    assert row["new"] == {"id": 1, "acl": ["postgres=r/postgres"]}
+
+
+@since(14)
+def test_enums_that_are_not_known_are_undecoded(database: Database, tmp_path: Path) -> None:
+    """Those of a binary dump, unless --type names them, and of a binary stream those that were dropped."""
+    database.execute(
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE e (id int PRIMARY KEY, m mood)",
+        "CREATE PUBLICATION pub FOR TABLE e",
+        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
+        "INSERT INTO e VALUES (1, 'sad')",
+    )
+    dump = tmp_path / "dump"
+    dump.write_bytes(b"".join([lengths(data) for _, data in pgoutput(database, "s", proto_version="2", binary="on")]))
+
+    def read(*arguments: str | Path) -> tuple[str, list[str]]:
+        [row] = here(*arguments, "-o", "json").objects
+        return row["new"]["m"], row.get("undecoded", [])
+
+    stream = ("stream", database.conninfo(), "-S", "s", "-P", "pub", "--binary", "--until", "now")
+    assert read(*stream) == ("sad", [])
+    assert read("decode", "--type", "mood=enum", dump) == ("sad", [])
+    assert read("decode", dump) == ("\\x736164", ["m"])
+    database.execute("ALTER TABLE e DROP m", "DROP TYPE mood")
+    assert read(*stream) == ("\\x736164", ["m"])
