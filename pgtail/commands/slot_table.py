@@ -53,7 +53,7 @@ def _lines(reports: Sequence[SlotReport], width: int, critical: int | None) -> I
     yield [padding(_MARGIN), *_row(titles, dict.fromkeys(names, "dim"), widths)]
     for report, cells, style in rows:
         yield from _headline(cells, style, widths)
-        yield from _indented(_details(report), width)
+        yield from _indented(_details(report, width - _INDENT), width)
 
 
 def _without_columns(report: SlotReport, cells: Mapping[str, str], style: str, width: int) -> Iterator[list[Fragment]]:
@@ -62,7 +62,7 @@ def _without_columns(report: SlotReport, cells: Mapping[str, str], style: str, w
     items: list[Item] = [((cells["plugin"], "value"),)] if "plugin" in cells else []
     items += _named([(name, text) for name, text in cells.items() if name not in ("slot", "plugin", "state")])
     items.append(sentence(cells["state"], style, width - _INDENT))
-    yield from _indented([*items, *_details(report)], width)
+    yield from _indented([*items, *_details(report, width - _INDENT)], width)
 
 
 def _indented(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
@@ -145,12 +145,14 @@ def _state_style(report: SlotReport, critical: int | None) -> str:
     return "warning" if report.retained >= _RETAINED_WARNING or status == "extended" else "value"
 
 
-def _details(report: SlotReport) -> Iterator[Item]:
+def _details(report: SlotReport, width: int) -> Iterator[Item]:
     facts = report.facts
     if GROWTH in facts:
         yield ((_plugin(report), "value"),)
         yield from _named([("database", facts["database"])])
     yield from _reader(facts, hidden=report.hidden)
+    if report.holder is not None:
+        yield sentence(f"WAL held {escape(report.holder.words())}", "warning", width)
     yield from _named([("confirmed", facts["confirmed_flush_lsn"]), ("restart", facts["restart_lsn"])])
     if facts["lag_seconds"] is not None:
         delay = span_text(int(float(facts["lag_seconds"]) * 1_000_000))

@@ -10,8 +10,9 @@ from pgtail.doctor.publication_age import publication_age
 from pgtail.doctor.server import RAISE_ON_PRIMARY
 from pgtail.humanize import seconds_text, size_text
 from pgtail.postgres.catalog import Slot
-from pgtail.postgres.rows import Row
+from pgtail.postgres.pgoutput_options import literal
 from pgtail.postgres.slot_report import SlotReport, reports
+from pgtail.postgres.wal_holder import OpenTransaction, open_transactions
 
 MUCH_WAL: Final = 1 << 30
 """Retained bytes of WAL that cause a warning."""
@@ -21,19 +22,6 @@ _SAFE_SHARE: Final = 4
 """Warn if less than 1/4 of max_slot_wal_keep_size is left."""
 _OLD_SHARE: Final = 10
 """Warn if a slot holds back 1/10 of autovacuum_freeze_max_age."""
-
-_SESSIONS: Final = """
-SELECT 'pid ' || pid || coalesce(', user ' || usename, '') || coalesce(', ' || nullif(application_name, ''), '') AS who,
-    extract(epoch FROM now() - xact_start)::bigint AS age, pid
-FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND xact_start < now() - make_interval(secs => %s)
-ORDER BY 2 DESC
-"""
-_PREPARED: Final = """
-SELECT 'prepared transaction ' || quote_literal(gid) || ', user ' || owner AS who,
-    extract(epoch FROM now() - prepared)::bigint AS age, quote_literal(gid) AS gid, database::text
-FROM pg_prepared_xacts WHERE prepared < now() - make_interval(secs => %s)
-ORDER BY 2 DESC
-"""
 
 
 def slots(context: Context) -> Iterator[Finding]:
@@ -121,8 +109,10 @@ def _wal(report: SlotReport, context: Context) -> Iterator[Finding]:
     elif safe is not None and limit is not None and safe < (limit << 20) / _SAFE_SHARE:
         text = f"{held} and will be invalidated after {size_text(max(0, safe))} more (max_slot_wal_keep_size)"
         say, more = warning, _more(report, context)
-    elif report.retained >= MUCH_WAL or _grows_unread(report, context):
+    elif report.retained >= MUCH_WAL or _grows_unread(report, context) or _holder(report) is not None:
         text, say, more = f"{held}{_reader(report)}{_no_limit(report, context)}", warning, _limit(context)
+        if report.holder is not None:
+            text += f", although its lag is {size_text(max(0, report.facts['lag_bytes'] or 0))}"
     else:
         return
     yield say("slot_wal", text, *_why(report, context), *more, *_given_up(report, context), subjects=[name])
@@ -136,16 +126,16 @@ def _reader(report: SlotReport) -> str:
 
 
 def _why(report: SlotReport, context: Context) -> list[str]:
-    """Why it retains so much: it is not in use, its reader lags, or an open transaction needs the WAL."""
+    """Why it retains so much: an open transaction needs the WAL, it is not in use, or its reader lags."""
     slot, lag = report.slot, max(0, report.facts["lag_bytes"] or 0)
+    if report.holder is not None:
+        transaction = _holder(report)
+        end = () if transaction is None else _end(transaction, context)
+        return [comment(f"Its consumer has confirmed most of the WAL, which is held {report.holder.words()}."), *end]
     if slot.active_pid is None:
         return [comment(f"Let its {'standby' if slot.physical else 'consumer'} read it.")]
     if slot.physical:
         return [comment("Its standby lags, or holds it back itself: check there.")]
-    if lag < report.retained / 2:
-        return [
-            comment("Its reader has confirmed most of it: an old open transaction retains the rest (see transactions).")
-        ]
     lags = f"Its reader lags by {size_text(lag)}"
     if not context.server.copies_slots:
         return [comment(f"{lags}.")]
@@ -192,32 +182,40 @@ def _vacuum(report: SlotReport, context: Context) -> Iterator[Finding]:
         yield say("slot_vacuum", text, *why, *given_up, subjects=[report.slot.name])
 
 
+def _holder(report: SlotReport) -> OpenTransaction | None:
+    """The transaction that a slot is known to wait for, if its reader's lag does not explain what it retains."""
+    held = report.holder
+    return held.transaction if held is not None and held.until == "transaction" else None
+
+
 def transactions(context: Context) -> Iterator[Finding]:
     """Open transactions: a new slot waits for their end; they hold back restart_lsn and catalog_xmin of others."""
-    sessions = context.rows("the open transactions", _SESSIONS, LONG)
-    prepared = context.rows("the prepared transactions", _PREPARED, LONG)
-    for row in sessions:
-        end = f"SELECT pg_terminate_backend({row.integer('pid')});"
-        undone = destructive("Or, if it is abandoned (its changes are rolled back)", end)
-        yield _open(row, comment("Commit it in its session."), *undone)
-    for row in prepared:
-        gid, database = row.text("gid"), row.text("database")
-        there = "" if database == context.server.database else f", in database {database}"
-        yield _open(
-            row,
-            comment(f"Its owner can COMMIT PREPARED {gid}{there}."),
-            *destructive(f"Or, if it is abandoned (its changes are rolled back){there}", f"ROLLBACK PREPARED {gid};"),
+    long = [one for one in open_transactions(context.connection) if one.seconds is not None and one.seconds >= LONG]
+    for transaction in sorted(long, key=lambda one: -(one.seconds or 0)):
+        text = (
+            f"a transaction has been open for {seconds_text(transaction.seconds or 0)} ({transaction.words()}): new"
+            " slots wait for it, others retain its WAL"
         )
-    if not sessions and not prepared:
+        yield warning("transactions", text, *_end(transaction, context))
+    if not long:
         yield ok("transactions", f"no writing transaction has been open for more than {seconds_text(LONG)}")
 
 
-def _open(row: Row, *cure: str) -> Finding:
-    who, seconds = row.text("who"), row.integer("age")
-    text = (
-        f"a transaction has been open for {seconds_text(seconds)} ({who}): new slots wait for it, others retain its WAL"
+def _end(transaction: OpenTransaction, context: Context) -> tuple[str, ...]:
+    """How to end a transaction."""
+    if transaction.gid is None:
+        if transaction.pid is None:
+            return (comment("Commit it there."),)
+        end = f"SELECT pg_terminate_backend({transaction.pid});"
+        abandoned = "Or, if it is abandoned (its changes are rolled back)"
+        return (comment("Commit it in its session."), *destructive(abandoned, end))
+    gid = literal(transaction.gid)
+    there = "" if transaction.database == context.server.database else f", in database {transaction.database}"
+    abandoned = f"Or, if it is abandoned (its changes are rolled back){there}"
+    return (
+        comment(f"Its owner can COMMIT PREPARED {gid}{there}."),
+        *destructive(abandoned, f"ROLLBACK PREPARED {gid};"),
     )
-    return warning("transactions", text, *cure)
 
 
 CHECKS: Final[dict[str, Check]] = {"slots": slots, "publication_age": publication_age, "transactions": transactions}

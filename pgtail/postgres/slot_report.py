@@ -12,7 +12,8 @@ from pgtail.postgres import rows
 from pgtail.postgres.catalog import POSITION, Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
-from pgtail.records import Record
+from pgtail.postgres.wal_holder import OpenTransaction, WalHolder, holder, open_transactions
+from pgtail.records import Record, replace
 
 _STATISTICS: Final = "LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name"
 """The view exists since PostgreSQL 14."""
@@ -42,8 +43,8 @@ ORDER BY s.slot_name
 _FIRST: Final = (
     "slot_name", "slot_type", "plugin", "database", "temporary", "active", "active_pid", "user", "application_name",
     "client", "connected_seconds", "restart_lsn", "confirmed_flush_lsn", "server_lsn", "lag_bytes", "lag_seconds",
-    "wal_held_bytes", "safe_wal_size", "wal_status", "invalidation_reason", "inactive_since", "inactive_seconds",
-    "xmin", "xmin_age", "catalog_xmin", "catalog_xmin_age", "two_phase", "failover", "synced",
+    "wal_held_bytes", "wal_held", "safe_wal_size", "wal_status", "invalidation_reason", "inactive_since",
+    "inactive_seconds", "xmin", "xmin_age", "catalog_xmin", "catalog_xmin_age", "two_phase", "failover", "synced",
 )  # fmt: skip
 """The first keys of a slot, in this order; other columns of the server's version follow."""
 
@@ -65,9 +66,11 @@ _TEXTS: Final = frozenset({
 })  # fmt: skip
 _ALWAYS: Final = (
     "active_pid", "user", "application_name", "client", "connected_seconds", "restart_lsn", "confirmed_flush_lsn",
-    "lag_bytes", "lag_seconds", "wal_held_bytes", "xmin", "xmin_age", "catalog_xmin", "catalog_xmin_age",
+    "lag_bytes", "lag_seconds", "wal_held_bytes", "wal_held", "xmin", "xmin_age", "catalog_xmin", "catalog_xmin_age",
 )  # fmt: skip
 """Keys that are always present, even if NULL."""
+_UNEXPLAINED: Final = 16 << 20
+"""Retained bytes of WAL that the consumer has confirmed, from which on their cause is asked for: a file of WAL."""
 
 
 class SlotReport(Record):
@@ -79,6 +82,14 @@ class SlotReport(Record):
 
     slot: Slot
     facts: dict[str, Any]
+    holder: WalHolder | None = None
+    """What holds most of the WAL, if the lag of the consumer does not explain that; facts["wal_held"] is the same."""
+
+    @property
+    def unexplained(self) -> bool:
+        """Whether the consumer of a logical slot has confirmed most of the WAL that the slot retains, and much."""
+        confirmed = self.retained - max(0, self.facts["lag_bytes"] or 0)
+        return not self.slot.physical and confirmed >= max(_UNEXPLAINED, self.retained / 2)
 
     @property
     def retained(self) -> int:
@@ -97,10 +108,20 @@ def reports(connection: Connection, major: int) -> list[SlotReport]:
     query = _SLOTS.format(
         position=POSITION, statistics="t" if counted else "NULL::text", join=_STATISTICS if counted else ""
     )
-    return [
+    found = [
         SlotReport(Slot.of(row.object("slot")), _facts(*map(row.object, ("slot", "statistics", "more"))))
         for row in rows.rows(connection, "the slots", query)
     ]
+    if not any(report.unexplained for report in found):
+        return found
+    transactions = open_transactions(connection)
+    return [_explained(report, transactions) if report.unexplained else report for report in found]
+
+
+def _explained(report: SlotReport, transactions: list[OpenTransaction]) -> SlotReport:
+    active = report.slot.active_pid is not None
+    held = holder(transactions, report.facts["catalog_xmin_age"] or 0, active=active)
+    return replace(report, facts={**report.facts, "wal_held": held.facts()}, holder=held)
 
 
 def report(connection: Connection, major: int, name: str) -> SlotReport | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pgtail.commands.slot_table import render
 from pgtail.doctor import publication_age, slots
 from pgtail.doctor.base import Severity
-from pgtail.postgres import slot_copy
+from pgtail.postgres import slot_copy, slot_report, wal_holder
 from pgtail.postgres.catalog import Slot
-from pgtail.postgres.connection import Connection
+from pgtail.postgres.connection import Connection, Connector, parameters
+from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
 from tests.doctor.test_doctor import examine, of, of_severity, one, publish, role, wrong
 from tests.support.servers import Database, fresh_database, installations, since
@@ -62,23 +64,73 @@ def test_an_inactive_slot_that_grows(newest_database: Database, monkeypatch: pyt
     assert of(examine(newest_database), "slot_wal") == []
 
 
-@pytest.mark.usefixtures("much_wal")
-def test_wal_that_a_reader_has_confirmed_is_retained_for_an_open_transaction(newest_database: Database) -> None:
-    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    with newest_database.connect() as session, tailing(newest_database, "-S", "s", "--ack", "commit") as running:
-        session.execute("BEGIN")
-        session.execute("INSERT INTO t VALUES (0)")
-        newest_database.execute(WRITE)
+def listed(conninfo: str, version: int) -> str:
+    """What `pgtail slot list` says of the slot s, as one line."""
+    with Connector(parameters(conninfo)).ordinary() as connection:
+        report = slot_report.report(connection, version, "s")
+    assert report is not None
+    assert (report.facts["wal_held"] is None) == (report.holder is None)
+    return " ".join(render([report], PLAIN, width=80).split())
 
-        def causes() -> list[str]:
-            newest_database.query("SELECT pg_log_standby_snapshot()")
-            return [finding.cure[0] for finding in of_severity(newest_database, "slot_wal")]
 
-        why = "-- Its reader has confirmed most of it: an old open transaction retains the rest (see transactions)."
-        wait_for("acknowledgement", lambda: causes() == [why])
-        session.execute("COMMIT")
-        wait_for("cure", lambda: causes() == [])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_the_transaction_that_holds_wal_is_named(
+    database: Database, monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    """It may be of another database; the reader has confirmed all that came after it."""
+    monkeypatch.setattr(wal_holder, "_KNOWN_AFTER", 0)
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    reading = tailing(database, "-S", "s", "--ack", "commit")
+    with fresh_database(database.server) as other, role(database, "mere", "REPLICATION") as mere, reading as running:
+        other.execute("CREATE TABLE t (id int)")
+        with other.connect(application_name="batch") as session:
+            session.execute("BEGIN")
+            session.execute("INSERT INTO t VALUES (0)")
+            pid = session.info.backend_pid
+            if prepared:
+                session.execute("PREPARE TRANSACTION 'it''s'")
+            for number in range(3):
+                database.execute(f"INSERT INTO t VALUES ({number})", "SELECT pg_switch_wal()")
+            [finding] = wait_for("finding", lambda: of_severity(database, "slot_wal"))
+            who = f"user postgres, database {other.name}"
+            who = f"prepared transaction 'it''s', {who}" if prepared else f"pid {pid}, batch, {who}"
+            state = "prepared" if prepared else "idle in transaction"
+            assert ", in use by pid " in finding.text
+            assert ", although its lag is " in finding.text
+            assert finding.cure[0].startswith("-- Its consumer has confirmed most of the WAL, which is held by ")
+            assert f" held by {who}, open for " in finding.cure[0]
+            assert finding.cure[0].endswith(f" ({state}).")
+            end = "ROLLBACK PREPARED 'it''s';" if prepared else f"SELECT pg_terminate_backend({pid});"
+            assert f"-- {end}" in finding.cure
+            assert f"WAL held by {who}, open for " in listed(database.conninfo(), database.version)
+            shown = listed(mere, database.version)
+            if prepared:
+                assert f"WAL held by {who}, open for " in shown
+            else:
+                hidden = "(since when is hidden from this role: it needs pg_read_all_stats)"
+                assert f"by {who} {hidden}" in shown
+            session.execute("ROLLBACK PREPARED 'it''s'" if prepared else "ROLLBACK")
+        assert of_severity(database, "slot_wal") == []
+        assert "WAL held until the next checkpoint confirmed" in listed(database.conninfo(), database.version)
+
+        def moved() -> bool:
+            database.execute("CHECKPOINT", "INSERT INTO t SELECT max(id) + 1 FROM t")
+            return "WAL held" not in listed(database.conninfo(), database.version)
+
+        wait_for("a moved restart_lsn", moved)
         running.stop()
+
+
+def test_wal_that_nobody_reads_is_held_until_the_consumer_reads_again(database: Database) -> None:
+    publish(database)
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    for number in range(3):
+        database.execute(f"INSERT INTO t VALUES ({number})", "SELECT pg_switch_wal()")
+    assert "WAL held" not in listed(database.conninfo(), database.version)  # the lag explains it
+    stream(database, "-S", "s", "--ack", "commit", "--until", "now")
+    assert "WAL held until its consumer reads again confirmed" in listed(database.conninfo(), database.version)
+    assert of_severity(database, "slot_wal") == []
 
 
 @pytest.mark.usefixtures("much_wal")
