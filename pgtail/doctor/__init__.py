@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pgtail.doctor import access, publications, server, slots, tables
+from pgtail.doctor import access, partitions, publications, server, slots, tables
 from pgtail.doctor.base import COMMENT, Check, Context, Finding, Severity, comment, warning
 from pgtail.doctor.provider import Provider, detect
 from pgtail.errors import ServerError
@@ -22,7 +22,7 @@ FAMILIES: Final[dict[str, dict[str, Check]]] = {
     "server": server.CHECKS,
     "access": access.CHECKS,
     "publications": publications.CHECKS,
-    "tables": tables.CHECKS,
+    "tables": tables.CHECKS | partitions.CHECKS,
     "slots": slots.CHECKS,
 }
 """Family -> name of a check -> the check, in the order in which they run."""

@@ -1,4 +1,4 @@
-"""Checks of the published tables: replica identity, TOAST, unlogged and partitioned tables.
+"""Checks of the published tables: replica identity, TOAST, unlogged tables.
 
 The queries lock no table; only the view pg_publication_tables takes ACCESS SHARE locks (since PostgreSQL 16).
 """
@@ -25,6 +25,11 @@ _PUBLISHED: Final = """FROM pg_publication p JOIN pg_publication_tables t USING 
 _IS_IDENTITY: Final = """i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END"""
 """Whether i is the index of the replica identity of table c."""
+_COULD_BE_IDENTITY: Final = """i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate
+    AND i.indpred IS NULL AND i.indexprs IS NULL AND NOT EXISTS (
+        SELECT FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum = ANY(i.indkey::int2[]) AND NOT a.attnotnull)"""
+"""Whether i can be it."""
 
 _LEAVES: Final = """
 WITH RECURSIVE tree AS (
@@ -44,11 +49,7 @@ _COUNT: Final = "{leaves} SELECT count(*) AS tables FROM leaves"
 _WITHOUT_IDENTITY: Final = """{leaves}
 SELECT format('%I.%I', n.nspname, c.relname) AS name, (
     SELECT format('%I', u.relname) FROM pg_index i JOIN pg_class u ON u.oid = i.indexrelid
-    WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL
-        AND i.indexprs IS NULL AND NOT EXISTS (
-            SELECT FROM pg_attribute a
-            WHERE a.attrelid = c.oid AND a.attnum = ANY(i.indkey::int2[]) AND NOT a.attnotnull)
-    ORDER BY i.indnatts, u.relname LIMIT 1) AS index, {strict} AS strict
+    WHERE {could_be_identity} ORDER BY i.indnatts, u.relname LIMIT 1) AS index, {strict} AS strict
 FROM leaves l JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND l.identified AND c.relreplident <> 'f' AND NOT EXISTS (
     SELECT FROM pg_index i WHERE {is_identity})
@@ -160,28 +161,16 @@ _EXCEPTED: Final = """AND NOT EXISTS (
     WHERE r.prpubid = p.oid AND r.prexcept AND r.prrelid = coalesce(pg_partition_root(c.oid), c.oid))"""
 _SCHEMAS: Final = """OR EXISTS (
     SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = n.oid)"""
-_PARTITIONED: Final = """
-WITH RECURSIVE above AS (
-    SELECT p.pubname, i.inhparent AS oid
-    {published} AND c.relispartition
-    JOIN pg_inherits i ON i.inhrelid = c.oid
-    WHERE (to_jsonb(p) ->> 'pubviaroot')::bool IS NOT TRUE
-  UNION
-    SELECT a.pubname, i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
-)
-SELECT a.pubname, json_agg(format('%I.%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname) AS names
-FROM above a JOIN pg_class c ON c.oid = a.oid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE NOT c.relispartition GROUP BY a.pubname ORDER BY 1
-"""
 
 
-def _sql(context: Context, query: str) -> str:
+def sql(context: Context, query: str) -> str:
     """A query in which names in braces stand for parts of SQL, some of them according to the server's version."""
     major = context.server.major
     return query.format(
         published=_PUBLISHED,
         leaves=_LEAVES.format(published=_PUBLISHED),
         is_identity=_IS_IDENTITY,
+        could_be_identity=_COULD_BE_IDENTITY,
         strict=_strict(major),
         schemas=_SCHEMAS if major >= 15 else "",
         excepted=_EXCEPTED if major >= _EXCEPT_SINCE else "",
@@ -199,9 +188,9 @@ def _strict(major: int) -> str:
 
 def identity(context: Context) -> Iterator[Finding]:
     """Tables where UPDATE and DELETE fail because there is no usable replica identity."""
-    found = context.rows("the replica identities", _sql(context, _WITHOUT_IDENTITY))
+    found = context.rows("the replica identities", sql(context, _WITHOUT_IDENTITY))
     if not found:
-        published = context.only("the published tables", _sql(context, _COUNT)).integer("tables")
+        published = context.only("the published tables", sql(context, _COUNT)).integer("tables")
         text = "all published tables have a replica identity" if published else "no table is published"
         yield ok("replica_identity", text)
         return
@@ -225,7 +214,7 @@ def coverage(context: Context) -> Iterator[Finding]:
     """Tables where UPDATE and DELETE fail because of a publication's column list or row filter."""
     if context.server.major < 15:
         return
-    for row in context.rows("column lists and row filters", _sql(context, _NOT_COVERED)):
+    for row in context.rows("column lists and row filters", sql(context, _NOT_COVERED)):
         of, name, kind, root = identifier(row.text("publication")), row.text("name"), row.text("kind"), row.text("root")
         columns, filter_ = row.optional_text("columns"), row.optional_text("filter")
         wrong = "lacks columns of" if kind == "column list" else "uses columns outside"
@@ -260,7 +249,7 @@ def generated(context: Context) -> Iterator[Finding]:
     if context.server.major < _GENERATED_SINCE:
         return
     found: dict[tuple[str, str], list[str]] = {}
-    for row in context.rows("the generated columns", _sql(context, _GENERATED)):
+    for row in context.rows("the generated columns", sql(context, _GENERATED)):
         publication, kind, name = map(row.text, ("pubname", "kind", "name"))
         found.setdefault((publication, kind), []).append(name)
     for (publication, kind), names in found.items():
@@ -276,7 +265,7 @@ def generated(context: Context) -> Iterator[Finding]:
 
 def toast(context: Context) -> Iterator[Finding]:
     """Tables whose updates omit large values that did not change."""
-    found = context.rows("the tables with large values", _sql(context, _TOASTED))
+    found = context.rows("the tables with large values", sql(context, _TOASTED))
     names = [row.text("name") for row in found]
     if not names:
         yield ok("toast", "no published table omits large values (TOAST) from updates")
@@ -292,7 +281,7 @@ def unlogged(context: Context) -> Iterator[Finding]:
     """Unlogged tables that a publication of all tables, a schema or a partitioned table silently omits."""
     found = {
         row.text("name"): (row.texts("above"), row.boolean("bare"))
-        for row in context.rows("the unlogged tables", _sql(context, _UNLOGGED))
+        for row in context.rows("the unlogged tables", sql(context, _UNLOGGED))
     }
     if not found:
         yield ok("unlogged", "no unlogged table is silently omitted")
@@ -314,26 +303,10 @@ def unlogged(context: Context) -> Iterator[Finding]:
     yield warning("unlogged", text, *cure, subjects=found)
 
 
-def partitioned(context: Context) -> Iterator[Finding]:
-    """Partitioned tables whose changes are sent under the names of their partitions."""
-    found = context.rows("the partitioned tables", _sql(context, _PARTITIONED))
-    for row in found:
-        name, names = identifier(row.text("pubname")), row.texts("names")
-        text = f"publication {name} sends changes of partitioned tables under the names of their partitions"
-        cure = [comment("PostgreSQL 13 and later can send them under the name of the partitioned table.")]
-        if context.server.major >= 13:
-            sql = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
-            cure = [comment("To send them under the name of the partitioned table:"), sql]
-        yield warning("partitioned", text, *cure, subjects=names)
-    if not found:
-        yield ok("partitioned", "no changes are sent under the names of partitions")
-
-
 CHECKS: Final[dict[str, Check]] = {
     "replica_identity": identity,
     "identity_coverage": coverage,
     "identity_generated": generated,
     "toast": toast,
     "unlogged": unlogged,
-    "partitioned": partitioned,
 }
