@@ -135,6 +135,10 @@ class Expect(Stream):
         stderr.tell(f"not as expected, {after}: {came} ({self._conditions()}){unread}")
         stderr.tell(_what_came_instead(expectation))
 
+    def _tell_withheld(self) -> None:
+        if not self.expectation.met:
+            super()._tell_withheld()
+
     def _conditions(self) -> str:
         """The filters, as they were given."""
         given = {one.names[0]: getattr(self._options.filter, name) for name, one in filters()}

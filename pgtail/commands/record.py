@@ -25,7 +25,7 @@ from pgtail.commands.reading import interrupted
 from pgtail.commands.server_options import RecordOptions
 from pgtail.commands.service import Service
 from pgtail.commands.stderr import StderrThread, tell
-from pgtail.commands.stream import limits_of, request_of
+from pgtail.commands.stream import limits_of, request_of, tell_withheld
 from pgtail.errors import OptionError, PgtailError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
@@ -257,6 +257,8 @@ class RecordSlot:
         finally:
             if tail.resume is not None and recorders and files.directory.is_dir():
                 self._summarize(tail.resume, recorders[0], files)
+        if recorders and not recorders[0].transactions:
+            tell_withheld(publisher.connector, list(plan.options.publications), self._stderr.tell)
 
     def _summarize(self, resume: int, recorder: Recorder, files: CaptureFiles) -> None:
         self._stderr.inform(_summary(resume, recorder, self._options.directory))

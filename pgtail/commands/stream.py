@@ -7,9 +7,10 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Collection, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
@@ -53,8 +54,8 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
-from pgtail.postgres import catalog
-from pgtail.postgres.connection import Connector
+from pgtail.postgres import catalog, publications
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.records import replace
 from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.consumer import Stopped
@@ -69,7 +70,7 @@ from pgtail.replication.same_tables import SameTables
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
-from pgtail.terminal.escape import shell_word
+from pgtail.terminal.escape import escape, shell_word
 from pgtail.values import Types
 
 if TYPE_CHECKING:
@@ -77,6 +78,12 @@ if TYPE_CHECKING:
 
 STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
 """The cure of commands that have no such option."""
+_LAST_PAUSE: Final = 2.0
+"""Seconds to wait at the end for the server to say what publications leave out."""
+
+
+_ROWS: Final = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates"}
+"""The fields of TableRows."""
 
 
 class StreamSink(FileSink):
@@ -150,6 +157,8 @@ class Stream:
     _stderr: StderrThread
     _pipeline: Pipeline
     _tail: Tail
+    _published: list[str]
+    """The names of the publications that are read."""
     _resumable: bool
     """Whether the slot, or the one that was copied, still exists at the end."""
     _complete: CompleteTables | None = None
@@ -247,10 +256,12 @@ class Stream:
         types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
         self._resumable = not plan.temporary or plan.fork is not None
+        self._published = list(plan.options.publications)
         spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
         output = self._output(sink, plan, spool)
         self._check(plan, request, output)
         self._tell_plan(plan)
+        self._tell_repeated(plan, sink)
         publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
         assembler = Assembler(
             types,
@@ -326,6 +337,17 @@ class Stream:
         for note in plan.notes:
             self._stderr.tell(f"note: {note}")
 
+    def _tell_repeated(self, plan: Plan, sink: StreamSink | DirectorySink) -> None:
+        """Tell from which position on a file may have what comes now: a run that was killed does not acknowledge it."""
+        if plan.slot is None or plan.ack == "none" or self._options.format.file in (None, "-"):
+            return
+        if any(os.scandir(sink.name)) if isinstance(sink, DirectorySink) else os.fstat(sink.fd).st_size:
+            position = lsn_text(max(plan.start, plan.slot.confirmed))
+            self._stderr.tell(
+                f"note: {sink.name} may have changes of transactions that commit at or after {position} already, if the"
+                " run before was killed: they are written again"
+            )
+
     def _same_tables(self, publisher: Publisher) -> SameTables | None:
         """What finds out whether tables stay the same after a snapshot and over reconnections; None if no row is
         remembered over one.
@@ -362,6 +384,7 @@ class Stream:
             self._copied = self._tail.copied
             unmasked = tell_unmasked(self._redaction, self._stderr.tell)
         self._summarize()
+        self._tell_withheld()
         return self._pipeline.damaged or unmasked
 
     def _plan(self, request: Request, types: Types, interrupt: Interrupt) -> Plan:
@@ -427,6 +450,14 @@ class Stream:
         cure = " (--slot NAME --create-slot makes one that stays)" if error is None else ""
         self._stderr.inform(f"{read}; the temporary slot is gone{cure}")
 
+    def _tell_withheld(self) -> None:
+        """If nothing was shown, or nothing of an operation of --op came: tell what the publications leave out."""
+        pipeline = self._pipeline
+        counts = pipeline.rows_by_table() or []
+        missing = [op for op in self._filter.ops if op in _ROWS and not any(getattr(one, _ROWS[op]) for one in counts)]
+        if missing or not (pipeline.shown or pipeline.rows > pipeline.left_out):
+            tell_withheld(self._connector, self._published, self._stderr.tell, missing)
+
     def _tell_broken_off(self) -> None:
         """Name the transaction, or the table's snapshot, of which only a part was shown."""
         pipeline, broken_off = self._pipeline, self._pipeline.broken_off
@@ -437,6 +468,26 @@ class Stream:
         changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
         selected = ", of which those selected were shown" if pipeline.left_out else ""
         self._stderr.tell(f"note: stopped inside {where}, after {changes}{selected}")
+
+
+def tell_withheld(
+    connector: Connector, names: list[str], tell: Callable[[str], None], ops: Collection[str] = ()
+) -> None:
+    """Tell what publications leave out, with `ops` of these operations; nothing if the server does not answer soon."""
+    texts = list[str]()
+
+    def ask() -> None:
+        with (
+            contextlib.suppress(ServerError),
+            connector.without_asking().ordinary(connect_timeout=SHORT_TIMEOUT) as connection,
+        ):
+            texts.extend(publications.withheld(connection, names, ops))
+
+    asking = threading.Thread(target=ask, name="publications", daemon=True)
+    asking.start()
+    asking.join(_LAST_PAUSE)
+    for text in texts:
+        tell(escape(f"note: {text}"))
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

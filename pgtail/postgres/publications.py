@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
@@ -13,6 +13,7 @@ from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.pgoutput_options import Options
+from pgtail.postgres.rows import Row
 from pgtail.terminal.escape import escape, shell_word, sql_identifier
 
 _OLDER: Final = """
@@ -30,6 +31,25 @@ ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
 _OPERATIONS: Final = """
 SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
+_LEFT_OUT: Final = """
+SELECT p.pubname, to_jsonb(p) AS publication, (
+    SELECT coalesce(json_agg(format('of %%I.%%I only ', schemaname, tablename) || concat_ws(' and ',
+            'rows with ' || filter, CASE WHEN has_list THEN 'columns ' || columns END)), '[]')
+    FROM (
+        SELECT t.schemaname, t.tablename, to_jsonb(t) ->> 'rowfilter' AS filter,
+            (SELECT string_agg(one, ', ') FROM jsonb_array_elements_text(to_jsonb(t) -> 'attnames') one) AS columns,
+            jsonb_array_length(to_jsonb(t) -> 'attnames') < (
+                SELECT count(*) FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+                    JOIN pg_namespace n ON n.oid = c.relnamespace
+                WHERE n.nspname = t.schemaname AND c.relname = t.tablename AND a.attnum > 0 AND NOT a.attisdropped
+                    AND to_jsonb(a) ->> 'attgenerated' = '') AS has_list
+        FROM pg_publication_tables t WHERE t.pubname = p.pubname ORDER BY 1, 2) selected
+    WHERE filter IS NOT NULL OR has_list) AS tables
+FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
+"""
+"""Row filters and column lists exist since PostgreSQL 15."""
+_MOST_TABLES: Final = 5
+"""How many are named with what is left out of them."""
 _PUBLISH_ALL: Final = """
 SELECT count(*) AS publications, coalesce(bool_and(pubinsert AND pubupdate AND pubdelete), false) AS publish_all
 FROM pg_publication WHERE pubname = ANY(%s)
@@ -190,9 +210,7 @@ def check_columns(connection: Connection, found: list[Publication], server: Serv
 def check_operations(connection: Connection, names: Sequence[str]) -> None:
     """Check that these publications leave out no operation. Raises ServerError, which names those that do."""
     for row in rows.rows(connection, "what the publications leave out", _OPERATIONS, list(names)):
-        flags_ = row.object("publication")
-        words = ("insert", "update", "delete", "truncate")
-        left_out = [word for word in words if flags_.optional_boolean(f"pub{word}") is False]
+        left_out = _left_out_operations(row)
         if left_out:
             name = sql_identifier(row.text("pubname"))
             raise ServerError(
@@ -201,6 +219,30 @@ def check_operations(connection: Connection, names: Sequence[str]) -> None:
                 " SET (publish = 'insert, update, delete, truncate');"
                 "\nThen copy its tables again (pgtail record --snapshot-table).",
             )
+
+
+def _left_out_operations(row: Row) -> list[str]:
+    """The operations that a publication does not publish; before PostgreSQL 11 there is no truncate."""
+    publication, words = row.object("publication"), ("insert", "update", "delete", "truncate")
+    return [word for word in words if publication.optional_boolean(f"pub{word}") is False]
+
+
+def withheld(connection: Connection, names: Sequence[str], ops: Collection[str] = ()) -> list[str]:
+    """For each publication that does not send all: what it leaves out of its tables, and which operations.
+
+    Not escaped. With `ops` other operations do not count.
+    """
+    texts = []
+    for row in rows.rows(connection, "what the publications leave out", _LEFT_OUT, list(names)):
+        tables = row.texts("tables")
+        parts = tables[:_MOST_TABLES]
+        if more := len(tables) - len(parts):
+            parts.append(f"less than all of {counted(more, 'other table')}")
+        left_out = [op for op in _left_out_operations(row) if not ops or op in ops]
+        parts += [f"no {', '.join(left_out)}"] if left_out else []
+        if parts:
+            texts.append(f"publication {sql_identifier(row.text('pubname'))} sends {'; '.join(parts)}")
+    return texts
 
 
 def complete_tables(connection: Connection, options: Options) -> CompleteTables | None:

@@ -179,10 +179,42 @@ def test_a_restart_after_ack_repeats_nothing(database: Database, tmp_path: Path)
     file = tmp_path / "out.json"
     for round_ in range(3):
         insert(database, 100 * round_, 100 * round_ + 99)
+        start = slot(database, "s", "confirmed_flush_lsn")
         with tailing(database, "-S", "s", "--ack", "commit", "-f", str(file)) as running:
             wait_for_ack(database, "s", flushed(database))
-            running.stop()
+            words = running.stop()
+        repeated = f"{file} may have changes of transactions that commit at or after {start} already"
+        assert (repeated in words) == (round_ > 0)
     assert [json.loads(line)["new"]["id"] for line in file.read_text().splitlines()] == list(range(300))
+
+
+@pytest.mark.parametrize("target", ["out.json", "folder/"])
+def test_a_kill_within_a_transaction_writes_its_beginning_twice(
+    database: Database, tmp_path: Path, target: str
+) -> None:
+    """The next run says from which position on: what is before that is there once."""
+    make_table(database, "s")
+    name, file = str(tmp_path / target) + "/" * target.endswith("/"), tmp_path / "out.json"
+    if target.endswith("/"):
+        file = tmp_path / "folder" / "public.t.csv"
+    output = ["-S", "s", "--ack", "commit", "-f", name, *(["-o", "csv"] if file.suffix == ".csv" else [])]
+    insert(database, 0, 9)
+    with tailing(database, *output) as running:
+        wait_for_ack(database, "s", flushed(database))
+        insert(database, 1_000_000, 1_200_000, "x" * 100)
+        wait_for("a part of the transaction", lambda: file.stat().st_size > 100_000)
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+    wait_for("end of the session", lambda: slot(database, "s", "active") == "false")
+    start = slot(database, "s", "confirmed_flush_lsn")
+    before = file.read_bytes().count(b"\n")
+    assert 10 < before < 200_000
+    with tailing(database, *output, "--until", "now") as running:
+        words = running.end()
+    assert f"may have changes of transactions that commit at or after {start} already" in words
+    assert file.read_bytes().count(b"\n") > 200_011
+    first = [line for line in file.read_text().splitlines() if "1000000" in line]
+    assert len(first) == 2
 
 
 @pytest.mark.in_one_run_of(6)
