@@ -14,6 +14,7 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
+from pgtail.commands.dump_settings import DumpSettings
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.output import (
     build_output,
@@ -141,6 +142,7 @@ class Decode:
         """Whether a segment was left out, as nothing in it is selected."""
         self.noted = False
         """Whether there was a note about the input."""
+        self.settings = DumpSettings()
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether damage was skipped or a column to mask did not occur.
@@ -187,6 +189,7 @@ class Decode:
         if division is not None and division.run(run):
             return False
         left = None if division is None else division.left
+        self.settings.looks = left is None  # else another process has looked
         with _hint_if_not_built():
             return self.files(left or (lambda: self.every(files, run)), run.pipeline)
 
@@ -411,11 +414,12 @@ class Decode:
 
     def _messages(self, reading: Reading, pipeline: Pipeline, coverage: Coverage) -> bool:
         scan, feed, stop, changes = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES
-        limited = stop.limited
+        limited, settings = stop.limited, self.settings
         with no_quotes(self.redaction):
             for item in reading.items():
                 if isinstance(item, Chunk):
-                    item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                    if not (settings.looks and settings.waits):
+                        item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
                     coverage.used(pipeline.end_lsn)
                     continue
                 message, lsn, offset, _ = item
@@ -425,6 +429,8 @@ class Decode:
                 self.fed += 1
                 self.changed = self.changed or type(message) in changes
                 feed(message, lsn, offset)
+                if settings.looks and (text := settings.take(message)):
+                    tell(f"note: {text}")
                 coverage.used(pipeline.end_lsn)
                 if limited and stop.is_after(pipeline.shown):
                     return False

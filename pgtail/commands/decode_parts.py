@@ -241,6 +241,7 @@ class PartsDecoder:
         rows, kept, shown, not_sent = pipeline.rows, pipeline.kept, pipeline.shown, filter_.not_sent
         output.left_out = 0
         decode.fed, decode.changed = -pipeline.messages, False
+        decode.settings.looks = part.before == 0
         written, once = output.written.names, output.once
         try:
             self._limit(task.room, turn, run)
