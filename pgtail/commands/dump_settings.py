@@ -44,8 +44,8 @@ class DumpSettings:
             if shown:
                 self.looks = False
                 return (
-                    f"the session that made this dump had {' and '.join(shown)}, and values are shown as they are in it;"
-                    " a dump with PGOPTIONS='-c DateStyle=ISO -c bytea_output=hex' has them as pgtail's own sessions do"
+                    f"the session that made this dump had {' and '.join(shown)}, and values are shown as the dump has"
+                    " them; one made with PGOPTIONS='-c DateStyle=ISO -c bytea_output=hex' has those of pgtail's sessions"
                 )
         return None
 
