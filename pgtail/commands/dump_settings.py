@@ -45,7 +45,7 @@ class DumpSettings:
                 self.looks = False
                 return (
                     f"the session that made this dump had {' and '.join(shown)}, and values are shown as the dump has"
-                    " them; one made with PGOPTIONS='-c DateStyle=ISO -c bytea_output=hex' has those of pgtail's sessions"
+                    " them; one made with PGOPTIONS='-c DateStyle=ISO -c bytea_output=hex' has those of pgtail's own"
                 )
         return None
 
