@@ -82,10 +82,6 @@ _LAST_PAUSE: Final = 2.0
 """Seconds to wait at the end for the server to say what publications leave out."""
 
 
-_ROWS: Final = {"insert": "inserts", "update": "updates", "delete": "deletes", "truncate": "truncates"}
-"""The fields of TableRows."""
-
-
 class StreamSink(FileSink):
     """A file sink that another thread can stop, and that keeps the status line apart from the output.
 
@@ -454,7 +450,7 @@ class Stream:
         """If nothing was shown, or nothing of an operation of --op came: tell what the publications leave out."""
         pipeline = self._pipeline
         counts = pipeline.rows_by_table() or []
-        missing = [op for op in self._filter.ops if op in _ROWS and not any(getattr(one, _ROWS[op]) for one in counts)]
+        missing = [op for op in self._filter.ops if not any(getattr(rows, f"{op}s", 1) for rows in counts)]
         if missing or not (pipeline.shown or pipeline.rows > pipeline.left_out):
             tell_withheld(self._connector, self._published, self._stderr.tell, missing)
 

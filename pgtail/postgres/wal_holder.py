@@ -33,7 +33,7 @@ SELECT xid::text::bigint AS xid, age(xid) AS xid_age, pid, gid, role, applicatio
 FROM (SELECT * FROM seen UNION ALL SELECT xid, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM oldest) t
 ORDER BY age(xid) DESC
 """
-"""A standby shows no transaction of its primary; its snapshots have the oldest."""
+"""A standby shows no transaction of its primary; its snapshots have the oldest, if a later one has ended."""
 _KNOWN_AFTER: Final = 15
 """Seconds after which the slots that are read know that a transaction began, or ended."""
 
@@ -83,10 +83,8 @@ class WalHolder(Record):
 
     def facts(self) -> dict[str, Any]:
         """The same for JSON."""
-        transaction = self.transaction
-        if transaction is None:
-            return {"until": self.until}
-        return {"until": self.until} | {name: getattr(transaction, name) for name in fields_of(OpenTransaction)}
+        names = fields_of(OpenTransaction) if self.transaction is not None else ()
+        return {"until": self.until, **{name: getattr(self.transaction, name) for name in names}}
 
 
 def open_transactions(connection: Connection) -> list[OpenTransaction]:
@@ -110,9 +108,7 @@ def open_transactions(connection: Connection) -> list[OpenTransaction]:
 def holder(transactions: Sequence[OpenTransaction], catalog_xmin_age: int, *, active: bool) -> WalHolder:
     """What holds the WAL that the consumer of a slot with this catalog_xmin has confirmed; `active`: it is read now."""
     oldest = next(iter(transactions), None)
-    if oldest is not None:
-        if oldest.xid_age >= catalog_xmin_age or (oldest.seconds or 0) >= _KNOWN_AFTER:
-            return WalHolder("transaction", oldest)
-        if oldest.seconds == 0:
-            oldest = None  # one of many short ones
-    return WalHolder("checkpoint" if active else "reader", oldest)
+    if oldest is not None and (oldest.xid_age >= catalog_xmin_age or (oldest.seconds or 0) >= _KNOWN_AFTER):
+        return WalHolder("transaction", oldest)
+    is_short = oldest is not None and oldest.seconds == 0
+    return WalHolder("checkpoint" if active else "reader", None if is_short else oldest)
