@@ -53,7 +53,7 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 	@.venv/bin/lint-imports
 
 torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, disks and stores, loads, fuzzing; interrupted, it goes on
-	@$(RUN) tests.tools.torture
+	@$(RUN) tests.torture
 
 coverage: $(SPARK) ## branches of the code that reads bytes, and lines of the compiled scanner, that tests reach: an hour
 	@$(RUN) tests.tools.measure_coverage

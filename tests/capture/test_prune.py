@@ -16,7 +16,6 @@ from pgtail.capture.state import FILE, Pruned, read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
-from tests.capture.prune_torture import torture
 from tests.capture.test_recovery import STREAMS, transactions
 from tests.capture.test_snapshots import PLACE, ROW, new, stream
 from tests.capture.test_upload import Fuse, Fused, Killed, publish, uploader
@@ -26,6 +25,7 @@ from tests.support.every import new_seed
 from tests.support.object_store import ObjectStore
 from tests.support.run import Result, decode, here
 from tests.support.snapshots import contents
+from tests.torture.prunes import torture
 
 SHORT = Rotation(size=60_000, sync_size=1500, age=0)
 """A segment ends with each tick of the clock outside of transactions."""
@@ -279,5 +279,5 @@ def test_the_command(tmp_path: Path) -> None:
 
 @pytest.mark.in_one_run_of(6)
 def test_killed_beside_a_recorder_that_is_killed(newest_server: EmbeddedServer) -> None:
-    """tests.capture.prune_torture for a moment."""
+    """tests.torture.prunes for a moment."""
     torture(newest_server, 2, new_seed(), print, None)

@@ -17,13 +17,13 @@ from pgtail.capture.state import FILE
 from pgtail.cli.record import command as record_command
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from tests.capture.torture import torture
 from tests.support.captures import segments
 from tests.support.limits import within
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, fresh_database
 from tests.support.tail import PATIENCE, stream, wait_for, wait_for_free_slots
+from tests.torture.kills import torture
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 

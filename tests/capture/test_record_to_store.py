@@ -17,14 +17,14 @@ import pytest
 from pgtail.capture.state import read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import parse_lsn
-from tests.capture.takeover_torture import torture as takeovers
-from tests.capture.torture import torture
 from tests.support.faulty_store import HoldingStore
 from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database
 from tests.support.tail import wait_for, wait_for_reader
+from tests.torture.kills import torture
+from tests.torture.takeovers import torture as takeovers
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 QUICK = "--segment-age", "0.5", "--sync-interval", "0.05"
@@ -260,7 +260,7 @@ def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
 
 @pytest.mark.in_one_run_of(6)
 def test_one_takes_over_from_another(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
-    """tests.capture.takeover_torture for a moment."""
+    """tests.torture.takeovers for a moment."""
     takeovers(newest_server, 3, time.time_ns() % 1_000_000, print, s3)
 
 

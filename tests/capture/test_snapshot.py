@@ -18,8 +18,6 @@ import pytest
 from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.demo.server import EmbeddedServer
 from pgtail.replication.snapshot_report import SnapshotReport
-from tests.capture.snapshot_histories import small_parts, try_history
-from tests.capture.snapshot_torture import torture
 from tests.conftest import StartServer
 from tests.support.every import ALL, new_seed
 from tests.support.object_store import ObjectStore
@@ -30,6 +28,8 @@ from tests.support.servers import Database, fresh_database, since
 from tests.support.standbys import standby_of
 from tests.support.tail import parse, tailing, wait_for
 from tests.support.threads import meanwhile
+from tests.torture.snapshot_histories import small_parts, try_history
+from tests.torture.snapshot_kills import torture
 
 _CURE = "; --snapshot-table '*' copies the tables again"
 

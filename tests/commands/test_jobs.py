@@ -26,13 +26,13 @@ from pgtail.files import stopping
 from pgtail.files.stopping import Stoppable
 from pgtail.native import compiled
 from pgtail.pipeline import parts
-from tests.native.torture import case_of
 from tests.support import encode
 from tests.support.every import ALL, new_seed
 from tests.support.limits import within
 from tests.support.render import need_compiled
 from tests.support.run import Result, command, here
 from tests.support.signals import reset_ignored_signals
+from tests.torture.streams import case_of
 
 SECONDS = 300 if ALL else 6
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -21,12 +21,12 @@ from pgtail.stats import parts as stats_parts
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 from pgtail.values import Types
-from tests.native.torture import case_of
 from tests.stats.test_scanned import HOUR, stream
 from tests.support import encode
 from tests.support.every import ALL, new_seed
 from tests.support.render import Way, feed, rows_by
 from tests.support.run import Result, here
+from tests.torture.streams import case_of
 
 SECONDS = 300 if ALL else 5
 _SECOND = 1_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.end_to_end.fuzz import TARGETS, run
 from tests.support.every import ALL, new_seed
+from tests.torture.fuzz import TARGETS, run
 
 SECONDS = 20 if ALL else 2
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.load import BOUND, many_writers, open_streams, wide_rows
 from tests.support.servers import Database
+from tests.torture.loads import BOUND, many_writers, open_streams, wide_rows
 
 
 def test_many_open_streams(tmp_path: Path) -> None:

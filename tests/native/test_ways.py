@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pgtail.native import compiled
-from tests.native.torture import run
 from tests.support.every import ALL, new_seed
 from tests.support.render import need_compiled
+from tests.torture.streams import run
 
 SECONDS = 300 if ALL else 10
 

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from tests.replication import last_faults, soak
-from tests.replication.fault_round import KINDS
-from tests.replication.faults import torture
 from tests.support.every import ALL
 from tests.support.servers import Database, installations
+from tests.torture import last_faults, soak
+from tests.torture.fault_round import KINDS
+from tests.torture.faults import torture
 
 SOAK = 20 if ALL else 5
 """Seconds."""

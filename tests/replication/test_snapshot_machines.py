@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from pgtail.replication import record_snapshot
-from tests.capture.snapshot_histories import small_parts
 from tests.capture.test_snapshot import make
 from tests.support.object_store import ObjectStore
 from tests.support.replay import Replica, Snapshots
 from tests.support.run import Result, here
 from tests.support.servers import Database
 from tests.support.tail import parse
+from tests.torture.snapshot_histories import small_parts
 
 
 def test_listed_copies_stay_and_the_rest_is_copied(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> None:

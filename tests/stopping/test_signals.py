@@ -15,12 +15,12 @@ import pytest
 
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
-from tests.stopping.targets import TARGETS
-from tests.stopping.torture import torture
 from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, stream, tailing
 from tests.support.terminals import on_terminal
+from tests.torture.signal_targets import TARGETS
+from tests.torture.stop_signals import torture
 
 needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
 _SEED = 8

@@ -141,13 +141,13 @@ def try_case(name: str) -> str:
     case = case_of(name)
     with tempfile.TemporaryDirectory() as folder:
         found = wrong(case, *[outcome(case, way, Path(folder)) for way in ("decoder", "compiled")])
-    repeat = f'python -m tests.native.torture --case "{name}"'
+    repeat = f'python -m tests.torture.streams --case "{name}"'
     return found and f"{repeat}\npgtail {shlex.join(case.command)}\n{found}"
 
 
 def sanitized(seed: int, seconds: float, built: Path) -> subprocess.CompletedProcess[str]:
     """The same with a build that checks every access to memory."""
-    program = [sys.executable, "-m", "tests.native.torture", str(seconds), str(seed), "--scanner", str(built)]
+    program = [sys.executable, "-m", "tests.torture.streams", str(seconds), str(seed), "--scanner", str(built)]
     return subprocess.run(
         program, capture_output=True, text=True, env=environment(), cwd=Path(__file__).parents[2], check=False
     )

@@ -282,7 +282,7 @@ def _guided(name: str, seconds: float) -> int:
     code = (
         "import atheris, sys\n"
         "with atheris.instrument_imports(include=['pgtail']):\n"
-        "    from tests.end_to_end.fuzz import TARGETS\n"
+        "    from tests.torture.fuzz import TARGETS\n"
         f"atheris.Setup(sys.argv, TARGETS[{name!r}][0])\natheris.Fuzz()\n"
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -22,12 +22,12 @@ from pathlib import Path
 
 from pgtail.capture.state import CaptureState, read_state
 from pgtail.demo.server import EmbeddedServer
-from tests.capture.torture import Say, Target, compare, each_place, written
 from tests.support.limits import within
 from tests.support.object_store import ObjectStore
 from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
 from tests.support.tail import wait_for
+from tests.torture.kills import Say, Target, compare, each_place, written
 
 TRIALS = 100
 _OPTIONS = ["--wait", "--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]

@@ -22,12 +22,12 @@ from pgtail.capture.state import read_state
 from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import Location
-from tests.capture.torture import Say, Target, each_place, record_rest, started_on, written
 from tests.support.limits import within
 from tests.support.object_store import ObjectStore
 from tests.support.run import command
 from tests.support.run_process import PROGRAM
 from tests.support.tail import wait_for
+from tests.torture.kills import Say, Target, each_place, record_rest, started_on, written
 
 KILLS = 100
 SMALL = "--segment-size", "6kB"

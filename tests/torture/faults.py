@@ -24,8 +24,10 @@ from typing import Any, Final
 
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer
-from tests.replication import last_faults
-from tests.replication.fault_round import (
+from tests.support.every import new_seed
+from tests.support.servers import embedded_server, fresh_database, installations
+from tests.torture import last_faults
+from tests.torture.fault_round import (
     KINDS,
     NETWORK,
     OTHER,
@@ -38,8 +40,6 @@ from tests.replication.fault_round import (
     Writer,
     small_disk,
 )
-from tests.support.every import new_seed
-from tests.support.servers import embedded_server, fresh_database, installations
 
 ROUNDS: Final = 170
 """More than a thousand faults."""
@@ -122,7 +122,7 @@ def torture(
             name = names[number // len(kinds) % len(names)]
             if name not in servers:
                 servers[name] = stack.enter_context(_server(installations()[name]))
-            begun, repeat = time.monotonic(), f"repeat: python -m tests.replication.faults 1 {seed} --from {number}"
+            begun, repeat = time.monotonic(), f"repeat: python -m tests.torture.faults 1 {seed} --from {number}"
             try:
                 one = {**run_round(servers[name], seed, number, kinds, faults), "server": name}
             except AssertionError:  # a step that did not end in time

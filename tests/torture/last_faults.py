@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Final
 
 from pgtail.demo.server import EmbeddedServer
-from tests.replication.fault_round import NETWORK, SCHEMA, SLOT, TIMEOUT, Round, Writer, small_disk
 from tests.support.servers import Database, embedded_server, fresh_database
 from tests.support.standbys import catch_up, standby_of
 from tests.support.tail import wait_for, wait_for_reader
+from tests.torture.fault_round import NETWORK, SCHEMA, SLOT, TIMEOUT, Round, Writer, small_disk
 
 KINDS: Final = ("file", "record")
 _REPORTED: Final = {

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.native.torture import sanitized
 from tests.support.every import ALL, every, new_seed
 from tests.support.sanitized import build, environment
+from tests.torture.streams import sanitized
 
 SECONDS = 60 if ALL else 10
 
@@ -25,7 +25,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.in_one_run_of(6)
 def test_no_read_outside_of_the_buffer(built: Path) -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "tests.native.damaged_runs", str(built)],
+        [sys.executable, "-m", "tests.torture.damaged_runs", str(built)],
         capture_output=True,
         text=True,
         env=environment(),
@@ -73,7 +73,7 @@ def _folder(path: Path) -> Path:
 
 _ENCODED = """
 import sys
-from tests.native.damaged_runs import encoded
+from tests.torture.damaged_runs import encoded
 from tests.support.sanitized import load
 print(encoded(load(sys.argv[1])))
 """

@@ -22,12 +22,12 @@ from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.pruning import applied_to
 from pgtail.storage import NO_OPTIONS, locate
-from tests.capture.prune_torture import Prunes, closed
-from tests.capture.torture import Target, record_rest, started_on, written
 from tests.support.run import command
 from tests.support.servers import Servers, installations
 from tests.support.spark import quick
 from tests.support.tail import wait_for
+from tests.torture.kills import Target, record_rest, started_on, written
+from tests.torture.prunes import Prunes, closed
 
 KILLS = 100
 _WATCH_KILLED = 0.2

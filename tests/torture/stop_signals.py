@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.stopping.targets import TARGETS, Place, Target
 from tests.stopping.trial import Trial, no_terminal, run_trial, time_limit
 from tests.support.captures import segments
 from tests.support.run import command
 from tests.support.servers import Database, Servers, fresh_database, installations
 from tests.support.signals import reset_ignored_signals
+from tests.torture.signal_targets import TARGETS, Place, Target
 
 TRIALS = 300
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

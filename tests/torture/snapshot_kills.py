@@ -26,7 +26,6 @@ import psycopg
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.storage.local import LocalLocation
-from tests.capture.torture import Target, each_place
 from tests.support.limits import within
 from tests.support.object_store import ObjectStore
 from tests.support.replay import Replica, Snapshots
@@ -34,6 +33,7 @@ from tests.support.run import command
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database
 from tests.support.tail import parse, wait_for
+from tests.torture.kills import Target, each_place
 
 KILLS: Final = 100
 TABLES: Final = 4
