@@ -22,12 +22,11 @@ RECV = capture("Z_small", "p1").forms["recv.bin"]
 
 
 @pytest.mark.parametrize("name", ZONES)
-def test_offsets_are_those_of_the_zone(name: str) -> None:
-    rng = random.Random()
+def test_offsets_are_those_of_the_zone(name: str, seed: random.Random) -> None:
     with zone(name):
         assert not is_utc()
         for _ in range(300):
-            micros = rng.randrange(-(10**15), 10**15)
+            micros = seed.randrange(-(10**15), 10**15)
             there = (EPOCH + timedelta(microseconds=micros)).astimezone(ZoneInfo(name))
             naive = there.replace(tzinfo=None) - EPOCH.replace(tzinfo=None)
             assert to_local(micros) == naive // timedelta(microseconds=1)
@@ -60,7 +59,6 @@ def test_a_zone_that_is_not_installed(name: str) -> None:
         use_zone(name)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("output", ["line", "table"])
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_outputs_for_people_have_local_time(output: str, pure: str, tmp_path: Path) -> None:

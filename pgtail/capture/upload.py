@@ -8,7 +8,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,7 @@ from pgtail.service.progress import Progress
 from pgtail.storage import UNAVAILABLE, Conflict, Location
 from pgtail.storage.local import LocalLocation
 
-_BACKOFF: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between two attempts while the store is not available."""
 
 
@@ -56,8 +56,10 @@ class Uploader:
         compress: bool,
         progress: Progress | None = None,
         takes_over: bool = False,
+        pauses: Sequence[float] = PAUSES,
     ) -> None:
         self._spool = spool
+        self._pauses = pauses
         self._store = StoreState(target, spool)
         self._tell = tell
         self._claimed = False
@@ -172,7 +174,7 @@ class Uploader:
                 return True
             except UNAVAILABLE as error:
                 self._report(str(error))
-            if self._stopping.wait(_BACKOFF[min(number, len(_BACKOFF) - 1)]):
+            if self._stopping.wait(self._pauses[min(number, len(self._pauses) - 1)]):
                 return False
             number += 1
 

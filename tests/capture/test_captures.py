@@ -88,7 +88,6 @@ def capture_of_dml(request: pytest.FixtureRequest, module_path: Path) -> Path:
     return directory
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> None:
     paths = segments(capture_of_dml)
     for index, gone in enumerate(paths):
@@ -105,7 +104,6 @@ def test_a_removed_segment_is_reported(capture_of_dml: Path, tmp_path: Path) -> 
         assert gone.name.removesuffix(".pgcap") in result.stderr
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.usefixtures("gzip_library")
 def test_a_segment_cut_anywhere_gives_a_prefix(capture_of_dml: Path, tmp_path: Path) -> None:
     path = segments(capture_of_dml)[0]

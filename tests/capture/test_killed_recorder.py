@@ -1,6 +1,6 @@
 """A recorder that is killed between a Prepare and its outcome: the capture continues as if nothing had happened.
 
-With PGTAIL_TEST_ALL=1 at every moment of every history, otherwise at one of each.
+Each history has another moment.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from typing import get_args
 
 import pytest
 
-from tests.support.every import ALL
 from tests.support.killed_recorder import HISTORIES, Moment, make
 from tests.support.run import command
 from tests.support.servers import Database
 
 MOMENTS = get_args(Moment)
-CASES = [(name, one) for number, name in enumerate(HISTORIES) for one in (MOMENTS if ALL else [MOMENTS[number % 3]])]
+CASES = [(name, MOMENTS[number % 3]) for number, name in enumerate(HISTORIES)]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(("name", "moment"), CASES)
 def test_each_transaction_is_there_once_with_its_outcome(
     newest_database: Database, tmp_path: Path, name: str, moment: Moment

@@ -50,7 +50,6 @@ def damaged(request: pytest.FixtureRequest, tmp_path: Path) -> Damaged:
     return Damaged(path, split(first.read_bytes()), split(second.read_bytes()))
 
 
-@pytest.mark.in_one_run_of(3)
 @pytest.mark.usefixtures("gzip_library")
 def test_a_member_in_a_wrong_place_is_reported(damaged: Damaged) -> None:
     path = damaged.path

@@ -13,7 +13,6 @@ from pgtail.capture.prune import Bound, Prunable, prune
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import read_head
 from pgtail.capture.state import FILE, Pruned, read_state
-from pgtail.demo.server import EmbeddedServer
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 from tests.capture.test_recovery import STREAMS, transactions
@@ -21,11 +20,9 @@ from tests.capture.test_snapshots import PLACE, ROW, new, stream
 from tests.capture.test_upload import Fuse, Fused, Killed, publish, uploader
 from tests.support.captures import SMALL, data_frames, record, segments, take
 from tests.support.corpus import Capture
-from tests.support.every import new_seed
 from tests.support.object_store import ObjectStore
 from tests.support.run import Result, decode, here
 from tests.support.snapshots import contents
-from tests.torture.prunes import torture
 
 SHORT = Rotation(size=60_000, sync_size=1500, age=0)
 """A segment ends with each tick of the clock outside of transactions."""
@@ -88,16 +85,15 @@ def test_the_open_segment_ends_while_one_plans(tmp_path: Path, gone: bool) -> No
 
 
 @pytest.mark.parametrize(("found", "compress"), [(STREAMS[0], True), (STREAMS[0], False), (STREAMS[2], True)], ids=str)
-def test_what_is_left_decodes_as_before(tmp_path: Path, found: Capture, *, compress: bool) -> None:
+def test_what_is_left_decodes_as_before(tmp_path: Path, seed: random.Random, found: Capture, *, compress: bool) -> None:
     """Pruned again and again, each time as far as possible: so that it begins between transactions."""
-    chance = random.Random(new_seed())
     recorder = Recorder(tmp_path, {}, rotation=SHORT, compress=compress)
     take_groups(recorder, transactions(found))
     recorder.close()
     lines, files, place = decode(tmp_path).lines, segments(tmp_path), LocalLocation(tmp_path)
     possible = [count for count in range(len(files)) if can_begin(files, count)] if compress else []
     pruned = 0
-    for wanted in sorted(chance.sample(range(1, len(files) + 5), 4)):
+    for wanted in sorted(seed.sample(range(1, len(files) + 5), 4)):
         plan = Prunable(place).plan([Bound(wanted - pruned)], lasting=True)
         removed = decode(*files[pruned : pruned + len(plan.segments)]).lines if plan.segments else []
         prune(place, plan.pruned)
@@ -193,10 +189,12 @@ class Replaced(Fused):
         return Replaced(self._location / name, self._fuse)
 
 
-def test_killed_at_any_operation_beside_a_recorder_in_a_store(s3: ObjectStore, tmp_path: Path) -> None:
+def test_killed_at_any_operation_beside_a_recorder_in_a_store(
+    s3: ObjectStore, tmp_path: Path, seed: random.Random
+) -> None:
     """Readers see all of what is left at any time; the recorder goes on; the next prune removes what was left over."""
     target: Location = s3.locate(uuid.uuid4().hex)
-    groups, chance = transactions(STREAMS[0]), random.Random(new_seed())
+    groups = transactions(STREAMS[0])
     everything = decode(input=lengths_of(groups)).lines
     uploading = uploader(tmp_path / "spool", target)
     recorder = Recorder(tmp_path / "spool", {}, rotation=SHORT)
@@ -204,7 +202,7 @@ def test_killed_at_any_operation_beside_a_recorder_in_a_store(s3: ObjectStore, t
     for start in range(0, len(groups), size):
         take_groups(recorder, groups[start : start + size])
         publish(uploading, recorder)
-        fused = Replaced(target, Fuse(chance.randrange(1, 4), before=chance.random() < 0.5))
+        fused = Replaced(target, Fuse(seed.randrange(1, 4), before=seed.random() < 0.5))
         try:
             prune(fused, prunable(target, 3))
         except Killed:
@@ -275,9 +273,3 @@ def test_the_command(tmp_path: Path) -> None:
     assert (nothing_more["removed"], nothing_more["pruned"]) == (False, None)
     (tmp_path / FILE).unlink()
     assert here("capture", "prune", "--keep", "1s", tmp_path).status == 1
-
-
-@pytest.mark.in_one_run_of(6)
-def test_killed_beside_a_recorder_that_is_killed(newest_server: EmbeddedServer) -> None:
-    """tests.torture.prunes for a moment."""
-    torture(newest_server, 2, new_seed(), print, None)

@@ -6,7 +6,6 @@ import json
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -23,7 +22,6 @@ from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, fresh_database
 from tests.support.tail import PATIENCE, stream, wait_for, wait_for_free_slots
-from tests.torture.kills import torture
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 
@@ -42,11 +40,6 @@ def recording(database: Database, directory: Path, *options: str) -> AbstractCon
 
 def confirmed(database: Database) -> int:
     return parse_lsn(database.value("SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = 'cap'"))
-
-
-@pytest.mark.in_one_run_of(6)
-def test_repeated_kills_lose_and_repeat_nothing(newest_server: EmbeddedServer) -> None:
-    torture(newest_server, 8, 0, time.time_ns() % 1_000_000, print)
 
 
 def test_it_creates_the_slot_and_continues(database: Database, tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.state import read_state
-from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.support.faulty_store import HoldingStore
 from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
@@ -23,8 +22,6 @@ from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database
 from tests.support.tail import wait_for, wait_for_reader
-from tests.torture.kills import torture
-from tests.torture.takeovers import torture as takeovers
 
 SCHEMA = "CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES"
 QUICK = "--segment-age", "0.5", "--sync-interval", "0.05"
@@ -82,12 +79,6 @@ def recording_anywhere(newest_database: Database, store: ObjectStore, tmp_path: 
     return Recording(newest_database, store, tmp_path / "spool")
 
 
-@pytest.mark.in_one_run_of(6)
-def test_killed_again_and_again(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
-    torture(newest_server, 3, 0, time.time_ns() % 1_000_000, print, s3)
-
-
-@pytest.mark.in_one_run_of(6)
 def test_it_continues_with_its_spool_and_with_an_empty_one(recording_anywhere: Recording) -> None:
     recording = recording_anywhere
     first = recording.until_now()
@@ -103,7 +94,6 @@ def test_it_continues_with_its_spool_and_with_an_empty_one(recording_anywhere: R
     assert recording.ids() == [0, 1, 2, 3]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_is_acknowledged_was_uploaded(recording: Recording) -> None:
     assert recording.until_now().status == 0
     with recording.running("--segment-age", "3") as running:
@@ -151,7 +141,6 @@ def cut_off(recording: Recording) -> Iterator[tuple[Proxy, subprocess.Popen[str]
         yield proxy, running, before, running.stderr.readline()
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
     with cut_off(recording) as (proxy, running, before, said):
         recording.insert(3, 4)
@@ -166,7 +155,6 @@ def test_the_store_is_gone_for_a_while(recording: Recording) -> None:
     assert "not uploaded" not in last
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_connection_is_lost_while_the_store_is_gone(recording: Recording) -> None:
     """The stream continues after what is in the spool, not after what was acknowledged: nothing comes twice."""
     with cut_off(recording) as (proxy, running, before, said):
@@ -214,7 +202,6 @@ def test_two_recorders_at_one_prefix(recording: Recording, tmp_path: Path) -> No
         running.kill()
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_recorder_that_lost_its_place_stops(recording_anywhere: Recording, tmp_path: Path) -> None:
     recording = recording_anywhere
     assert recording.until_now().status == 0
@@ -258,12 +245,6 @@ def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
     assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
 
 
-@pytest.mark.in_one_run_of(6)
-def test_one_takes_over_from_another(newest_server: EmbeddedServer, s3: ObjectStore) -> None:
-    """tests.torture.takeovers for a moment."""
-    takeovers(newest_server, 3, time.time_ns() % 1_000_000, print, s3)
-
-
 _CUT = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
 
 
@@ -304,7 +285,6 @@ def check_all(recording: Recording, last: int) -> None:
     assert recording.ids() == list(range(1, last + 1))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_segment_that_is_created_after_another_recorder_took_over_does_not_count(
     recording: Recording, tmp_path: Path
 ) -> None:
@@ -323,7 +303,6 @@ def test_a_segment_that_is_created_after_another_recorder_took_over_does_not_cou
     check_all(recording, 101)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_segment_that_is_deleted_after_another_recorder_took_over_did_not_count(
     recording: Recording, tmp_path: Path
 ) -> None:

@@ -369,7 +369,6 @@ def killing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Kill], None]:
     return install
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("seed", range(25))
 def test_killed_at_any_operation(tmp_path: Path, killing: Callable[[Kill], None], seed: int) -> None:
     """Each run copies the tables that are not listed yet at a later place, and goes on with the stream."""

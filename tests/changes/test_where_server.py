@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from pgtail.changes.filters import Filter
 from pgtail.native import compiled
-from tests.support.every import every
 from tests.support.render import WAYS, render
 from tests.support.servers import Database
 from tests.support.workload import make_slots, pgoutput, pinned
@@ -212,7 +211,7 @@ def test_the_server_selects_the_same_rows(newest_database: Database) -> None:
     captures = updated_rows(newest_database)
     with pinned(newest_database) as session:
 
-        @settings(max_examples=50 // every(2), suppress_health_check=list(HealthCheck))
+        @settings(max_examples=25, suppress_health_check=list(HealthCheck))
         @given(CONDITIONS)
         def check(pair: Pair) -> None:
             for ours, theirs in (pair, (f"not ({pair[0]})", f"not ({pair[1]})")):

@@ -14,7 +14,6 @@ import pytest
 
 from pgtail.commands.complete import LIMIT
 from tests.support.corpus import capture
-from tests.support.every import every
 from tests.support.limits import within
 from tests.support.run import command, here
 from tests.support.run_process import PROGRAM
@@ -93,8 +92,7 @@ def test_tables_of_a_dump(tmp_path: Path) -> None:
     assert completed("fish", "decode", str(tmp_path / "capture"), "-t", "") == bare
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("shell", SHELLS[:: every(3)])
+@pytest.mark.parametrize("shell", SHELLS[::3])
 def test_columns_of_a_dump(shell: str) -> None:
     dump = str(TABLES)
     for option in ("--columns", "--redact", "--where"):
@@ -129,8 +127,7 @@ def environment(database: Database) -> dict[str, str]:
     }
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("shell", SHELLS[:: every(3)])
+@pytest.mark.parametrize("shell", SHELLS[::3])
 def test_names_of_a_server(shop: Database, shell: str) -> None:
     where = environment(shop)
     for words in (("stream", "-S"), ("stream", "--fork"), ("record", "-S"), ("slot", "drop"), ("stats", "-S")):

@@ -289,7 +289,6 @@ def test_an_environment_without_settings() -> None:
 # -- a server ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_one_run_of(6)
 def test_slot_is_read_by_the_settings_of_the_file(newest_database: Database, file: Path) -> None:
     """Without arguments: the file names the server, the slot and the masked columns. In every format."""
     newest_database.execute(

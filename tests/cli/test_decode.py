@@ -107,7 +107,6 @@ def test_filtered_transaction_without_a_begin_does_not_count(output: str) -> Non
         assert (counts["transactions"]["count"], counts["transactions"]["incomplete"]) == (2, 0)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("pure", ["", "1"])
 def test_what_nothing_passed_of_is_told(pure: str) -> None:
     rows = [

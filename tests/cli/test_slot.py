@@ -120,7 +120,6 @@ def test_table_stays_within_the_width_with_the_same_contents(newest_database: Da
         assert "\x1b[35maudit" in color
 
 
-@pytest.mark.in_one_run_of(6)
 def test_reports_in_a_pipe_are_plain_text(newest_database: Database) -> None:
     publish(newest_database)
     newest_database.query("SELECT pg_create_logical_replication_slot('audit', 'pgoutput')")
@@ -263,7 +262,6 @@ def test_watch_uses_the_alternate_screen_of_a_terminal(newest_database: Database
     assert "Ctrl-C" not in left
 
 
-@pytest.mark.in_one_run_of(6)
 def test_watch_waits_for_a_server_that_is_away(start_server: StartServer) -> None:
     server = start_server()
     database = Database(server, "postgres")
@@ -297,7 +295,6 @@ def test_watch_waits_for_a_server_that_is_away(start_server: StartServer) -> Non
     assert re.search(r"the server is away since [-0-9: ]+; trying again: [^●]+SLOT[^●]+● s ", left), left
 
 
-@pytest.mark.in_one_run_of(6)
 def test_watch_reports_a_server_that_does_not_answer(start_server: StartServer) -> None:
     """Its postmaster is stopped: it accepts connections, and never says anything on them."""
     server = start_server()
@@ -459,7 +456,6 @@ def test_failover_needs_17(database: Database) -> None:
     assert "--failover needs PostgreSQL 17" in words
 
 
-@pytest.mark.in_one_run_of(6)
 def test_create_waits_for_transactions_and_names_each_once(database: Database) -> None:
     publish(database)
     with database.connect() as session:

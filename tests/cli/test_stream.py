@@ -9,8 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 from tests.support.limits import within
 from tests.support.run import command, here
 from tests.support.run_process import lines as lines_of
@@ -44,7 +42,6 @@ def test_until_and_limit(shop: Database) -> None:
     assert ids(found) == [5, 6]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_since_and_until_a_time(shop: Database, tmp_path: Path) -> None:
     """Times of commits, as the output has them."""
     time.sleep(0.01)  # the last one is committed later than the others on a clock of any resolution
@@ -81,7 +78,6 @@ def test_since_and_until_a_time(shop: Database, tmp_path: Path) -> None:
     assert ids(stream(shop, "-S", "s", "--until", "now")[0]) == [7, 8, 9, 10]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_until_a_time_that_comes(shop: Database) -> None:
     """Nothing is committed after it: the server's clock ends the stream."""
     soon = shop.value("SELECT to_char(now() AT TIME ZONE 'UTC' + '1 s', 'YYYY-MM-DD HH24:MI:SS.US')")

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.captures import SMALL, data_frames, record, segments
 from tests.support.corpus import capture
-from tests.support.every import new_seed
 from tests.support.object_store import ObjectStore
 from tests.support.run import Result, here
 from tests.support.run_process import PROGRAM, started
@@ -28,19 +27,18 @@ def verify(place: str | Path, *options: str) -> Result:
 
 
 @pytest.mark.parametrize("compress", [True, False])
-def test_any_changed_byte_is_found(tmp_path: Path, *, compress: bool) -> None:
+def test_any_changed_byte_is_found(tmp_path: Path, seed: random.Random, *, compress: bool) -> None:
     record(tmp_path, data_frames(STREAM), SMALL, compress=compress)
     files = segments(tmp_path)
     whole = verify(tmp_path)
     size = sum(path.stat().st_size for path in files)
     assert (whole.status, whole.stderr) == (0, "")
     assert whole.stdout.decode() == f"{tmp_path}: {len(files)} segments, {size / 1024:.1f} kB: whole\n"
-    chance = random.Random(new_seed())
     for _ in range(25):
-        path = chance.choice(files)
+        path = seed.choice(files)
         data = bytearray(path.read_bytes())
-        place, before = chance.randrange(len(data)), bytes(data)
-        data[place] ^= 1 << chance.randrange(8)
+        place, before = seed.randrange(len(data)), bytes(data)
+        data[place] ^= 1 << seed.randrange(8)
         path.write_bytes(data)
         found = verify(tmp_path)
         if found.status == 0:  # a bit that is not used, as the time in a gzip header

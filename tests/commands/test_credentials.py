@@ -103,7 +103,6 @@ def _with_tls() -> Installation | None:
     return those[-1] if those else None
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificates, is not installed")
 def test_certificates(start_server: StartServer, tmp_path: Path) -> None:
     """The server, the client and both of their authorities get new ones."""

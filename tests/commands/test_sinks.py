@@ -22,7 +22,6 @@ from tests.support.run import decode
 SMALL = capture("A_dml", "p1").forms["recv.bin"]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.usefixtures("gzip_library")
 @pytest.mark.parametrize("name", ["decode", "inspect", "stats"])
 def test_a_gz_file_has_what_standard_output_gets(tmp_path: Path, name: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -22,7 +21,6 @@ from pgtail.demo.installation import Installation, embedded_installations
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import ServerError
 from tests.conftest import StartServer
-from tests.support.every import every
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations
@@ -200,7 +198,6 @@ def test_failed_start_gives_the_reason_and_leaves_nothing(monkeypatch: pytest.Mo
         assert list(place.iterdir()) == []
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("name", ["a folder with spaces and 'quotes'", "x" * 100])
 def test_the_temporary_directory_may_have_an_odd_name_or_a_long_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with temporary_directory_named(name, monkeypatch) as place, EmbeddedServer(embedded_installations()[0]) as server:
@@ -208,7 +205,6 @@ def test_the_temporary_directory_may_have_an_odd_name_or_a_long_one(name: str, m
         assert query(server, b"SELECT 1") == [(1,)]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 @pytest.mark.parametrize("original", embedded_installations(), ids=lambda one: f"pg{one.major}")
 def test_binaries_below_a_closed_directory_are_copied(original: Installation, tmp_path: Path) -> None:
@@ -231,7 +227,6 @@ with EmbeddedServer(embedded_installations()[0]) as server:
 """
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_the_server_does_not_outlive_its_owner(sent: signal.Signals) -> None:
     with started(
@@ -259,13 +254,10 @@ def test_one(newest_server, start_server):
 """
 
 
-ENDS = itertools.product(
-    [[], ["-n1", "--maxfail=1", "--max-worker-restart=0"]], [0, signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
-)
+WORKERS = ["-n1", "--maxfail=1", "--max-worker-restart=0"]
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize(("workers", "sent"), [*ENDS][:: every(3)])
+@pytest.mark.parametrize(("workers", "sent"), [([], signal.SIGINT), (WORKERS, 0), (WORKERS, signal.SIGKILL)])
 def test_a_test_run_leaves_no_server_behind(sent: int, workers: list[str], tmp_path: Path) -> None:
     suite = tmp_path / "test_suite.py"
     suite.write_text(SUITE)

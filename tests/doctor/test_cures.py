@@ -222,7 +222,6 @@ def healthy(database: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
     return database
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_condition_is_found_and_cured(healthy: Database, name: str) -> None:
     condition = CONDITIONS[name]

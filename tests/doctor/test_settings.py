@@ -185,7 +185,6 @@ def switch(database: Database, times: int, *more: str) -> None:
         database.execute("SELECT pg_switch_wal()", "INSERT INTO t VALUES (0)", "DELETE FROM t", *more)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_slots_that_hold_back_vacuum_or_lost_wal(alone: Database) -> None:
     if alone.version < 13:
         pytest.skip("PostgreSQL 13 has max_slot_wal_keep_size first")
@@ -246,7 +245,6 @@ def test_an_abandoned_session(alone: Database, monkeypatch: pytest.MonkeyPatch) 
         session.close()
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_standby(own: EmbeddedServer) -> None:
     """Before 16 the cure is to use the primary; later a standby needs hot_standby_feedback."""
     primary = Database(own, "postgres")

@@ -64,7 +64,6 @@ def count(path: Path, what: bytes) -> int:
     return found
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("output", ["json", "json-tx", "table"])
 def test_decode(tmp_path: Path, output: str, streamed: bool) -> None:
@@ -77,7 +76,6 @@ def test_decode(tmp_path: Path, output: str, streamed: bool) -> None:
         assert large.peak - small.peak < GROWTH
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("streaming", ["off", "on"])
 def test_stream(newest_database: Database, tmp_path: Path, streaming: str) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")

@@ -10,7 +10,6 @@ import pytest
 
 from tests.support.corpus import Capture, Scenario, captures, read, scenarios
 from tests.support.decoded import ENUMS, UNDECODABLE, changes, decoded, parsed, rows, without_lsn
-from tests.support.every import every
 from tests.support.run import command
 
 _PSQL = ("peek.hex", "peek.txt", "peek.csv", "copy.bin")
@@ -28,7 +27,7 @@ REPEATS = {"G_restart": "pg_recvlogical wrote whole transactions again to its fi
 
 def forms() -> list[Any]:
     found = [pytest.param(capture, form, id=f"{capture}-{form}") for capture in captures() for form in capture.forms]
-    return found[:: every(5)]
+    return found[::5]
 
 
 @pytest.mark.parametrize(("capture", "form"), forms())
@@ -73,8 +72,7 @@ def check_same_but_for(types: re.Pattern[str], capture: Capture, form: str) -> N
     assert differ > 0
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("scenario", scenarios()[:: every(3)], ids=str)
+@pytest.mark.parametrize("scenario", scenarios()[::3], ids=str)
 def test_real_command_prints_the_same_as_in_process(scenario: Scenario) -> None:
     first = scenario.captures[0]
     options = ("--encoding", first.encoding, "--schema-changes", "--transactions")

@@ -16,7 +16,6 @@ import pytest
 from pgtail.errors import Malformed, OptionError, Truncated
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures, read
-from tests.support.every import every
 from tests.support.render import WAYS, render
 from tests.support.run import Result, command, decode
 
@@ -78,13 +77,12 @@ def clean_cuts(form: str) -> set[int] | None:
     return ends - {len(data)}
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", FORMS)
 def test_cut_anywhere(form: str) -> None:
     """The output is a prefix of the whole output; an end that is not clean is an error."""
     data, lines = read(SMALL.forms[form]), without_lsn(whole(form).lines)
     clean = set()
-    cuts = range(0, len(data), every(8 if form in BINARY else len(data) // 40))
+    cuts = range(0, len(data), 8 if form in BINARY else len(data) // 40)
     for cut in cuts:
         result = decode(input=data[:cut])
         check(result)
@@ -152,7 +150,7 @@ def test_cuts_of_streams(name: str) -> None:
 
 
 def places(data: bytes, choose: random.Random, form: str) -> range:
-    step = every(32 if form in BINARY else len(data) // 15)
+    step = 32 if form in BINARY else len(data) // 15
     return range(choose.randrange(step), len(data), step)
 
 
@@ -179,7 +177,6 @@ def shifted(data: bytes, choose: random.Random, form: str = "recv.bin") -> Itera
             yield data[:at] + data[at + choose.randrange(1, 5) :]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("resync", [False, True], ids=["stop", "resync"])
 @pytest.mark.parametrize("damage", [flipped, overwritten, shifted], ids=["flip", "overwrite", "shift"])
 @pytest.mark.parametrize("form", FORMS)
@@ -259,7 +256,7 @@ def test_resync_in_a_stream_of_many_segments() -> None:
 # -- scanner and decoder ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", captures()[:: every(8)], ids=str)
+@pytest.mark.parametrize("found", captures()[::8], ids=str)
 def test_scanner_and_decoder_write_the_same_for_damaged_rows(found: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
     choose = random.Random(str(found))
@@ -291,7 +288,6 @@ def test_scanner_and_decoder_write_the_same_for_damaged_rows(found: Capture, mon
      b"\xff\xfeI\0", bytes(30_000), b"A" * 30_000, b"\xff" * 30_000, b"d\0\0\0\5w", b"{}", b"<html>"],
     ids=lambda data: repr(data[:12]),
 )  # fmt: skip
-@pytest.mark.in_one_run_of(6)
 def test_input_that_is_not_a_dump_is_an_error(data: bytes) -> None:
     for options in ((), ("--resync",), ("--strict",)):
         result = decode(*options, input=data)
@@ -308,7 +304,6 @@ def test_every_form_read_as_every_other(form: str) -> None:
             check(decode("--input-format", form, *options, SMALL.forms[name]))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_noise() -> None:
     choose = random.Random("noise")
     for number in range(300):

@@ -225,7 +225,6 @@ def hostile(newest_server: EmbeddedServer) -> Iterator[Database]:
         yield database
 
 
-@pytest.mark.in_one_run_of(6)
 def test_commands_on_a_server(hostile: Database, tmp_path: Path) -> None:
     forked.load()
     dsn, publication = hostile.conninfo(), ["-P", NAME]

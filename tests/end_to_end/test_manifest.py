@@ -13,7 +13,6 @@ from tests.tools.make_manifest import MANIFEST, hashes, sources
 KNOWN = orjson.loads(MANIFEST.read_bytes())
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("path", [pytest.param(path, id=str(path.relative_to(CAPTURES))) for path in sources(CAPTURES)])
 def test_outputs_match_the_manifest(path: Path) -> None:
     assert hashes(path) == KNOWN[str(path.relative_to(CAPTURES))]

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
-import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.support.encode import lengths
-from tests.support.every import ALL
 from tests.support.limits import within
 from tests.support.render import WAYS, Way, rows_by
 from tests.support.run import here
@@ -26,8 +24,7 @@ from tests.support.servers import Database, client_program, fresh_database, sinc
 from tests.support.tail import tailing
 from tests.support.workload import pgoutput
 
-HISTORIES: Final = 12 if ALL else 1
-STEPS: Final = 2000 if ALL else 250
+STEPS: Final = 250
 _NAMES: Final = ("one", "two", "three")
 _SETUP: Final = (
     "CREATE TYPE mood AS ENUM ('sad', 'ok')",
@@ -294,11 +291,11 @@ def sent_in_both(both: list[list[dict[str, Any]]], altered: set[Xids]) -> list[l
     return [[one for one in found if (place, one["xid"]) not in differ] for place, found in enumerate(both)]
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("number", range(HISTORIES))
-def test_what_was_seen_is_what_the_whole_identity_sends(database: Database, tmp_path: Path, number: int) -> None:
+def test_what_was_seen_is_what_the_whole_identity_sends(
+    database: Database, tmp_path: Path, seed: random.Random
+) -> None:
     with databases(database) as pair:
-        history = History(pair, random.Random(random.randrange(1 << 30)), hides=True)
+        history = History(pair, seed, hides=True)
         history.run(STEPS)
         counts: Counter[str] = Counter()
         for files in zip(*(dumps(one, tmp_path) for one in pair), strict=True):
@@ -319,11 +316,9 @@ def test_what_was_seen_is_what_the_whole_identity_sends(database: Database, tmp_
 
 
 @since(11)  # the script calls a procedure
-@pytest.mark.parametrize("number", range(HISTORIES))
-def test_everything_that_was_seen_can_be_undone(database: Database, tmp_path: Path, number: int) -> None:
-    choose = random.Random(random.randrange(1 << 30))
+def test_everything_that_was_seen_can_be_undone(database: Database, tmp_path: Path, seed: random.Random) -> None:
     with databases(database) as pair:
-        history = History(pair[:1], choose, hides=False)
+        history = History(pair[:1], seed, hides=False)
         history.run(STEPS // 4)
         before, start = rows(database), database.value("SELECT pg_current_wal_lsn()")
         history.run(STEPS)

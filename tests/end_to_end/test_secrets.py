@@ -13,7 +13,6 @@ import pytest
 from pgtail.demo.installation import Installation
 from tests.conftest import StartServer
 from tests.support import forked
-from tests.support.every import ALL
 from tests.support.refused import SECRET, publish, role, without_password
 from tests.support.run import here
 from tests.support.servers import Database, fresh_database, installations
@@ -57,7 +56,6 @@ def test_a_password_in_a_wrong_place(arguments: list[str]) -> None:
     assert quote(SECRET) not in shown
 
 
-@pytest.mark.in_one_run_of(6)
 def test_every_way_to_give_a_password(newest_database: Database, tmp_path: Path) -> None:
     """Also of what is recorded: nothing in the capture."""
     forked.load()
@@ -93,7 +91,7 @@ def test_every_way_to_give_a_password(newest_database: Database, tmp_path: Path)
                 (1, ["doctor", *given, "-o", "json"]),
                 (3, ["stream", *given, "-d", f"nosuch password={SECRET}"]),
             ]
-            for status, command in commands if ALL or dsn is conninfo else commands[:3]:
+            for status, command in commands if dsn is conninfo else commands[:3]:
                 with pytest.MonkeyPatch.context() as patch:
                     for name, value in variables.items():
                         patch.setenv(name, value)

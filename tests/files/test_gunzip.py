@@ -114,7 +114,6 @@ def test_data_after_the_last_member() -> None:
             assert isinstance(exact[-1], str)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_flipped_bit() -> None:
     rng = random.Random(3)
     for data, content in EXAMPLES:

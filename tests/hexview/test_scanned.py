@@ -18,7 +18,6 @@ from pgtail.records import replace
 from tests.support.captures import record, segments
 from tests.support.corpus import captures
 from tests.support.encode import begin, commit, frame, insert, lengths, recvlogical, relation, snapshot
-from tests.support.every import every
 from tests.support.forms import copydata
 from tests.support.forms import lengths as in_lengths
 from tests.support.forms import recvlogical as in_recvlogical
@@ -64,14 +63,13 @@ def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.Monk
     return bytes(shown[0].out)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("run", range(len(RUNS)))
 def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
     """A thirty-second of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
     width, options = RUNS[run]
     monkeypatch.setenv("COLUMNS", str(width))
     counted = Counted(monkeypatch)
-    for number, one in enumerate(captures()[run :: every(32)]):
+    for number, one in enumerate(captures()[run::32]):
         path = tmp_path / "dump"
         path.write_bytes((in_lengths, in_recvlogical, copydata)[number % 3](one))
         compare([path], options, monkeypatch, capfdbinary)
@@ -81,7 +79,6 @@ def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         assert counted.messages > 100
 
 
-@pytest.mark.in_one_run_of(6)
 def test_values_of_every_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
     """Values and words that just fit in a line, do not, and need several; odd characters; long messages."""
     choose = random.Random(7)

@@ -22,7 +22,6 @@ from pgtail.pgoutput.decoder import Decoder
 from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support.corpus import Capture, capture, captures
-from tests.support.every import every
 from tests.support.render import Sink, rows_by
 from tests.support.run import here
 
@@ -112,8 +111,7 @@ def test_a_begin_at_40_columns() -> None:
     )
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("source", captures()[:: every(4)], ids=str)
+@pytest.mark.parametrize("source", captures()[::4], ids=str)
 def test_the_fields_of_every_message_cover_all_its_bytes(source: Capture) -> None:
     with rows_by("decoder"):
         lines = here("inspect", "-o", "json", source.forms["walsender.bin"]).objects
@@ -123,7 +121,6 @@ def test_the_fields_of_every_message_cover_all_its_bytes(source: Capture) -> Non
         assert line["size"] == len(frame)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("scenario", ["A_names", "A_types", "A_big", "D_twophase"])
 def test_no_line_is_wider_than_the_terminal(scenario: str) -> None:
     [source, *_] = [one for one in captures() if one.scenario.name == scenario and one.scenario.version == "pg16"]

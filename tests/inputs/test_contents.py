@@ -47,7 +47,6 @@ WRITERS: dict[str, tuple[str, Writer]] = {
 }
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("writer", WRITERS)
 def test_almost_empty_sources(writer: str, content: str, tmp_path: Path) -> None:

@@ -119,7 +119,6 @@ def test_pipes_in_pieces(form: str, piece: int) -> None:
     assert read_pipe(data, piece) == read_bytes(data)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.usefixtures("gzip_library")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("members", [1, 5])
@@ -131,7 +130,6 @@ def test_inside_gzip(form: str, members: int) -> None:
     assert read_pipe(gzipped(data, members), 1000) == plain
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", THE_FILES_OWN)
 def test_a_source_that_starts_in_the_middle(form: str) -> None:
     """Start at each message of a stream with many segments, inside and outside of them."""

@@ -13,7 +13,6 @@ import pytest
 from pgtail.pgoutput.decoder import AnyFrame
 from tests.support import encode
 from tests.support.corpus import capture
-from tests.support.every import every
 from tests.support.forms import Reading, gzipped, hexdump, read_bytes, read_pipe
 
 DUMPS = Path(__file__).parent / "dumps"
@@ -93,7 +92,7 @@ def test_a_changed_character_is_an_error(name: str) -> None:
     text = dump(name)
     messages = read_bytes(text).messages
     silent = 0
-    for number, at in enumerate(range(0, len(text), every(11))):
+    for number, at in enumerate(range(0, len(text), 11)):
         for other in [(text[at] ^ 1, ord("7"), ord(" "))[number % 3]]:
             changed = text[:at] + bytes([other]) + text[at + 1 :]
             if changed == text or other == ord("\n"):

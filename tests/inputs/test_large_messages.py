@@ -30,7 +30,6 @@ def rows_of(messages: list[object]) -> list[object]:
     return [message.new[1] for message in messages if isinstance(message, Insert)]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "hexdump"])
 def test_a_large_value_in_every_form(form: str) -> None:
     for reading in (read_bytes(written(form)), read_pipe(written(form), 1 << 20)):
@@ -48,7 +47,6 @@ def test_the_length_of_a_value_that_goes_beyond_its_message(form: str) -> None:
         assert rows_of([*reading.messages]) == AFTER * [b"after"]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", ["hex", "psql", "csv", "copytext"])
 def test_a_large_value_with_a_character_that_is_no_digit(form: str) -> None:
     whole = written(form)
@@ -59,7 +57,6 @@ def test_a_large_value_with_a_character_that_is_no_digit(form: str) -> None:
         assert rows_of([*reading.messages]) == AFTER * [b"after"]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_large_value_that_is_not_complete(form: str) -> None:
     whole = written(form, VALUE if form != "hexdump" else VALUE[: 1 << 20])

@@ -130,7 +130,6 @@ def twice(stream: bytes, again: int = 1448) -> list[Packet]:
     return [packet for pair in zip_longest(there, behind) for packet in pair if packet is not None]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("again", [1448, 900], ids=["address translation", "proxy"])
 def test_a_stream_that_was_captured_twice_is_read_once(again: int, tmp_path: Path) -> None:
     path = tmp_path / "any.pcap"

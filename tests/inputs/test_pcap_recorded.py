@@ -122,7 +122,6 @@ def test_capture_decodes_to_the_lines_seen_live(shop: Database) -> None:
         assert result.lines == wanted
 
 
-@pytest.mark.in_one_run_of(6)
 def test_physical_replication_is_reported(shop: Database, tmp_path: Path) -> None:
     program = [str(shop.server.installation.program("pg_receivewal")), "--no-loop", f"--directory={tmp_path}"]
     with recording(shop) as recorder:

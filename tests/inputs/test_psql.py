@@ -16,7 +16,6 @@ from pgtail.inputs.source.base import CHUNK
 from pgtail.pgoutput.transaction import Message
 from tests.support import encode
 from tests.support.corpus import capture
-from tests.support.every import ALL, every
 from tests.support.forms import messages_of, read_bytes
 from tests.support.servers import Database, run_program
 
@@ -138,7 +137,6 @@ def check(text: bytes, *, lsns: bool, note: str, format: str | None = None) -> N
     assert [lsn for _, lsn, *_ in reading.decoded] == [(lsn or None) if lsns else None for lsn, _ in ROWS], note
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("encoding", DATA)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(printed: Printed, layout: str, encoding: str) -> None:
@@ -198,7 +196,7 @@ WRAPPED = {
 @pytest.mark.parametrize("layout", WRAPPED)
 def test_wrapped_format(printed: Printed, layout: str, encoding: str) -> None:
     query = "SELECT lsn, xid, data FROM peeked ORDER BY n"
-    for width in FOLDED_AT[:: every(3)]:
+    for width in FOLDED_AT[::3]:
         if (width, layout, encoding) == (40, "old lines", "escape"):
             continue  # its lines have no mark at their end: too little is known of so narrow ones
         options = ["-P", "format=wrapped", "-P", f"columns={width}", *WRAPPED[layout]]
@@ -237,7 +235,6 @@ def test_wrapped_positions(printed: Printed) -> None:
     assert (reading.error, [lsn for _, lsn, *_ in reading.decoded]) == (None, [ROWS[0][0], ROWS[2][0]])
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_wrapped_row_of_which_a_line_is_missing(printed: Printed) -> None:
     query = "SELECT lsn, xid, data FROM peeked ORDER BY n"
     for encoding in ("hex", "escape"):
@@ -398,7 +395,6 @@ TOO_NARROW = ("expanded, border 0", "csv with bars", "csv with tabs")
 """Layouts of which 40 columns of the escape form show too little: they are refused."""
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("encoding", ["hex", "escape"])
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if "zero" not in name])
 def test_lines_broken_by_a_terminal(printed: Printed, layout: str, encoding: str) -> None:
@@ -406,9 +402,8 @@ def test_lines_broken_by_a_terminal(printed: Printed, layout: str, encoding: str
         pytest.skip(NOT_FOLDED[encoding, layout])
     number = list(LAYOUTS).index(layout)
     text = printed.psql(*LAYOUTS[layout], "-c", "SELECT lsn, xid, data FROM peeked ORDER BY n", output=encoding)
-    widths = FOLDED_AT if ALL else [FOLDED_AT[1 + number % 5]]
-    for width in widths:
-        if (width, encoding) == (40, "escape") and layout in TOO_NARROW:
-            assert read_bytes(folded(text, width)).error is not None
-        else:
-            check(folded(text, width), lsns=True, note=f"{width}")
+    width = FOLDED_AT[1 + number % 5]
+    if (width, encoding) == (40, "escape") and layout in TOO_NARROW:
+        assert read_bytes(folded(text, width)).error is not None
+    else:
+        check(folded(text, width), lsns=True, note=f"{width}")

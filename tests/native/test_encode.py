@@ -200,7 +200,6 @@ def test_no_sql_literal_has_a_nul(native: Native) -> None:
     assert [native(SQL, text) for text in (b"\0", b"\t\0", b"eight or more \0 around it")] == [None] * 3
 
 
-@pytest.mark.in_one_run_of(6)
 def test_every_character_in_sql_literals(native: Native) -> None:
     characters = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code <= 0xDFFF]
     for char in characters:

@@ -27,7 +27,6 @@ from tests.support.encode import (
     relation,
     update,
 )
-from tests.support.every import ALL
 from tests.support.filters import FILTERS
 from tests.support.render import WAYS, rows_by
 from tests.support.run import decode
@@ -90,8 +89,7 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
-@pytest.mark.in_one_run_of(6)
-@settings(max_examples=600 if ALL else 300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     transactions(),
     st.sampled_from([0, 1, 0xFFFF_FFFF, 0x1_0000_0000, 2**64 - 1]),
@@ -114,7 +112,6 @@ def test_made_up_rows(
     same(*messages, output=name, lsn=lsn, filters=filters, redact=redact, **{"numbers": numbers, **options})
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("binary", [False, True])
 def test_every_value_of_every_type(binary: bool) -> None:
     for oid in TYPES:
@@ -218,7 +215,6 @@ FRAMINGS: dict[str, Callable[[Sequence[bytes]], bytes]] = {
 }
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("form", FRAMINGS)
 def test_damaged_files(form: str) -> None:
     """The same output, exit status and messages with and without the scanner."""

@@ -57,7 +57,6 @@ def written(
     return b"".join(sink.parts) + b"".join([path.read_bytes() for path in sorted(folder.iterdir())])
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("format_", FORMATS)
 def test_every_capture_is_well_formed(format_: str, tmp_path: Path) -> None:
     for number, one in enumerate(SHOWN):

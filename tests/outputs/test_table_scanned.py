@@ -17,7 +17,6 @@ from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support import encode
 from tests.support.corpus import Capture, captures
-from tests.support.every import every
 from tests.support.render import WAYS, Way, rows_by
 from tests.support.render_text import BOOL, BYTEA, INT4, JSONB, TEXT, scanned_table
 
@@ -38,8 +37,7 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
 ]
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("capture", captures()[:: every(4)], ids=str)
+@pytest.mark.parametrize("capture", captures()[::4], ids=str)
 def test_captures_look_the_same(capture: Capture) -> None:
     frames = [*capture.frames()]
     for options, filter_, masked, key in SELECTIONS:

@@ -1,7 +1,7 @@
 """Replies of a hostile or broken server: each query of each command gets the replies of wrong_replies.py.
 
 There must be no traceback, no control sequence on the terminal, and a documented exit status. A real server answers
-everything else. PGTAIL_TEST_ALL=1 tries every wrong reply with every query, otherwise some of them.
+everything else. Each query gets some of the wrong replies.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import pytest
 
 from pgtail.doctor.server import USED_SLOTS
 from tests.support import forked
-from tests.support.every import ALL
 from tests.support.forked import Ran
 from tests.support.hostile_server import Change, HostileServer, Last, Reply, failure, message, unchanged
 from tests.support.servers import Database
@@ -120,18 +119,15 @@ def check(ran: Ran, what: str, *statuses: int) -> None:
         assert not _HIDDEN.search(shown), f"{what}: {shown!r}"
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> None:
     chosen = random.Random(command)
     for query in proxied.queries(command):
         names = sorted(WRONG_REPLIES)
-        for name in names if ALL else chosen.sample(names, _SOME):
+        for name in chosen.sample(names, _SOME):
             check(proxied.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("command", "part", "name", "words"),
     [
@@ -218,7 +214,6 @@ def _first(kind: bytes, answer: bytes) -> Change:
         _first(b"d", _NONSENSE + message(b"N", b"M\xff\x9b\0\0") + message(b"c", b"")),
     ],
 )  # fmt: skip
-@pytest.mark.in_one_run_of(6)
 def test_wrong_messages_in_the_stream(proxied: ProxiedDatabase, change: Change) -> None:
     for command in ("stream", "record"):
         check(proxied.run(command, _ending(change)), command, 1, 3)

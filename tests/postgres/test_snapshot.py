@@ -185,7 +185,6 @@ def test_the_exporting_session_has_no_timeout(database: Database) -> None:
             SnapshotSession.open(connector_to(database), created.snapshot).close()
 
 
-@pytest.mark.in_one_run_of(6)
 @since(16)
 def test_a_standby_that_cancels_the_copy(database: Database) -> None:
     rows = 100_000

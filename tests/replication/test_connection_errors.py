@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.conftest import StartServer
 from tests.support.refused import SECRET, create_slot, fails, publish, role, without_password
 from tests.support.servers import Database, fresh_database
@@ -35,7 +33,6 @@ def test_passwords(database: Database, tmp_path: Path) -> None:
         stream(missing, "--for", "0.1", env={"PGPASSFILE": str(passfile)})
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_missing_password_is_asked_for(newest_database: Database, tmp_path: Path) -> None:
     publish(newest_database)
     environment = {"PGPASSFILE": str(tmp_path / "none")}
@@ -87,7 +84,6 @@ def test_addresses_without_a_server(newest_database: Database) -> None:
     assert "service" in fails("service=nosuch")
 
 
-@pytest.mark.in_one_run_of(6)
 def test_pg_hba_and_full_servers(start_server: StartServer) -> None:
     server = start_server(max_wal_senders=1, max_replication_slots=1, max_slot_wal_keep_size="1MB")
     with fresh_database(server) as database:

@@ -65,14 +65,12 @@ def test_expected_change_comes_after_ready(shop: Database) -> None:
     assert shop.value("SELECT count(*) FROM pg_replication_slots") == 0
 
 
-@pytest.mark.in_one_run_of(6)
 def test_rolled_back_changes_do_not_count(shop: Database) -> None:
     words = unmet(shop, [*PAID, "--within", span(1)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
     assert "0 of 1 change came (-t orders --op update --where status=paid)" in words
     assert "nothing else came either" in words
 
 
-@pytest.mark.in_one_run_of(6)
 def test_other_changes_are_shown(shop: Database) -> None:
     started = time.monotonic()
     words = unmet(
@@ -90,7 +88,6 @@ def test_other_changes_are_shown(shop: Database) -> None:
     assert "audit" not in "".join(lines)  # changes of the expected table are shown first
 
 
-@pytest.mark.in_one_run_of(6)
 def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> None:
     """In a table that the filter excludes."""
     words = unmet(
@@ -114,7 +111,6 @@ def test_a_count_over_several_transactions(shop: Database) -> None:
     assert ": 4 changes" in words
 
 
-@pytest.mark.in_one_run_of(6)
 def test_too_few_are_counted_and_shown(shop: Database) -> None:
     given = ["-t", "audit", "--count", "2", "--within", span(1)]
     assert "1 of 2 changes came" in unmet(shop, given, "INSERT INTO audit VALUES (1)", shown=1)
@@ -131,7 +127,6 @@ def test_a_slot_is_read_from_its_position_and_not_consumed(shop: Database) -> No
     assert shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots") == before
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_command_makes_the_change(shop: Database, tmp_path: Path) -> None:
     """It is started when ready, and stopped if the change does not come; its own failure is not silent."""
 
@@ -215,7 +210,6 @@ def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
         assert [change["new"]["id"] for change in running.changes] == ["5000"]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
     shown = ("--show-aborted", "--show-uncommitted")
@@ -232,7 +226,6 @@ def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database)
     assert "nothing else came either" in words
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_outcome_of_a_shown_transaction_did_not_come_instead(shop: Database) -> None:
     shop.query(CREATE_SLOT.format("s", "true"))
     shop.execute("BEGIN; INSERT INTO audit VALUES (1); PREPARE TRANSACTION 'held'", "COMMIT PREPARED 'held'")
@@ -250,7 +243,6 @@ def test_the_outcome_of_a_shown_transaction_did_not_come_instead(shop: Database)
         assert ": 2 changes" in running.end()
 
 
-@pytest.mark.in_one_run_of(6)
 def test_an_outcome_alone_has_no_last_changes(shop: Database) -> None:
     shop.query(CREATE_SLOT.format("s", "true"))
     shop.execute("BEGIN; INSERT INTO audit VALUES (1); PREPARE TRANSACTION 'held'")

@@ -32,7 +32,6 @@ def uses(database: Database, capture: Path) -> list[list[str]]:
     ]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.skipif(NEWEST.major < 17, reason="failover slots exist from PostgreSQL 17 on")
 def test_synchronized_slot_is_usable_only_after_the_promotion(start_server: StartServer, tmp_path: Path) -> None:
     with failover_pair(start_server()) as (primary, standby):

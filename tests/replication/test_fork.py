@@ -27,7 +27,6 @@ def names(database: Database) -> set[str]:
     return {name for (name,) in database.query(query)}
 
 
-@pytest.mark.in_one_run_of(6)
 @since(12)
 def test_a_consumer_misses_and_repeats_nothing(database: Database) -> None:
     publish(database)

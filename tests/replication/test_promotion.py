@@ -91,7 +91,6 @@ def promote(standby: Database, number: int) -> None:
     standby.execute(f"INSERT INTO t VALUES ({number})")
 
 
-@pytest.mark.in_one_run_of(6)
 def test_readers_continue_after_a_promotion(start_server: StartServer, tmp_path: Path) -> None:
     """Its reader continues: in the same run, in later ones, and after a restart."""
     noticed, killed, stopped = (tmp_path / name for name in ("noticed", "killed", "stopped"))
@@ -136,7 +135,6 @@ def test_readers_continue_after_a_promotion(start_server: StartServer, tmp_path:
         assert [line["new"]["id"] for line in streaming.changes] == ["1", "2", "3", "4"]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_standby_that_received_less_is_refused(start_server: StartServer, tmp_path: Path) -> None:
     """The standby is replaced with one that was promoted at an earlier position than the one read."""
     with failover_pair(start_server()) as (primary, standby), standby_of(primary.server) as late_server:
@@ -184,7 +182,6 @@ def diverge(server: EmbeddedServer, capture: Path) -> None:
     server.start()
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_failover_of_the_recorded_primary(start_server: StartServer, tmp_path: Path) -> None:
     """Its synchronized slot can be continued only if the new primary has everything that was recorded."""
     with failover_pair(start_server()) as (primary, standby):
@@ -208,7 +205,6 @@ def test_a_failover_of_the_recorded_primary(start_server: StartServer, tmp_path:
         assert ids(whole) == [1, *range(1000, 1101), 2000]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_failover_while_recording(start_server: StartServer, tmp_path: Path) -> None:
     """pgtail waits for the promotion of the standby."""
     with failover_pair(start_server()) as (primary, standby):

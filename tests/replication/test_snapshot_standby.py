@@ -58,7 +58,6 @@ def at_each_copy(action: Callable[[], object]) -> Iterator[list[int]]:
         yield positions
 
 
-@pytest.mark.in_one_run_of(6)
 @since(16)
 def test_a_copy_that_a_standby_ends_is_tried_three_times(
     server: EmbeddedServer, start_server: StartServer, tmp_path: Path
@@ -92,7 +91,6 @@ def test_a_copy_that_a_standby_ends_is_tried_three_times(
         equal(second, tmp_path / "c", "t")
 
 
-@pytest.mark.in_one_run_of(6)
 @since(16)
 def test_a_standby_that_is_promoted_meanwhile(
     server: EmbeddedServer, start_server: StartServer, tmp_path: Path

@@ -7,8 +7,6 @@ import shlex
 import time
 from pathlib import Path
 
-import pytest
-
 from pgtail.demo.server import EmbeddedServer
 from tests.conftest import StartServer
 from tests.support.encode import lengths
@@ -261,7 +259,6 @@ def test_a_table_that_is_left_out_can_be_put_back(database: Database) -> None:
 # -- acknowledging ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_session_that_acknowledges_is_no_synchronous_standby(start_server: StartServer) -> None:
     server = start_server(synchronous_standby_names="FIRST 1 (other, PgTail)", synchronous_commit="local")
     with fresh_database(server) as database:

@@ -122,7 +122,6 @@ def test_a_temporary_slot_leaves_nothing(database: Database) -> None:
     wait_for("end of the slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots"))
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("version", list(installations()))
 def test_fast_shutdown_is_not_blocked(version: str, start_server: StartServer) -> None:
     server = start_server(installations()[version], wal_sender_timeout=int(within(10_000)))
@@ -217,7 +216,6 @@ def test_a_kill_within_a_transaction_writes_its_beginning_twice(
     assert len(first) == 2
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_gzip_file_has_what_was_acknowledged_after_kill_9(database: Database, tmp_path: Path) -> None:
     """The next run cuts off a torn member, and only that; the whole file is gzip, and every line is whole."""
     make_table(database, "s")
@@ -259,7 +257,6 @@ def whole_members(data: bytes) -> list[dict[str, Any]]:
     return [parse(line) for line in content.splitlines()]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(("version", "streaming"), list(zip(installations(), cycle(["off", "on"]), strict=False)))
 def test_a_crash_of_the_server_loses_nothing(version: str, streaming: str, start_server: StartServer) -> None:
     """kill -9 of the postmaster during the stream, twice."""
@@ -295,7 +292,6 @@ BACKLOG = 40_000
 """Rows; several times as many as are read before Ctrl-C."""
 
 
-@pytest.mark.in_one_run_of(6)
 def test_ctrl_c_during_a_backlog(database: Database) -> None:
     """It ends soon, although the backlog is long, and the next run continues from there."""
     make_table(database, "s")
@@ -315,7 +311,6 @@ def test_ctrl_c_during_a_backlog(database: Database) -> None:
     assert ids(whole) + ids(rest) == list(range(BACKLOG))
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("rows", [5_000, 100_000], ids=["many transactions", "one half written"])
 def test_a_full_queue_disconnects_and_reconnects(newest_database: Database, rows: int) -> None:
     """The queue in memory and 1 MB on disk is written first; no row of a half-received transaction comes twice."""

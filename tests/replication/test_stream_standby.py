@@ -26,7 +26,6 @@ def created(primary: Database, standby: Database) -> bool:
     return bool(standby.query("SELECT 1 FROM pg_replication_slots WHERE confirmed_flush_lsn IS NOT NULL AND active"))
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_standby_is_read_and_promoted(version: str, start_server: StartServer) -> None:
     server = start_server(installations()[version])
@@ -58,7 +57,6 @@ def test_a_standby_is_read_and_promoted(version: str, start_server: StartServer)
         assert [line["new"]["id"] for line in running.changes] == ["2", "3", "4"]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_primary_has_to_write_what_a_standby_decodes(start_server: StartServer) -> None:
     """Since PostgreSQL 19 a logical slot of the primary is enough for that."""
     server = start_server(wal_level="replica")
@@ -83,7 +81,6 @@ def test_a_primary_has_to_write_what_a_standby_decodes(start_server: StartServer
         assert "since PostgreSQL 19: the end of the primary's last logical slot" in words
 
 
-@pytest.mark.in_one_run_of(6)
 def test_another_history_is_refused(start_server: StartServer) -> None:
     """A standby that had not received everything takes over the address of the primary."""
     server = start_server(installations()[VERSIONS[-1]])

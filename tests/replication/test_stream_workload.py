@@ -6,10 +6,7 @@ import random
 import threading
 from typing import Any
 
-import pytest
-
-from tests.support.every import new_seed
-from tests.support.servers import Database, since
+from tests.support.servers import Database, every_version, since
 from tests.support.tail import Replay, parse, stream, tailing, wait_for
 
 SCHEMA = """
@@ -110,9 +107,8 @@ class Session(threading.Thread):
         self.connection.execute(statement.encode())
 
 
-def run_workload(database: Database) -> None:
-    seed = new_seed()
-    sessions = [Session(database, number, seed) for number in range(1, 5)]
+def run_workload(database: Database, seed: random.Random) -> None:
+    sessions = [Session(database, number, seed.randrange(1 << 30)) for number in range(1, 5)]
     for session in sessions:
         session.start()
     for session in sessions:
@@ -157,8 +153,8 @@ def ways(version: int) -> dict[str, tuple[bool, list[str]]]:
     return found
 
 
-@pytest.mark.in_one_run_of(6)
-def test_every_way_to_read_gives_the_tables(database: Database) -> None:
+@every_version
+def test_every_way_to_read_gives_the_tables(database: Database, seed: random.Random) -> None:
     database.execute(*[statement for statement in SCHEMA.split(";") if statement.strip()])
     if database.version >= 13:
         database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
@@ -168,7 +164,7 @@ def test_every_way_to_read_gives_the_tables(database: Database) -> None:
         database.query(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput'{extra})")
     with tailing(database, "-S", "live", "--create-slot", "--transactions") as live:
         live.wait_for_slot(database, "live")
-        run_workload(database)
+        run_workload(database, seed)
         wanted = contents(database)
         assert sum(len(rows) for rows in wanted.values()) > 1000
         everything = {}

@@ -9,10 +9,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pytest
 
 from pgtail.spark.typed.versions import Version
-from tests.support.every import ALL, new_seed
 from tests.support.servers import Database
 from tests.support.spark import model
 from tests.support.spark.altered import Altered, Values
@@ -51,9 +49,8 @@ def rows_of(connection: Any, name: str) -> list[Values]:
     ]
 
 
-def make(database: Database, run: int, count: int) -> Tables:
-    source = Random(f"{new_seed()} {run}")
-    tables = [Altered(f"t{number}", Random(source.random()), number % 4 == 3) for number in range(count)]
+def make(database: Database, seed: Random, count: int) -> Tables:
+    tables = [Altered(f"t{number}", Random(seed.random()), number % 4 == 3) for number in range(count)]
     model.begin(database)
     return Tables(database, tables)
 
@@ -96,10 +93,8 @@ def are_true(made: Tables, found: Mapping[str, Iterable[Found]], capture: Path) 
     assert hidden < steps
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("run", range(20 if ALL else 1))
-def test_the_model_has_the_values_of_the_server(newest_database: Database, tmp_path: Path, run: int) -> None:
-    made = make(newest_database, run, 24)
+def test_the_model_has_the_values_of_the_server(newest_database: Database, tmp_path: Path, seed: Random) -> None:
+    made = make(newest_database, seed, 24)
     made.steps(10)
     model.record(newest_database, tmp_path / "capture")
     rows = model.committed(model.changes(tmp_path / "capture"))
@@ -113,11 +108,11 @@ def of_model(fold: Fold) -> Iterator[Found]:
         yield Found(row.values, columns, row.until and row.until.position)
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("run", range(5 if ALL else 1))
-def test_spark_has_the_values_of_the_server(spark: Any, newest_database: Database, tmp_path: Path, run: int) -> None:
+def test_spark_has_the_values_of_the_server(
+    spark: Any, newest_database: Database, tmp_path: Path, seed: Random
+) -> None:
     """A table is altered within a batch and between two batches."""
-    made = make(newest_database, run, 8)
+    made = make(newest_database, seed, 8)
     for _ in range(2):
         made.steps(2)
         model.record(newest_database, tmp_path / "capture")

@@ -39,7 +39,6 @@ def test_neighbours_are_in_one_bucket(first: int) -> None:
     assert len(set(buckets([(first + number,) for number in range(512)], BIGINT))) == 1
 
 
-@pytest.mark.in_one_run_of(6)
 def test_blocks_are_spread_evenly() -> None:
     found = np.bincount(buckets([(number,) for number in range(1 << 20)], BIGINT, count=16), minlength=16)
     assert found.min() > (1 << 20) / 16 / 2
@@ -64,7 +63,6 @@ def test_without_blocks_it_is_as_it_was_before_there_were_any() -> None:
     assert buckets([(number,) for number in range(-2, 6)], BIGINT, bits=0) == [26, 35, 24, 41, 32, 11, 22, 30]
 
 
-@pytest.mark.in_one_run_of(6)
 @given(st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=1, max_size=50))
 def test_the_bucket_of_a_row_depends_on_no_other_row(keys: list[int]) -> None:
     together = buckets([(key,) for key in keys], BIGINT)

@@ -187,7 +187,6 @@ GOOD = st.sampled_from(
 KINDS = ["bool", "int2", "int8", "float4", "float8", "date", "timestamp", "timestamptz", "bytea", "_int4", "_bool"]
 
 
-@pytest.mark.in_one_run_of(6)
 @given(st.lists(st.none() | JUNK | GOOD, max_size=12), st.sampled_from(KINDS))
 @settings(max_examples=300)
 def test_a_column_is_typed_as_its_values_are(texts: list[str | None], name: str) -> None:

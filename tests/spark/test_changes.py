@@ -18,7 +18,6 @@ from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.storage import locate
 from tests.support.corpus import capture
-from tests.support.every import new_seed
 from tests.support.spark.captures import plain, record, rows_of, segments
 
 MANY = capture("D_twophase", "p3_2pc")
@@ -48,7 +47,6 @@ def counts(spark: Any, out: Path, table: str) -> Counter[str]:
     return Counter(map(repr, read(spark, str(out), table).collect()))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_spark_gives_the_rows(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     assert in_order(changes(spark, str(recorded / "one"))) == rows
 
@@ -64,7 +62,6 @@ def test_overlapping_captures_and_segments_given_twice_give_each_change_once(
     assert in_order(changes(spark, captures)) == rows
 
 
-@pytest.mark.in_one_run_of(6)
 def test_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     tables = {row.relation: row for row in relations(spark, str(recorded / "one")).collect()}
     assert {row["relation"] for row in rows if row["relation"]} <= set(tables)
@@ -75,18 +72,16 @@ def test_relations(spark: Any, recorded: Path, rows: list[dict[str, Any]]) -> No
             assert set(row["new"] or ()) <= {column.name for column in table.columns}
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
-    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
+    spark: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path, seed: random.Random
 ) -> None:
     """Segments come in shuffled order, some again, some of the other capture: in five batches."""
-    chance = random.Random(new_seed())
     paths = [path for folder in recorded.iterdir() for path in segments(folder)]
-    chance.shuffle(paths)
+    seed.shuffle(paths)
     grown, at_once = tmp_path / "grown [x]", tmp_path / "at once"
     lake = Lake(spark, str(grown))
     for turn in range(4):
-        lake.update([str(path) for path in (*paths[turn::4], *chance.sample(paths, 2))])
+        lake.update([str(path) for path in (*paths[turn::4], *seed.sample(paths, 2))])
     lake.update([str(folder) for folder in recorded.iterdir()])
     Lake(spark, str(at_once)).update([str(recorded / "one")])
     for out in (grown, at_once):
@@ -104,7 +99,6 @@ def test_a_folder_that_grows_in_any_order_is_the_same_in_the_end(
     assert counts(spark, grown, "transactions") == counts(spark, at_once, "transactions")
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_is_odd_survives(spark: Any, tmp_path: Path) -> None:
     """NULLs, messages with any bytes, unchanged TOAST, bytes that are not text: through the files and back."""
     for number, name in enumerate([("A_msgs", "p1_msg"), ("H_sqlascii", "p1"), ("A_dml", "p1_bin")]):
@@ -124,7 +118,6 @@ def test_some_tables_alone(spark: Any, tmp_path: Path) -> None:
         Lake(spark, out)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_damage_is_named_and_nothing_of_it_is_written(spark: Any, tmp_path: Path) -> None:
     good, bad, *_ = record(MANY, tmp_path / "capture", size=20_000)
     lake = Lake(spark, str(tmp_path / "out"))

@@ -29,14 +29,12 @@ def read(source: Any, **options: str) -> Any:
     return source.read.format("pgtail").options(**options)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_rows_are_those_of_changes(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     found = read(source).load(str(recorded / "one"))
     assert found.schema == changes(source, str(recorded / "one")).schema
     assert in_order(found) == rows
 
 
-@pytest.mark.in_one_run_of(6)
 def test_overlapping_captures_give_each_change_once(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
     assert in_order(read(source).load([str(path) for path in recorded.iterdir()])) == rows
 
@@ -57,7 +55,6 @@ def test_options(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> Non
     assert sorted(map(tuple, found.collect())) == sorted((row["table"], row["op"], row["xid"]) for row in wanted)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -85,7 +82,6 @@ FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
 ]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_filters_give_the_same_with_pushdown_and_skip_rows(
     source: Any, recorded: Path, rows: list[dict[str, Any]]
 ) -> None:
@@ -118,7 +114,6 @@ def test_which_filters_are_used() -> None:
     assert given.narrowed([EqualTo(("op",), "delete"), EqualTo(("table",), "x")]) == given
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_stream_reads_each_segment_once(
     source: Any, recorded: Path, rows: list[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -141,7 +136,6 @@ def test_a_stream_reads_each_segment_once(
     assert in_order(source.read.parquet(str(out))) == rows
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_stream_reads_one_capture(source: Any, recorded: Path, tmp_path: Path) -> None:
     stream = source.readStream.format("pgtail").load(str(recorded / "*"))
     query = stream.writeStream.format("memory").queryName("none").trigger(availableNow=True)

@@ -23,7 +23,6 @@ from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range
 from pgtail.storage.local import LocalLocation
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures
-from tests.support.every import every
 from tests.support.spark.captures import Number, batches_of, exact, lines_of, record, rows_of, segments
 
 SAME = (
@@ -71,7 +70,7 @@ def value(text: str | None, column: str, relation: Relation, row: dict[str, Any]
     return exact(codec.json_text(text.encode(encoding)))
 
 
-@pytest.mark.parametrize("recording", captures()[:: every(3)], ids=str)
+@pytest.mark.parametrize("recording", captures()[::3], ids=str)
 def test_rows_are_what_the_long_way_says(recording: Capture, tmp_path: Path) -> None:
     rows = rows_of(record(recording, tmp_path / "capture"))
     lines = list(lines_of(recording))

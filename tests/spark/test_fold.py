@@ -97,7 +97,6 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY, v int, w text)"
 TWO = "INSERT INTO t VALUES (1, 1, 'a'), (2, 2, 'b')"
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("statements", "unknown"),
     [

@@ -9,7 +9,6 @@ import pytest
 
 from tests.end_to_end.test_corpus_tables import NOT_REPLAYED, published
 from tests.support.corpus import Capture, captures
-from tests.support.every import every
 from tests.support.spark import model
 from tests.support.spark.captures import record
 
@@ -23,7 +22,7 @@ def recordings() -> list[Capture]:
     return [c for c in captures() if not c.binary and c.options.get("origin") != "none"]
 
 
-@pytest.mark.parametrize("capture", recordings()[:: every(3)], ids=str)
+@pytest.mark.parametrize("capture", recordings()[::3], ids=str)
 def test_the_rows_are_the_servers(capture: Capture, tmp_path: Path) -> None:
     record(capture, tmp_path / "capture")
     rows = model.committed(model.changes(tmp_path / "capture"))

@@ -46,7 +46,6 @@ HISTORIES = {
 }
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("switched", [False, True], ids=["advanced", "switched to two_phase"])
 @pytest.mark.parametrize("name", HISTORIES)
 def test_every_order_of_segments_gives_the_tables_of_the_server(
@@ -70,7 +69,6 @@ def test_every_order_of_segments_gives_the_tables_of_the_server(
             assert step.notes.pending == at_once.notes.pending == []
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_was_sent_late_gets_into_the_state(spark: Any, newest_server: EmbeddedServer, tmp_path: Path) -> None:
     """Its changes in one batch, its outcome and the transaction that meets it in two others."""
     before, shared, after = HISTORIES["commit"]
@@ -82,7 +80,6 @@ def test_what_was_sent_late_gets_into_the_state(spark: Any, newest_server: Embed
     assert sorted(world.stored(tmp_path / "out", "state")["t"]["v"].to_pylist()) == [2, 3, 5, 6, 7]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(("name", "moment"), [("rollback", "received"), ("sent late, of several segments", "synced")])
 def test_a_recorder_that_was_killed_before_an_outcome_makes_no_difference(
     spark: Any, newest_server: EmbeddedServer, tmp_path: Path, name: str, moment: killed_recorder.Moment

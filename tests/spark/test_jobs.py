@@ -56,7 +56,6 @@ def test_up_to_so_many_bytes_the_driver_does_it(spark: Any) -> None:
         spark.conf.set(DRIVER_BYTES, before)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_small_batches_run_no_job_and_give_the_same(in_driver: Any, tmp_path: Path) -> None:
     """Every segment is a batch, and the tables are in several buckets."""
     paths, out = record(MANY, tmp_path / "capture", size=20_000), tmp_path / "out"

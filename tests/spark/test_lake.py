@@ -30,7 +30,6 @@ from pgtail.spark.state.update import update_state
 from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.spark.test_tasks import MANY
-from tests.support.every import every
 from tests.support.servers import Database
 from tests.support.spark import model
 from tests.support.spark.captures import record, rows_of
@@ -56,7 +55,6 @@ def crashing(at: int) -> Callable[..., Any]:
     return crash
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +80,6 @@ def test_a_crash_at_any_commit_loses_and_doubles_nothing(
     assert typed == sum(row["relation"] is not None for row in rows)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_state_that_was_broken_off_is_finished_first(
     spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,7 +172,6 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
         vacuum(locate(str(tmp_path / "nothing")), delete=False)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_replaced_files_are_kept_for_a_time_and_removed_by_the_next_batch(
     spark: Any, world: World, tmp_path: Path
 ) -> None:
@@ -245,7 +241,6 @@ def make(database: Database, folder: Path, spark: Any) -> None:
     update_state(lake, Settings(history=True))
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("column", VALUES)
 @pytest.mark.parametrize("table", ["tables", "state", "history"])
 def test_a_filter_on_each_type_finds_its_row_in_each_reader(
@@ -306,7 +301,7 @@ def test_delta_scan_filters_each_type(delta_scan: Any, warehouse: Path, table: s
 def test_delta_scan_reads_the_tables(delta_scan: Any, whole: Path, warehouse: Path) -> None:
     """A third of a world of tables that change, and each version of one folder; all with PGTAIL_TEST_ALL=1."""
     places = [log.parent for folder in (whole, warehouse) for log in sorted(folder.rglob("_delta_log"))]
-    for place in places[:: every(3)]:
+    for place in places[::3]:
         newest = DeltaTable(str(place)).version()
         for version in range(newest + 1) if warehouse in place.parents else [newest]:
             expected = DeltaTable(str(place), version=version).to_pyarrow_table()

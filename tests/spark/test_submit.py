@@ -10,31 +10,21 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pytest
 
 from pgtail.spark.java import set_java_home
 from tests.support.corpus import capture
-from tests.support.every import ALL
 from tests.support.limits import within
 from tests.support.spark.captures import batches_of, record
 from tests.support.spark.cluster import BIN, recipes
 from tests.support.spark.quick import QUICK
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_run_has_the_master_and_the_settings_of_spark_submit(tmp_path: Path) -> None:
     found = submitted(tmp_path, [])
     assert (found["spark.master"], found["spark.app.name"]) == ("local[1]", "nightly")
     assert found["spark.sql.session.timeZone"] == "Europe/Berlin", "spark-submit says so"
     assert found["spark.sql.caseSensitive"] == "true", "it is pgtail's own, and spark-submit says nothing"
     assert found["spark.driver.memory"] == QUICK["spark.driver.memory"]
-
-
-@pytest.mark.skipif(not ALL, reason="a second run takes long: PGTAIL_TEST_ALL=1")
-def test_own_options_are_over_those_of_spark_submit(tmp_path: Path) -> None:
-    found = submitted(tmp_path, ["--master", "local[2]", "--conf", "spark.app.name=own"])
-    assert (found["spark.master"], found["spark.app.name"]) == ("local[2]", "own")
-    assert found["spark.sql.session.timeZone"] == "Europe/Berlin"
 
 
 def submitted(folder: Path, options: list[str]) -> dict[str, Any]:

@@ -65,7 +65,6 @@ def test_typed_changes_of_a_table(spark: Any, world: World, whole: Path) -> None
     assert dict(retyped.dtypes)["v"] == "decimal(21,2)"
 
 
-@pytest.mark.in_one_run_of(6)
 def test_tables_made_in_batches_are_those_made_at_once(spark: Any, world: World, whole: Path, tmp_path: Path) -> None:
     """Types that become wider, columns that are added, and tables that were not wanted at first."""
     lake = Lake(spark, str(tmp_path / "out"))
@@ -95,7 +94,6 @@ ODD = (
 )
 
 
-@pytest.mark.in_one_run_of(6)
 def test_names_that_are_equal_but_for_case_and_odd_ones(spark: Any, newest_database: Database, tmp_path: Path) -> None:
     model.begin(newest_database)
     newest_database.execute(*ODD)
@@ -126,7 +124,6 @@ def test_names_that_are_equal_but_for_case_and_odd_ones(spark: Any, newest_datab
     assert (out / "state" / "~53ales.~47r~c3~b6~c3~9fe").is_dir()
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_name_that_is_used_again_gets_another_folder(spark: Any, newest_database: Database, tmp_path: Path) -> None:
     """Tables swapped by renaming, dropped and made again: each is read by its name of now."""
     model.begin(newest_database)
@@ -172,7 +169,6 @@ def test_long_names_stay_apart() -> None:
     assert len(one) <= 200
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_merge_of_the_manual_gives_the_state(spark: Any, whole: Path) -> None:
     page = (Path(__file__).parents[2] / "man/parts/pgtail-spark-tables.1.md").read_text(encoding="utf-8")
     query = page.partition("MERGE INTO lake.orders AS t USING (")[2].partition("\n) AS s ON")[0]
@@ -183,7 +179,6 @@ def test_the_merge_of_the_manual_gives_the_state(spark: Any, whole: Path) -> Non
     assert merged.count() == 4
 
 
-@pytest.mark.in_one_run_of(6)
 def test_every_type_goes_through(spark: Any, tmp_path: Path) -> None:
     """110 types: the rows of the tables, and of the state, are those of the pure function."""
     record(corpus("A_types", "p1"), tmp_path / "capture")

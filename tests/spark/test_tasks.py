@@ -50,7 +50,6 @@ def test_dates_far_and_near_are_those_that_were_decoded(spark: Any, tmp_path: Pa
     assert table.sort_by("position")["commit_date"].equals(wanted.sort_by("position")["commit_date"])
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("tables", [[], ["t_*"]], ids=["all", "some"])
 def test_transactions_are_those_that_spark_counts(spark: Any, tmp_path: Path, tables: list[str]) -> None:
     record(capture("A_dml", "p1") if tables else MANY, tmp_path / "capture", size=30_000)
@@ -74,7 +73,6 @@ def test_one_folder_whose_segments_overlap_gives_each_change_once(spark: Any, tm
     assert unnamed(tmp_path / "out")
 
 
-@pytest.mark.in_one_run_of(6)
 def test_what_one_task_wrote_before_another_failed_is_in_no_batch(spark: Any, tmp_path: Path) -> None:
     good, bad, *others = record(MANY, tmp_path / "capture", size=20_000)
     whole = bad.read_bytes()

@@ -31,7 +31,6 @@ from pgtail.spark.state.update import update_state
 from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
-from tests.support.every import new_seed
 from tests.support.limits import within
 from tests.support.services import values_of
 from tests.support.spark import model, quick
@@ -82,9 +81,10 @@ def applied(out: Path, kind: str = "") -> Any:
     return [one.end for capture_ in plan.captures.values() for one in capture_.runs]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.timeout(300)
-def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp_path: Path, start: Start) -> None:
+def test_killed_in_mid_watch_and_started_again_it_gives_the_same(
+    spark: Any, tmp_path: Path, start: Start, seed: random.Random
+) -> None:
     """Segments appear one by one, in any order; it is killed while it works on one, and ended by Ctrl-C at last.
 
     The changes, and every row or (history) every version of every row, are then those of an undisturbed run. A reader
@@ -95,12 +95,11 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     rows = rows_of(paths)
     growing, out = tmp_path / "growing", tmp_path / "out"
     growing.mkdir()
-    chance = random.Random(new_seed())
     # The beginning comes first, or there would be no history to be killed over.
     later = paths[3:]
-    chance.shuffle(later)
+    seed.shuffle(later)
     arriving = [*paths[:3], *later]
-    kind = chance.choice(["history", "state"])
+    kind = seed.choice(["history", "state"])
     arrive(arriving[:1], growing)
     apply(spark, out, [str(growing)], history=kind == "history")
     known = files_in(out)
@@ -108,7 +107,7 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(spark: Any, tmp
     first = start(kind, growing, out)
     # As soon as it has written some of its files, and then any time.
     wait_for(lambda: files_in(out) > known, first)
-    time.sleep(chance.random())
+    time.sleep(seed.random())
     first.kill()
     first.communicate()
     numbers = {row["position"] for row in rows_of(arriving[:3])}
@@ -216,7 +215,6 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 
 
-@pytest.mark.in_one_run_of(6)
 def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

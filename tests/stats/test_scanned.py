@@ -98,7 +98,6 @@ def row(choose: random.Random) -> bytes:
     return choose.choice((insert(key, value), delete(key, None), update((key, value), ("1", None))))
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("start", "times", "restarts"),
     [(-SECOND // 20, (0, 50), False), (40 * HOUR, (-SECOND, 2 * SECOND), True), (0, (0, 1 << 48), False)],

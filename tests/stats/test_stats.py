@@ -80,7 +80,6 @@ BINARY_FORMS = ("walsender.bin", "recv.bin")
 FILTERS: list[list[str]] = [[], ["-t", "*t*"], ["--op", "update,delete"], ["--exclude", "*", "--op", "insert"]]
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("one", [one for one in ALL if one.scenario.version == "pg16"], ids=str)
 def test_rows_that_are_counted_in_runs_are_counted_the_same(one: Capture) -> None:
     """Compiled and from events, in every framing, with filters that allow the fast path."""

@@ -79,7 +79,6 @@ def test_the_duration_of_a_transaction_is_within_the_bounds(shop: Database) -> N
     assert least > 0.3
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_temporary_slot_is_watched_for_a_while(shop: Database) -> None:
     with tailing(shop, "--for", f"{within(1):.1f}s", "-t", "orders", "-v", "-o", "json", command="stats") as running:
         running.wait_for_words("starting at")
@@ -91,7 +90,6 @@ def test_a_temporary_slot_is_watched_for_a_while(shop: Database) -> None:
     assert shop.value("SELECT count(*) FROM pg_replication_slots") == 1
 
 
-@pytest.mark.in_one_run_of(6)
 def test_ctrl_c_prints_the_report(shop: Database) -> None:
     shop.execute("INSERT INTO orders VALUES (10, 'new')")
     with tailing(shop, "-S", "s", "--for", "1h", "-v", "-o", "json", command="stats") as running:

@@ -64,7 +64,6 @@ def _open_files(descriptors: Path) -> Iterator[Path]:
             yield path.readlink()
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     "command",
     [
@@ -105,7 +104,6 @@ def test_other_signals_and_compressed_files(tmp_path: Path, dump: Path) -> None:
     assert " uncompressed bytes; the rest was not read\n" in err
 
 
-@pytest.mark.in_one_run_of(6)
 def test_standard_input(dump: Path) -> None:
     """A regular file has an end; for a pipe a request to stop is the end, and what was read is complete."""
     with dump.open("rb") as file:
@@ -137,7 +135,6 @@ def _as_hex(data: bytes) -> bytes:
     return b"".join([b"\\x" + message.hex().encode() + b"\n" for message in data.split(b"\n") if message])
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize(
     ("options", "pure", "form"),
     [
@@ -171,7 +168,6 @@ def test_a_slow_reader_gets_whole_lines_of_all_that_was_read(
     assert out == whole.stdout
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_second_request_does_not_wait_for_a_reader(jobs: str, dump: Path) -> None:
     with _blocked("--jobs", jobs, dump) as process:

@@ -19,17 +19,8 @@ from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, stream, tailing
 from tests.support.terminals import on_terminal
-from tests.torture.signal_targets import TARGETS
-from tests.torture.stop_signals import torture
 
 needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
-_SEED = 8
-
-
-@pytest.mark.in_one_run_of(6)
-@pytest.mark.parametrize("name", ["stream -o sql --undo", "record", "expect"])
-def test_signals_at_random_moments(newest_database: Database, name: str) -> None:
-    assert torture(newest_database, TARGETS[name], 3, _SEED, print) == []
 
 
 @contextlib.contextmanager
@@ -79,7 +70,6 @@ def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Sig
     assert trial.status == (128 + sent if sent is signal.SIGQUIT else 0)
 
 
-@pytest.mark.in_one_run_of(6)
 @needs_terminal
 @pytest.mark.parametrize(
     ("command", "sent"),
@@ -155,7 +145,6 @@ def _insert_and_see(database: Database, running: Tailing) -> None:
     running.wait_for_lines(1)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_stream_stopped_inside_a_large_transaction(newest_database: Database) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

@@ -32,7 +32,6 @@ def prefix() -> str:
     return uuid.uuid4().hex
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("zipped", [False, True])
 def test_a_dump(s3: ObjectStore, tmp_path: Path, prefix: str, arguments: tuple[str, ...], zipped: bool) -> None:
@@ -44,7 +43,6 @@ def test_a_dump(s3: ObjectStore, tmp_path: Path, prefix: str, arguments: tuple[s
     assert (local.status, len(local.stdout) > 1000) == (0, True)
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: arguments[0])
 @pytest.mark.parametrize("compress", [False, True])
 def test_a_capture(s3: ObjectStore, tmp_path: Path, prefix: str, arguments: tuple[str, ...], compress: bool) -> None:
@@ -55,7 +53,6 @@ def test_a_capture(s3: ObjectStore, tmp_path: Path, prefix: str, arguments: tupl
     assert (local.status, len(segments(tmp_path)) > 3) == (0, True)
 
 
-@pytest.mark.in_one_run_of(6)
 def test_a_capture_in_each_cloud(store: ObjectStore, tmp_path: Path, prefix: str) -> None:
     record(tmp_path, data_frames(DML))
     store.upload(tmp_path, prefix)
@@ -89,7 +86,6 @@ def test_a_message_longer_than_what_is_read_at_once(s3: ObjectStore, tmp_path: P
     assert remote == local
 
 
-@pytest.mark.in_one_run_of(6)
 def test_memory_is_bounded(s3: ObjectStore, tmp_path: Path, prefix: str) -> None:
     data = lengths(data_frames(STREAM))
     sizes = {"small": 1, "large": (100 << 20) // len(data)}

@@ -38,7 +38,6 @@ def test_a_folder_is_listed_in_order_and_from_a_name_on(store: ObjectStore, pref
     assert folder.list("c") == []
 
 
-@pytest.mark.in_one_run_of(6)
 def test_more_objects_than_a_page_has(s3: ObjectStore, prefix: str) -> None:
     folder = s3.locate(prefix)
     names = [f"{number:05}" for number in range(1100)]

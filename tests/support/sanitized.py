@@ -57,6 +57,19 @@ def environment() -> dict[str, str]:
     return found
 
 
+def run_sanitized(*words: str) -> str:
+    """Run a program of the tests, a module and its arguments, with the build; returns its last line.
+
+    Raises AssertionError if it failed or complained.
+    """
+    root = Path(__file__).parents[2]
+    run = subprocess.run(
+        [sys.executable, "-m", *words], capture_output=True, text=True, env=environment(), cwd=root, check=False
+    )
+    assert (run.returncode, run.stderr) == (0, ""), f"{run.stderr}\n{run.stdout}"
+    return run.stdout.rstrip().rpartition("\n")[2]
+
+
 def load(path: str) -> Any:
     """Load the build under the name that the source has."""
     loader = importlib.machinery.ExtensionFileLoader(_NAME, path)

@@ -2,8 +2,7 @@
 
 Servers: the embedded ones, every installed one (/usr/lib/postgresql/*/bin, /usr/pgsql-*/bin), the directories that the
 environment variable PGTAIL_TEST_BINDIRS names, separated as in PATH, and of the versions that these do not have what
-`make servers` fetched; with PGTAIL_TEST_SERVERS="18 19" those of these major versions alone. Each test runs on one that
-it can run on, chosen by its name, half of them on the newest; with PGTAIL_TEST_ALL=1 on all.
+`make servers` fetched; with PGTAIL_TEST_SERVERS="18 19" those of these major versions alone.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import shutil
 import subprocess
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +30,6 @@ from pgtail.demo.installation import Installation, embedded_installations
 from pgtail.demo.server import EmbeddedServer, Setting
 from pgtail.errors import ServerError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from tests.support.every import ALL
 from tests.support.limits import within
 
 FETCHED = Path(sys.prefix, "servers")
@@ -63,21 +60,20 @@ def installations() -> dict[str, Installation]:
     return named
 
 
-def chosen(test: str, servers: list[str]) -> list[str]:
-    """Of the servers that this test (its name without the server) can run on, oldest first, those that it runs on: the
-    newest for half of the tests, one of the others for the rest, or all.
-    """
-    if ALL or len(servers) < 2:
-        return servers
-    *others, newest = servers
-    number, is_other = divmod(zlib.crc32(test.encode()), 2)
-    return [others[number % len(others)] if is_other else newest]
+def some_versions() -> list[str]:
+    """The names of the oldest server, of one in the middle, and of the newest."""
+    names = list(installations())
+    return list(dict.fromkeys([names[0], names[len(names) // 2], names[-1]]))
+
+
+every_version = pytest.mark.parametrize("server", list(installations()), indirect=True)
+"""Run a test that takes `server` on every version."""
 
 
 def since(major: int, before: int = 100) -> pytest.MarkDecorator:
-    """Run a test that takes `server` only on versions from `major` on (and below `before`)."""
+    """Run a test that takes `server` on the first version from `major` on, and on the newest one (below `before`)."""
     names = [name for name, installation in installations().items() if major <= installation.major < before]
-    return pytest.mark.parametrize("server", names, indirect=True)
+    return pytest.mark.parametrize("server", list(dict.fromkeys(names[:1] + names[-1:])), indirect=True)
 
 
 def client_program(installation: Installation, name: str) -> Path:

@@ -1,6 +1,6 @@
-"""A program: damaged runs of rows through a build of pgtail.native._scanner (its argument) that checks every access.
+"""Damaged runs of rows through a build of pgtail.native._scanner that checks every access.
 
-Run by test_scanner_sanitized.py. Python's own allocator must be off (PYTHONMALLOC=malloc), so that a buffer ends where
+Python's own allocator must be off (PYTHONMALLOC=malloc), so that a buffer ends where
 its bytes end.
 """
 
@@ -15,10 +15,10 @@ from typing import Any, get_args
 from zlib import crc32
 
 from pgtail.values import ValueKind
-from tests.support.every import every
-from tests.support.sanitized import load
+from tests.support.sanitized import load, run_sanitized
+from tests.torture.bench import Bench
 
-MUTATIONS = 600 // every(6)
+MUTATIONS = 600
 TABLES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("table", {"max_rows": None, "max_width": 10, "width": 60}),
     ("table", {"max_rows": 3, "max_width": None, "colored": True}),
@@ -34,13 +34,23 @@ class Discard:
         pass
 
 
-def main(path: str) -> None:
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Damage rows of all types in all ways."""
+    mutations = bench.size(600, 100)
+    words = [str(bench.sanitized), str(choose.randrange(1 << 30)), str(mutations)]
+    rows = int(run_sanitized("tests.torture.damaged_runs", *words))
+    assert rows > 150 * mutations, rows
+    return f"{rows} rows"
+
+
+def main(path: str, seed: int) -> None:
+    """Print how many rows were read."""
     module = load(path)
     from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, SEPARATED
     from tests.support.encode import begin, commit, frame, lengths, recvlogical
     from tests.support.typed_rows import TYPES, one_of_each
 
-    choose = random.Random("sanitized")
+    choose = random.Random(seed)
     taken = 0
     for types in (TYPES[::3], TYPES[1::3], TYPES[2::3]):
         table, rows = one_of_each(types)
@@ -60,12 +70,12 @@ def main(path: str) -> None:
                 end = choose.randrange(len(data))
                 taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
         made = [*scanners(table)]
-        for number, (framing, data) in enumerate(buffers.items()):
+        for framing, data in buffers.items():
             taken += recorded(module, choose, data, framing)
             made[0].leave()
             assert made[0].scan(data, 0, len(data), framing) == len(data), "none of this is unusual"
-            for scanner in made[number % every(3) :: every(3)]:
-                for end in choose.sample(range(len(data)), min(len(data), 60 // every(6))):
+            for scanner in made:
+                for end in choose.sample(range(len(data)), min(len(data), MUTATIONS // 10)):
                     scanner.leave()
                     taken += scanner.scan(data[:end], 0, end, framing)
                 for _ in range(MUTATIONS // 90):
@@ -241,4 +251,5 @@ def encoded(module: Any) -> int:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    MUTATIONS = int(sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]))

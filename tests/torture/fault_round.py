@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from tests.support.limits import within
 from tests.support.run import command
 from tests.support.servers import Database
 from tests.support.tail import wait_for
+from tests.torture.bench import Session
 
 KINDS: Final = ("file", "pipe", "record", "snapshot")
 TIMEOUT: Final = 2
@@ -50,28 +51,25 @@ _PROGRAM: Final = [str(Path(sys.executable).with_name("pgtail"))]
 _COMPLAINTS: Final = re.compile(rb"Traceback|Exception ignored|Fatal Python|Segmentation")
 
 
-class Writer(threading.Thread):
-    """Inserts rows, in transactions of a few, and now and then of so many that the server streams them."""
+def prepare(database: Database) -> None:
+    """Create the tables, and make the server's time limits short and its transactions streamed."""
+    settings = {"wal_sender_timeout": f"{TIMEOUT}s"} if database.version >= 12 else {}
+    if database.version >= 13:
+        settings["logical_decoding_work_mem"] = "64kB"
+    database.execute(*SCHEMA, *[f"ALTER DATABASE {database.name} SET {name} = '{settings[name]}'" for name in settings])
 
-    def __init__(self, database: Database, choose: random.Random, *, first: int = 1_000_000) -> None:
-        super().__init__(daemon=True)
-        self._database = database
-        self._choose = choose
-        self.next_row = first
-        self.stopping = False
 
-    def run(self) -> None:
-        while not self.stopping:
-            with contextlib.suppress(psycopg.OperationalError), self._database.connect() as session:
-                while not self.stopping:
-                    rows = 3000 if self._choose.random() < 0.02 else self._choose.randint(1, 6)
-                    first, self.next_row = self.next_row, self.next_row + rows
-                    session.execute(
-                        "INSERT INTO log SELECT i, repeat(md5(i::text), 2) FROM generate_series(%s, %s) i",
-                        (first, self.next_row - 1),
-                    )
-                    time.sleep(0.01)
-            time.sleep(0.05)
+def insert_rows(choose: random.Random) -> Callable[[Session], object]:
+    """A transaction of a few rows, and now and then of so many that the server streams them."""
+
+    def transaction(session: Session) -> None:
+        session.execute(
+            "INSERT INTO log SELECT found.last + i, repeat(md5(i::text), 2) FROM generate_series(1, %s) i,"
+            " (SELECT coalesce(max(id), 0) AS last FROM log) found",
+            [3000 if choose.random() < 0.02 else choose.randint(1, 6)],
+        )
+
+    return transaction
 
 
 class Round:
@@ -397,8 +395,6 @@ class Round:
 
     torn = 0.0
     """How many lines may be: one for each kill."""
-    next_row = 1_000_000
-    """Of a second Writer."""
 
 
 def _fill(path: Path) -> None:
@@ -408,13 +404,13 @@ def _fill(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path, *, in_file: bool) -> Iterator[None]:
+def small_disk(folder: Path, *, in_file: bool, megabytes: int = 200) -> Iterator[None]:
     """A file system at folder/disk, where the user may mount one; `in_file`, it is in a file at folder/below."""
     disk, below = folder / "disk", folder / "below"
     disk.mkdir()
     with contextlib.ExitStack() as stack:
         if not in_file:
-            _mount(stack, disk, "-t", "tmpfs", "-o", "size=200m", "tmpfs")
+            _mount(stack, disk, "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs")
         elif shutil.which("mkfs.ext4"):
             below.mkdir()
             if _mount(stack, below, "-t", "tmpfs", "-o", "size=200m", "tmpfs"):

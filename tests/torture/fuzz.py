@@ -1,12 +1,11 @@
-"""`make torture`: random and damaged bytes for whatever reads bytes; each may raise its documented errors alone.
+"""Random and damaged bytes for whatever reads bytes; each may raise its documented errors alone.
 
 With atheris (python -m pip install atheris) libFuzzer looks for bytes that reach new code; without it they are damaged
-at random. A target and a seed repeat a run without atheris; a failure is kept in a file.
+at random; a failure is kept in a file.
 """
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import importlib.util
 import io
@@ -45,11 +44,10 @@ from pgtail.values.oids import BUILTIN
 from tests.end_to_end.test_hostile_data import DUMP, HOSTILE, NAME
 from tests.support.corpus import capture, captures
 from tests.support.encode import TEXT, begin, commit, frame, insert, relation, update
-from tests.support.every import new_seed
 from tests.support.forms import FORMS, messages_of, read_bytes
 from tests.support.render import WAYS, Sink, render
+from tests.torture.bench import Bench
 
-SECONDS: Final = 300
 _SEGMENT: Final = b"".join(
     [
         b"S\0\0\0\x16pgtail.format\x001\0",
@@ -260,25 +258,35 @@ def damaged(data: bytes, others: Sequence[bytes], choose: random.Random) -> byte
     return bytes(found[: 1 << 16])
 
 
-def run(name: str, seed: int, seconds: float) -> tuple[int, str]:
-    """Try a target for some seconds; returns how often, and what is wrong: the first of it ends the run."""
+def trial(bench: Bench, choose: random.Random) -> str:
+    """One of the targets; half of the time guided, where atheris is installed."""
+    name, seconds = bench.turn([*TARGETS]), bench.size(300.0, 4.0)
+    guided = importlib.util.find_spec("atheris") is not None
+    tried = fuzz(name, choose, seconds / 2 if guided else seconds)
+    if guided:
+        _guide(name, seconds / 2)
+    return f"{name}: {tried} damaged inputs{', then guided' if guided else ''}"
+
+
+def fuzz(name: str, choose: random.Random, seconds: float) -> int:
+    """Try a target for some seconds; returns how often. Raises AssertionError with the first error that it raises."""
     target, seeds = TARGETS[name]
-    choose, end, tried = random.Random(f"{seed} {name}"), time.monotonic() + seconds, 0
+    end, tried = time.monotonic() + seconds, 0
     corpus = list(seeds)
     while tried < len(corpus) or time.monotonic() < end:
         data = corpus[tried] if tried < len(corpus) else damaged(choose.choice(corpus), corpus, choose)
         tried += 1
         try:
             target(data)
-        except Exception as error:  # noqa: BLE001 -- any other error is what is looked for
+        except Exception as error:
             kept = Path(tempfile.gettempdir(), f"pgtail-fuzz-{name}")
             kept.write_bytes(data)
-            return tried, f"{name}: {type(error).__name__}: {error}: {data[:200]!r}, kept in {kept}"
-    return tried, ""
+            raise AssertionError(f"{name}: {type(error).__name__}: {error}: {data[:200]!r}, kept in {kept}") from error
+    return tried
 
 
-def _guided(name: str, seconds: float) -> int:
-    """Run a target under libFuzzer; returns its status."""
+def _guide(name: str, seconds: float) -> None:
+    """Run a target under libFuzzer."""
     code = (
         "import atheris, sys\n"
         "with atheris.instrument_imports(include=['pgtail']):\n"
@@ -290,29 +298,4 @@ def _guided(name: str, seconds: float) -> int:
             Path(folder, str(number)).write_bytes(data)
         limits = [f"-max_total_time={seconds:.0f}", "-max_len=65536", "-rss_limit_mb=2048", "-timeout=20"]
         kept = f"-artifact_prefix={tempfile.gettempdir()}/pgtail-fuzz-{name}-"
-        done = subprocess.run([sys.executable, "-c", code, *limits, kept, folder], check=False)
-    return done.returncode
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", nargs="?", type=float, default=SECONDS, help="for each target")
-    parser.add_argument("seed", nargs="?", type=int)
-    parser.add_argument("--target", action="append", choices=[*TARGETS], help="default: all of them")
-    given = parser.parse_args()
-    seed = new_seed() if given.seed is None else given.seed
-    guided = given.seed is None and importlib.util.find_spec("atheris") is not None
-    wrong, lines = 0, []
-    for name in given.target or TARGETS:
-        tried, found = run(name, seed, given.seconds / 2 if guided else given.seconds)
-        status = _guided(name, given.seconds / 2) if guided and not found else 0
-        wrong += bool(found or status)
-        lines.append(
-            f"  {name:13} {tried:9} damaged inputs{', then guided' if guided else ''}: {found or status or 'ok'}"
-        )
-    print(f"seed {seed}", *lines, sep="\n")
-    sys.exit(1 if wrong else 0)
-
-
-if __name__ == "__main__":
-    main()
+        subprocess.run([sys.executable, "-c", code, *limits, kept, folder], check=True)

@@ -1,4 +1,4 @@
-"""`make torture`: kill pgtail record at random moments during a workload; nothing may be lost or doubled.
+"""Kills of pgtail record at random moments during a workload: nothing may be lost or doubled.
 
 Into a directory, and into an object store: there some kills also lose the spool, as a machine that is gone.
 
@@ -7,20 +7,16 @@ The truth is a second slot, made at the same time and read once at the end, and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-import psycopg
 
 from pgtail.capture import reader
 from pgtail.demo.server import EmbeddedServer
@@ -28,16 +24,22 @@ from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 from tests.support.captures import segments
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore, s3_store
+from tests.support.object_store import ObjectStore
 from tests.support.run import command
-from tests.support.servers import Database, Servers, fresh_database, installations
+from tests.support.servers import Database, fresh_database
 from tests.support.tail import wait_for
+from tests.torture.bench import Bench, Session, Writer
 
-KILLS = 200
-RESTARTS = 4
+KILLS = 20
 _RECORD = [sys.executable, "-c", "from pgtail.cli import main; main()", "record"]
-Say = Callable[[str], None]
 _OPTIONS = ["--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
+SCHEMA = (
+    "CREATE TABLE log (id bigint PRIMARY KEY, text text)",
+    "CREATE TABLE counter (id int PRIMARY KEY, value bigint)",
+    "INSERT INTO counter VALUES (1, 0)",
+    "CREATE PUBLICATION everything FOR ALL TABLES",
+    *[f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')" for slot in ("cap", "truth")],
+)
 
 
 @dataclass(frozen=True)
@@ -78,39 +80,15 @@ class Target:
         return segments(directory)
 
 
-SCHEMA = """
-CREATE TABLE log (id bigint PRIMARY KEY, text text);
-CREATE TABLE counter (id int PRIMARY KEY, value bigint);
-INSERT INTO counter VALUES (1, 0);
-CREATE PUBLICATION everything FOR ALL TABLES;
-"""
+@contextlib.contextmanager
+def written(
+    server: EmbeddedServer, choose: random.Random, store: ObjectStore | None, pause: float = 0.003
+) -> Iterator[tuple[Database, Target, Writer]]:
+    """A database that is being written, with the slots `cap`, to be recorded, and `truth`; and where to record."""
+    random_rows = random.Random(choose.random())
 
-
-class Workload(threading.Thread):
-    """Small transactions and some large ones, as fast as the server takes them; it survives a restart of the server."""
-
-    def __init__(self, database: Database, rng: random.Random, pause: float = 0.05) -> None:
-        super().__init__()
-        self._database = database
-        self._rng = rng
-        self._pause = pause
-        self.stopping = False
-        self.restarting = threading.Lock()
-
-    def run(self) -> None:
-        while not self.stopping:
-            with self.restarting, self._database.connect() as session:
-                for _ in range(20):
-                    self._transaction(session)
-            time.sleep(self._pause)
-
-    def end(self) -> None:
-        """Write no more."""
-        self.stopping = True
-        self.join()
-
-    def _transaction(self, session: psycopg.Connection[tuple[object, ...]]) -> None:
-        rows = 2000 if self._rng.random() < 0.01 else self._rng.randint(1, 5)
+    def transaction(session: Session) -> None:
+        rows = 2000 if random_rows.random() < 0.01 else random_rows.randint(1, 5)
         with session.transaction():
             session.execute("UPDATE counter SET value = value + 1")
             session.execute(
@@ -118,53 +96,36 @@ class Workload(threading.Thread):
                 " FROM generate_series(1, %s) i",
                 (rows,),
             )
-            if self._rng.random() < 0.1:
+            if random_rows.random() < 0.1:
                 session.execute("DELETE FROM log WHERE id = (SELECT min(id) FROM log)")
 
-
-@contextmanager
-def written(
-    server: EmbeddedServer, seed: int, store: ObjectStore | None, pause: float = 0.05
-) -> Iterator[tuple[Database, Target, Workload]]:
-    """A database that is being written, with the slots `cap`, to be recorded, and `truth`; and where to record."""
     with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
-        for statement in SCHEMA.strip().split(";\n"):
-            database.execute(statement)
-        for slot in ("cap", "truth"):
-            database.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
-        workload = Workload(database, random.Random(seed), pause)
-        workload.start()
-        try:
-            yield database, Target(Path(folder), store), workload
-        finally:
-            workload.end()
+        database.execute(*SCHEMA)
+        with Writer(database, transaction, pause) as writer:
+            yield database, Target(Path(folder), store), writer
 
 
-def torture(
-    server: EmbeddedServer,
-    kills: int,
-    restarts: int,
-    seed: int,
-    say: Say,
-    store: ObjectStore | None = None,
-) -> None:
-    """Kill and restart; raises AssertionError if the capture differs from the workload."""
-    rng = random.Random(seed)
-    say(f"seed {seed}")
-    with written(server, seed, store) as (database, target, workload):
-        when = sorted(rng.sample(range(kills), restarts))
-        for kill in range(kills):
-            _record_and_kill(database, target, rng.uniform(0.15, 0.9 if store is None else 2.5))
-            if store is not None and rng.random() < 0.25:
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Kill it some times; the server is restarted once."""
+    return kill(bench.newest, choose, KILLS, bench.turn((None, bench.s3)), restart=True)
+
+
+def kill(
+    server: EmbeddedServer, choose: random.Random, kills: int, store: ObjectStore | None, *, restart: bool = False
+) -> str:
+    """Kill it so often; raises AssertionError if the capture differs from the workload."""
+    with written(server, choose, store) as (database, target, writer):
+        restarted = choose.randrange(kills) if restart else None
+        for number in range(kills):
+            _record_and_kill(database, target, choose.uniform(0.15, 0.9 if store is None else 2.5))
+            if store is not None and choose.random() < 0.25:
                 target.lose_spool()
-            if kill in when:
-                say(f"restarting the server after {kill + 1} kills")
-                with workload.restarting:
-                    server.restart(rng.choice(["fast", "immediate"]))
-        workload.end()
+            if number == restarted:
+                server.restart(choose.choice(["fast", "immediate"]))
+        writer.stop()
         record_rest(database, target)
-        compare(database, target, say)
+        return compare(database, target)
 
 
 def started_on(database: Database, target: Target, *options: str) -> subprocess.Popen[bytes]:
@@ -196,14 +157,14 @@ def _record_and_kill(database: Database, target: Target, seconds: float) -> None
         raise AssertionError(f"record ended by itself: {run.returncode} {said.decode()}")
 
 
-def compare(database: Database, target: Target, say: Say) -> None:
+def compare(database: Database, target: Target) -> str:
+    """Compare the capture with the other slot and the table; returns what is in it."""
     recorded = command("decode", "-o", "json", target.place, timeout=300, environment=target.environment)
     assert (recorded.status, recorded.stderr) == (0, ""), recorded.stderr
     truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
     assert truth.status == 0, truth.stderr
     ours, theirs = recorded.lines, truth.lines
     files = target.segments()
-    say(f"{len(ours)} changes recorded in {len(files)} segments, {len(theirs)} in the other slot")
     assert len(ours) == len(theirs)
     assert ours == theirs
     updates = [change["new"]["value"] for change in recorded.objects if change["table"] == "counter"]
@@ -213,23 +174,4 @@ def compare(database: Database, target: Target, say: Say) -> None:
         assert alone.status == 0, alone.stderr
         assert set(alone.lines) <= set(ours)
         subprocess.run(["gzip", "-t", path], check=True)
-
-
-def each_place(count: int, torture: Callable[[EmbeddedServer, int, int, Say, ObjectStore | None], None]) -> None:
-    """Do it on the newest server: into a directory, then into a store. The arguments of the command: count, seed."""
-    servers = Servers()
-    name = list(installations())[-1]
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else count
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000
-    begun = time.monotonic()
-    try:
-        with s3_store() as store:
-            for place in (None, store):
-                torture(servers.get(name), count, seed, lambda text: print(text, flush=True), place)
-    finally:
-        servers.close()
-    print(f"{name}: twice {count}, nothing lost, nothing twice ({time.monotonic() - begun:.0f} s)")
-
-
-if __name__ == "__main__":
-    each_place(KILLS, lambda server, kills, *rest: torture(server, kills, RESTARTS, *rest))
+    return f"{len(ours)} changes in {len(files)} segments"

@@ -20,7 +20,8 @@ from pgtail.demo.server import EmbeddedServer
 from tests.support.servers import Database, embedded_server, fresh_database
 from tests.support.standbys import catch_up, standby_of
 from tests.support.tail import wait_for, wait_for_reader
-from tests.torture.fault_round import NETWORK, SCHEMA, SLOT, TIMEOUT, Round, Writer, small_disk
+from tests.torture.bench import Writer
+from tests.torture.fault_round import NETWORK, SLOT, Round, insert_rows, prepare, small_disk
 
 KINDS: Final = ("file", "record")
 _REPORTED: Final = {
@@ -32,21 +33,16 @@ _REPORTED: Final = {
     "publication dropped": "publication .p. does not exist|skipped loading publication .p.",
 }
 """What the message must have."""
-_LEAST: Final = {"slot invalidated": 13, "slot idle": 18, "standby promoted": 16, "failover slot": 17}
+LEAST: Final = {"slot invalidated": 13, "slot idle": 18, "standby promoted": 16, "failover slot": 17}
 """The major versions since which they can happen."""
 FAULTS: Final = (*_REPORTED, "standby promoted", "failover slot")
-
-
-def possible(fault: str, major: int) -> bool:
-    """Whether a server of this version can have it."""
-    return major >= _LEAST.get(fault, 0)
 
 
 def run(server: EmbeddedServer, fault: str, kind: str, choose: random.Random) -> Round:
     """Cause the fault; the Round has what is wrong."""
     if fault in _REPORTED:
         return _ended(server, fault, kind, choose)
-    with embedded_server(server.installation, logical_decoding_work_mem="64kB") as primary:
+    with embedded_server(server.installation) as primary:
         return (_promoted if fault == "standby promoted" else _failed_over)(primary, kind, choose)
 
 
@@ -55,15 +51,15 @@ def run(server: EmbeddedServer, fault: str, kind: str, choose: random.Random) ->
 
 def _ended(server: EmbeddedServer, fault: str, kind: str, choose: random.Random) -> Round:
     with fresh_database(server) as database:
-        database.execute(*SCHEMA)
+        prepare(database)
         database.query(SLOT)
         with _reading(database, kind, choose) as one, contextlib.ExitStack() as undo:
-            writer = _write_for(database, choose)
-            _stop(writer)
+            with _writing(database, choose):
+                time.sleep(choose.uniform(0.3, 1))
             _wait_for_acknowledgement(one)
             kept = {str(id_) for (id_,) in database.query("SELECT id FROM log")}
-            writer = _write_for(database, choose)
-            undo.callback(_stop, writer)
+            writer = undo.enter_context(_writing(database, choose))
+            time.sleep(choose.uniform(0.3, 1))
             one.proxy.refusing = True
             one.proxy.cut()
             one.wait_for_free_slot()
@@ -74,7 +70,7 @@ def _ended(server: EmbeddedServer, fault: str, kind: str, choose: random.Random)
             one.end(None, statuses=(3,))
             if not re.search(_REPORTED[fault], one.said):
                 one.wrong.append(f"the message does not say it: {one.said[-600:]}")
-            _stop(writer)
+            writer.stop()
             one.compare(kept)
     return one
 
@@ -146,7 +142,7 @@ _CAUSES: Final[dict[str, Callable[[Database, contextlib.ExitStack], None]]] = {
 def _promoted(primary: EmbeddedServer, kind: str, choose: random.Random) -> Round:
     """A slot of a standby is read, which is promoted."""
     first = Database(primary, "postgres")
-    first.execute(*SCHEMA)
+    prepare(first)
     with standby_of(primary) as server:
         standby = Database(server, "postgres")
         creation = threading.Thread(target=standby.query, args=[SLOT], daemon=True)
@@ -166,7 +162,8 @@ def _promoted(primary: EmbeddedServer, kind: str, choose: random.Random) -> Roun
 def _failed_over(primary: EmbeddedServer, kind: str, choose: random.Random) -> Round:
     """A slot is read on the primary, which crashes; its standby, which has a copy of the slot, takes its address."""
     first = Database(primary, "postgres")
-    first.execute(*SCHEMA, "SELECT pg_create_physical_replication_slot('physical', true)")
+    prepare(first)
+    first.execute("SELECT pg_create_physical_replication_slot('physical', true)")
     first.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput', failover => true)")
     with standby_of(primary, physical_slot="physical") as server:
         standby = Database(server, "postgres")
@@ -198,13 +195,10 @@ def _promote(standby: Database) -> None:
 
 def _disturbed(one: Round, written: Database) -> None:
     """Write to this server, and disturb the network to the one that is read."""
-    writer = Writer(written, one.choose, first=one.next_row)
-    writer.start()
-    for _ in range(3):
-        time.sleep(one.choose.uniform(0.1, 0.5))
-        one.disturb(one.choose.choice(NETWORK))
-    _stop(writer)
-    one.next_row = writer.next_row
+    with _writing(written, one.choose):
+        for _ in range(3):
+            time.sleep(one.choose.uniform(0.1, 0.5))
+            one.disturb(one.choose.choice(NETWORK))
 
 
 # -- common ------------------------------------------------------------------------------------------------------------
@@ -213,8 +207,6 @@ def _disturbed(one: Round, written: Database) -> None:
 @contextlib.contextmanager
 def _reading(database: Database, kind: str, choose: random.Random) -> Iterator[Round]:
     """A Round that has started."""
-    if database.version >= 12 and not database.value("SELECT pg_is_in_recovery()"):
-        database.execute(f"ALTER DATABASE {database.name} SET wal_sender_timeout = '{TIMEOUT}s'")
     with tempfile.TemporaryDirectory() as folder, small_disk(Path(folder), in_file=False):
         os.chmod(folder, 0o755)
         one = Round(database, kind, Path(folder), choose)
@@ -225,17 +217,8 @@ def _reading(database: Database, kind: str, choose: random.Random) -> Iterator[R
             one.close()
 
 
-def _write_for(database: Database, choose: random.Random) -> Writer:
-    rows = int(database.value("SELECT coalesce(max(id), 0) FROM log"))
-    writer = Writer(database, choose, first=max(1_000_000, rows + 1))
-    writer.start()
-    time.sleep(choose.uniform(0.3, 1))
-    return writer
-
-
-def _stop(writer: Writer) -> None:
-    writer.stopping = True
-    writer.join()
+def _writing(database: Database, choose: random.Random) -> Writer:
+    return Writer(database, insert_rows(random.Random(choose.random())), 0.01)
 
 
 def _wait_for_acknowledgement(one: Round) -> None:

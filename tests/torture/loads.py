@@ -1,4 +1,4 @@
-"""`make torture`: large loads, each with the memory that pgtail takes for it: that must be bounded.
+"""Large loads, each with the memory that pgtail takes for it: that must be bounded.
 
 Many open streamed transactions, one transaction of many rows, rows of as many columns as PostgreSQL allows, and many
 concurrent writers. What is written is counted, or compared with the table.
@@ -6,19 +6,16 @@ concurrent writers. What is written is counted, or compared with the table.
 
 from __future__ import annotations
 
-import argparse
+import random
 import re
-import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import orjson
 
-from pgtail.demo.server import EmbeddedServer
 from tests.support.encode import (
     STREAM_STOP,
     insert,
@@ -29,7 +26,8 @@ from tests.support.encode import (
     stream_start,
 )
 from tests.support.run import command
-from tests.support.servers import Database, fresh_database, installations
+from tests.support.servers import Database, fresh_database
+from tests.torture.bench import Bench
 
 MEGABYTE: Final = 1 << 20
 BOUND: Final = 256 * MEGABYTE
@@ -151,48 +149,26 @@ def _count_lines(path: Path) -> int:
     return found
 
 
-def loads(scale: float) -> dict[str, Callable[[Database, Path], tuple[int, str]]]:
-    """Each returns its peak memory in bytes and what is wrong."""
-
-    def size(whole: int) -> int:
-        return max(10, int(whole * scale))
-
-    return {
-        f"{size(10_000)} open streams": lambda _, folder: open_streams(folder, size(10_000)),
-        f"{size(3_000)} rows of {COLUMNS} columns": lambda one, folder: wide_rows(one, folder, size(3_000)),
-        f"{WRITERS} writers": lambda one, folder: many_writers(one, folder, size(1_000)),
-        f"{size(20_000_000)} rows at commit": lambda one, folder: large_transaction(
-            one, folder, size(20_000_000), "off"
-        ),
-        f"{size(20_000_000)} rows streamed": lambda one, folder: large_transaction(one, folder, size(20_000_000), "on"),
-    }
+LOADS: Final = ("streams", "columns", "writers", "at commit", "streamed")
 
 
-def torture(scale: float, only: str, say: Callable[[str], None]) -> list[str]:
-    """Run the loads whose names have this text in them; returns what is wrong."""
-    wrong: list[str] = []
-    newest = [*installations().values()][-1]
-    with EmbeddedServer(newest, settings={"logical_decoding_work_mem": "1MB"}) as server:  # on disk: it becomes large
-        for name, load in loads(scale).items():
-            if only not in name:
-                continue
-            with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
-                begun = time.monotonic()
-                peak, found = load(database, Path(folder))
-            if peak > BOUND:
-                found = f"{found} too much memory"
-            say(f"  {name:30} {peak / MEGABYTE:5.0f} MB {time.monotonic() - begun:7.1f} s  {found or 'ok'}")
-            wrong += [f"{name}: {found}"] if found else []
-    return wrong
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scale", nargs="?", type=float, default=1.0, help="of all sizes")
-    parser.add_argument("--only", default="", metavar="TEXT")
-    given = parser.parse_args()
-    sys.exit(1 if torture(given.scale, given.only, lambda text: print(text, flush=True)) else 0)
-
-
-if __name__ == "__main__":
-    main()
+def trial(bench: Bench, _: random.Random) -> str:
+    """One of the loads; raises AssertionError if it took too much memory, or its rows are wrong."""
+    kind, scale = bench.turn(LOADS), bench.size(1.0, 0.01)
+    sizes = {"streams": 10_000, "columns": 3_000, "writers": 1_000}
+    size = max(10, int(sizes.get(kind, 20_000_000) * scale))
+    with fresh_database(bench.newest) as database, tempfile.TemporaryDirectory() as folder:
+        database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '1MB'")
+        match kind:
+            case "streams":
+                peak, wrong = open_streams(Path(folder), size)
+            case "columns":
+                peak, wrong = wide_rows(database, Path(folder), size)
+            case "writers":
+                peak, wrong = many_writers(database, Path(folder), size)
+            case _:
+                streaming = "off" if kind == "at commit" else "on"
+                peak, wrong = large_transaction(database, Path(folder), size, streaming)
+    assert not wrong, wrong
+    assert peak < BOUND
+    return f"{kind}: {size}, {peak / MEGABYTE:.0f} MB"

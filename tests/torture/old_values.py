@@ -1,11 +1,10 @@
-"""`make torture`: old values over reconnections, while tables, types and publications are altered.
+"""Old values over reconnections, while tables, types and publications are altered.
 
 Each statement runs on two tables. The other one has REPLICA IDENTITY FULL: what the server sends of it is the truth.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import random
@@ -18,10 +17,10 @@ from typing import Any, Final
 import psycopg
 
 from tests.support.run import here
-from tests.support.servers import Database, embedded_server, fresh_database, installations
+from tests.support.servers import Database, fresh_database
 from tests.support.tail import PATIENCE, Tailing, tailing, wait_for
+from tests.torture.bench import Bench
 
-MINUTES: Final = 10.0
 _TABLES: Final = 2
 _ROWS: Final = 5
 _STEPS: Final = 400
@@ -298,9 +297,15 @@ def compare(changes: list[dict[str, Any]]) -> Counter[str]:
     return counts
 
 
-def trial(database: Database, seed: int, *, records: bool) -> Counter[str]:
+def trial(bench: Bench, choose: random.Random) -> str:
     """One history, streamed or recorded. Raises AssertionError."""
-    choose = random.Random(seed)
+    with fresh_database(bench.server(choose)) as database:
+        counts = run_history(database, choose, records=choose.random() < 0.5)
+    return f"{database.version}: {', '.join(f'{count} {what}' for what, count in counts.items())}"
+
+
+def run_history(database: Database, choose: random.Random, *, records: bool) -> Counter[str]:
+    """Run it and compare the old values; returns how many are known."""
     history = History(database, choose, records=records)
     copies = records and choose.random() < 0.5
     history.setup(copies=copies)
@@ -323,29 +328,3 @@ def trial(database: Database, seed: int, *, records: bool) -> Counter[str]:
         counts = compare(here("decode", *shown, capture).objects if records else running.changes)
         counts["sessions"] = running.stderr.count("connected again")
         return counts
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=MINUTES)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
-    parser.add_argument("--server", action="append", choices=[*installations()])
-    parser.add_argument("--record", action="store_true", help="record and decode, in place of stream")
-    given = parser.parse_args()
-    seeds, ending = itertools.count(given.seed), time.monotonic() + 60 * given.minutes
-    total: Counter[str] = Counter()
-    for name in itertools.cycle(given.server or [*installations()]):
-        if time.monotonic() > ending:
-            break
-        with embedded_server(installations()[name]) as server:
-            for seed in itertools.islice(seeds, 5):
-                print(f"{name}: --seed {seed}", end=": ", flush=True)
-                with fresh_database(server) as database:
-                    found = trial(database, seed, records=given.record)
-                total += found
-                print(", ".join(f"{count} {what}" for what, count in found.items()), flush=True)
-    print(f"all right: {', '.join(f'{count} {what}' for what, count in total.items())}")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""`make torture`: kill pgtail record and pgtail capture prune beside each other; what is left is the end of the stream.
+"""Kills of pgtail record and pgtail capture prune beside each other: what is left is the end of the stream.
 
 Most prunes are killed between two files that they remove, the others at any time, or not at all. The truth is a second
 slot, made at the same time and read once at the end.
@@ -14,22 +14,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from typing import Any
 
 from pgtail.capture.prune import Bound, Prunable
 from pgtail.capture.reader import SegmentFile, segments
 from pgtail.capture.state import read_state
-from pgtail.demo.server import EmbeddedServer
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import Location
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore
-from tests.support.run import command
+from tests.support.run import Result, command
 from tests.support.run_process import PROGRAM
 from tests.support.tail import wait_for
-from tests.torture.kills import Say, Target, each_place, record_rest, started_on, written
+from tests.torture.bench import Bench
+from tests.torture.kills import Target, record_rest, started_on, written
 
-KILLS = 100
+PRUNES = 12
 SMALL = "--segment-size", "6kB"
 _FEW = 4
 """Segments that are there before one prunes, at least one more."""
@@ -118,45 +116,40 @@ class Prunes:
         return ", ".join(f"{count} {what}" for what, count in self.seen.items())
 
 
-def torture(server: EmbeddedServer, kills: int, seed: int, say: Say, store: ObjectStore | None) -> None:
-    """Kill both so often; raises AssertionError if what is left is not the end of what was committed."""
-    rng = random.Random(seed)
-    say(f"seed {seed}")
-    with written(server, seed, store, 0.3) as (database, target, workload):
-        prunes, recorders = Prunes(target, rng), 0
-        while prunes.seen["prunes"] < kills:
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Kill both some times; raises AssertionError if what is left is not the end of what was committed."""
+    with written(bench.newest, choose, bench.turn((None, bench.s3)), 0.015) as (database, target, writer):
+        prunes, recorders = Prunes(target, choose), 0
+        while prunes.seen["prunes"] < PRUNES:
             with started_on(database, target, *SMALL) as recorder, contextlib.ExitStack() as stack:
                 stack.callback(recorder.kill)
-                for _ in range(rng.randint(1, 6)):
+                for _ in range(choose.randint(1, 6)):
                     wait_for("segments", lambda: len(closed(target)) > _FEW, 120)
-                    time.sleep(rng.uniform(0, 1))
-                    removable = _removable(target, rng.uniform(0.5, 1))
-                    if rng.random() < 0.1:
-                        prunes.run("--keep", f"{rng.uniform(1, 5):.1f}s", removable=removable)
+                    time.sleep(choose.uniform(0, 1))
+                    removable = _removable(target, choose.uniform(0.5, 1))
+                    if choose.random() < 0.1:
+                        prunes.run("--keep", f"{choose.uniform(1, 5):.1f}s", removable=removable)
                     else:
                         end = lsn_text(segments(target.location)[removable].name.position)
                         prunes.run("--before", end, removable=removable)
                     assert recorder.poll() is None
             recorders += 1
-        workload.end()
+        writer.stop()
         record_rest(database, target)
-        last = closed(target)[-1].name.position
-        pruned = command(
-            "capture", "prune", target.place, "--before", lsn_text(last), "--delete", **environment(target)
-        )
-        assert pruned.status == 0, pruned.stderr
-        ours = command("decode", "-o", "json", target.place, **environment(target))
-        assert ours.status == 0, ours.stderr
-        whole = command("capture", "verify", target.place, **environment(target))
-        assert whole.status == 0, whole.stderr
+        last = lsn_text(closed(target)[-1].name.position)
+        _succeed(target, "capture", "prune", target.place, "--before", last, "--delete")
+        ours = _succeed(target, "decode", "-o", "json", target.place)
+        _succeed(target, "capture", "verify", target.place)
         truth = command("stream", database.conninfo(), "-S", "truth", "--until", "now", "-o", "json", timeout=300)
-        say(f"{len(ours.lines)} of {len(truth.lines)} changes are left; {prunes}; {recorders} recorders killed")
         assert 0 < len(ours.lines) < len(truth.lines)
         assert ours.lines == truth.lines[-len(ours.lines) :]
+    return f"{len(ours.lines)} of {len(truth.lines)} changes are left; {prunes}; {recorders} recorders killed"
 
 
-def environment(target: Target) -> dict[str, Any]:
-    return {"timeout": 300, "environment": target.environment}
+def _succeed(target: Target, *arguments: str) -> Result:
+    ran = command(*arguments, timeout=300, environment=target.environment)
+    assert ran.status == 0, ran.stderr
+    return ran
 
 
 def _removable(target: Target, part: float) -> int:
@@ -175,7 +168,3 @@ def closed(target: Target) -> list[SegmentFile]:
 def _files(place: Location) -> set[str]:
     """The names of the files of closed segments, whether they count or not."""
     return {entry.name.removesuffix(".pgcap") for entry in place.list() if entry.name.endswith(".pgcap")}
-
-
-if __name__ == "__main__":
-    each_place(KILLS, torture)

@@ -1,61 +1,37 @@
-"""`make torture`: a recorder and a stream as services, for an hour, while everything around them fails.
+"""A recorder and a stream as services, while everything around them fails.
 
-The server is killed, stopped and promoted, the network is cut, the disk is full, the object store is away, the password
+The server is killed and stopped, the network is cut, the disk is full, the object store is away, the password
 is changed, the file of the stream is rotated. Metrics and health tell each within 10 seconds, and at the end nothing is
 lost or there twice. A service that ends is started again, as systemd would.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import shutil
 import signal
-import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from http.client import HTTPException
 from pathlib import Path
 
-import psycopg
-
 from pgtail.demo.server import EmbeddedServer
-from tests.support.object_store import Proxy, s3_store
+from tests.support.object_store import ObjectStore, Proxy
 from tests.support.run import command
 from tests.support.servers import Database, embedded_server, installations
 from tests.support.services import Service
-from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
+from tests.torture.bench import Bench, Writer
+from tests.torture.fault_round import small_disk
 
 TOLD = 10.0
 """Seconds within which a fault is told."""
-_HOUR = 3600.0
 _ROLE = "torture_reader"
 _NEVER = 1e9
-
-
-class Workload(threading.Thread):
-    """Inserts numbers one after another; after an error it looks which was the last one."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(daemon=True)
-        self._database = database
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        while not self._over.is_set():
-            with suppress(psycopg.Error), self._database.connect() as connection:
-                while not self._over.wait(0.02):
-                    connection.execute("INSERT INTO t SELECT coalesce(max(id), 0) + 1, repeat('x', 500) FROM t")
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
 
 
 class Supervised:
@@ -107,15 +83,14 @@ class Supervised:
 class Scene:
     """The servers, the services and the faults."""
 
-    def __init__(self, stack: ExitStack, folder: Path, tell: Callable[[str], None]) -> None:
-        self._folder, self._tell = folder, tell
+    def __init__(self, stack: ExitStack, folder: Path, bench: Bench, choose: random.Random) -> None:
+        self._folder, self._bench, self._choose = folder, bench, choose
         self._server: EmbeddedServer = stack.enter_context(embedded_server([*installations().values()][-1]))
-        self._server.start() if not self._server.is_running() else None
         self._database = Database(self._server, "postgres")
-        self._store = stack.enter_context(s3_store())
-        self._bucket, self._network = Proxy(self._store.url), Proxy(f"http://127.0.0.1:{self._server.port}")
-        self._store.url = self._bucket.url
-        self._disk = stack.enter_context(_small_disk(folder))
+        self._bucket, self._network = Proxy(bench.s3.url), Proxy(f"http://127.0.0.1:{self._server.port}")
+        self._store, self._key = ObjectStore(self._bucket.url), f"services{choose.getrandbits(64):x}"
+        stack.enter_context(small_disk(folder, in_file=False, megabytes=16))
+        self._disk = folder / "disk"
         self._passwords = folder / "pgpass"
         self._password(0)
         self._database.execute(
@@ -127,16 +102,7 @@ class Scene:
         dsn = self._network.url.replace("http://127.0.0.1:", f"host=127.0.0.1 user={_ROLE} dbname=postgres port=")
         more = ["--unhealthy-after", "4s"]
         environment = {"PGPASSFILE": str(self._passwords), **self._store.environment}
-        record = [
-            "record",
-            dsn,
-            "-S",
-            "cap",
-            "-D",
-            self._store.uri("c"),
-            "--spool",
-            str((self._disk or folder) / "spool"),
-        ]
+        record = ["record", dsn, "-S", "cap", "-D", self._store.uri(self._key), "--spool", str(self._disk / "spool")]
         self.recorder = Supervised([*record, "--segment-age", "1s", *more], environment)
         self._file = folder / "t.json"
         stream = ["stream", dsn, "-S", "str", "--ack", "commit", "-o", "json", "-f", str(self._file)]
@@ -144,8 +110,8 @@ class Scene:
         self.stream = Supervised([*stream, *more], environment)
         self._rotated = 0
         wait_for("both services", self._both_work)
-        self._workload = Workload(self._database)
-        self._workload.start()
+        insert = "INSERT INTO t SELECT coalesce(max(id), 0) + 1, repeat('x', 500) FROM t"
+        self._writer = stack.enter_context(Writer(self._database, lambda session: session.execute(insert)))
 
     @property
     def faults(self) -> dict[str, Callable[[], Callable[[], None] | None]]:
@@ -158,7 +124,7 @@ class Scene:
             "password changed": self._change_password,
             "file rotated": self._rotate,
         }
-        return found | ({"disk full": self._fill} if self._disk is not None else {})
+        return found | ({"disk full": self._fill} if os.path.ismount(self._disk) else {})
 
     def _both_work(self) -> bool:
         return all(
@@ -178,8 +144,8 @@ class Scene:
                 return _NEVER
             time.sleep(0.1)
         seconds = time.monotonic() - begun
-        self._tell(f"{name}: told after {seconds:.1f} s: {reason}")
-        time.sleep(random.uniform(0, 3))
+        self._bench.say(f"{name}: told after {seconds:.1f} s: {reason}")
+        time.sleep(self._choose.uniform(0, 3))
         end()
         wait_for(f"both services after {name}", self._both_work, 90)
         return seconds
@@ -236,7 +202,6 @@ class Scene:
 
     def _fill(self) -> Callable[[], None]:
         """Fill the disk, again and again: what the recorder uploads and removes would be enough room to go on."""
-        assert self._disk is not None
         ballast, over = self._disk / "ballast", threading.Event()
 
         def fill() -> None:
@@ -259,7 +224,7 @@ class Scene:
 
     def finish(self) -> list[str]:
         """End everything, and compare; returns what is wrong."""
-        self._workload.stop()
+        self._writer.stop()
         count = int(self._database.value("SELECT count(*) FROM t"))
         end = self._database.value("SELECT pg_current_wal_flush_lsn()")
         query = f"SELECT count(*) FROM pg_replication_slots WHERE confirmed_flush_lsn >= '{end}'"
@@ -267,11 +232,11 @@ class Scene:
         problems = []
         for name, one in (("record", self.recorder), ("stream", self.stream)):
             status, seconds = one.stop()
-            self._tell(f"{name}: exit status {status} after {seconds:.1f} s; before that {one.exits[:-1]}")
+            self._bench.say(f"{name}: exit status {status} after {seconds:.1f} s; before that {one.exits[:-1]}")
             if status or seconds > 3:
                 problems.append(f"{name} ended with {status} after {seconds:.1f} s")
         expected = list(range(1, count + 1))
-        decoded = command("decode", "-o", "json", self._store.uri("c"), *self._store.arguments)
+        decoded = command("decode", "-o", "json", self._store.uri(self._key), *self._store.arguments)
         recorded = [one["new"]["id"] for one in decoded.objects]
         files = sorted(self._folder.glob("t*.json"), key=lambda path: (path == self._file, path.name))
         streamed = [json.loads(line)["new"]["id"] for path in files for line in path.read_text().splitlines()]
@@ -281,98 +246,22 @@ class Scene:
             problems.append(f"streamed {len(set(streamed))} of {count}")
         if len(streamed) != len(set(streamed)) and not any(self.stream.exits[:-1]):
             problems.append(f"{len(streamed) - len(set(streamed))} streamed twice")
-        self._tell(f"{count} rows, in {len(files)} files of the stream")
+        self._bench.say(f"{count} rows, in {len(files)} files of the stream")
         return problems
 
 
-@contextmanager
-def _small_disk(folder: Path) -> Iterator[Path | None]:
-    """A file system of 16 MB; None if that cannot be mounted."""
-    disk = folder / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "pgtail-torture", str(disk)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        yield None
-        return
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", "-l", str(disk)], check=False)
-
-
-def promotion(folder: Path, tell: Callable[[str], None]) -> list[str]:
-    """A recorder follows a slot of a standby, which is promoted."""
-    installation = [*installations().values()][-1]
-    if installation.major < 16:
-        return []
-    with embedded_server(installation) as primary, standby_of(primary) as standby:
-        first, second = Database(primary, "postgres"), Database(standby, "postgres")
-        first.execute("CREATE TABLE t (id bigint PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
-        over = threading.Event()
-
-        def help_slots() -> None:
-            while not over.wait(0.3):
-                with suppress(psycopg.Error):
-                    first.query("SELECT pg_log_standby_snapshot()")
-
-        helper = threading.Thread(target=help_slots, daemon=True)
-        helper.start()
-        one = Service("record", second.conninfo(), "-S", "cap", "-D", str(folder / "promoted"))
-        one.event("slot_created")
-        over.set()
-        helper.join()
-        first.execute("INSERT INTO t VALUES (1)")
-        wait_for("a row", lambda: one.value("pgtail_read_rows_total") == 1)
-        second.query("SELECT pg_promote()")
-        begun = time.monotonic()
-        second.execute("INSERT INTO t VALUES (2)")
-        event = one.event("promoted")
-        seconds, timeline = time.monotonic() - begun, one.value("pgtail_server_timeline")
-        wait_for("the next row", lambda: one.value("pgtail_read_rows_total") == 2)
-        one.process.send_signal(signal.SIGTERM)
-        status = one.end()
-        tell(f"promoted: told after {seconds:.1f} s: {event['message']}")
-        found = [change["new"]["id"] for change in command("decode", "-o", "json", folder / "promoted").objects]
-    good = (status, timeline, found) == (0, event["timeline"], [1, 2]) and seconds < TOLD
-    return [] if good else [f"promotion: {status}, {timeline}, {found}, {seconds:.1f} s"]
-
-
-def torture(seconds: float, seed: int, tell: Callable[[str], None]) -> list[str]:
-    """Faults in random order for so long, each at least once; returns what is wrong."""
-    chance = random.Random(seed)
-    folder = Path(tempfile.mkdtemp(prefix="pgtail-services-"))
-    problems = promotion(folder, tell)
-    slowest: dict[str, float] = {}
-    with ExitStack() as stack:
-        scene = Scene(stack, folder, tell)
-        until = time.monotonic() + seconds
-        names = sorted(scene.faults)
-        while names or time.monotonic() < until:
-            name = names.pop(chance.randrange(len(names))) if names else chance.choice(sorted(scene.faults))
-            time.sleep(chance.uniform(0.5, 2))
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Each fault once, in random order; raises AssertionError if something was wrong."""
+    problems, slowest = list[str](), dict[str, float]()
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        scene = Scene(stack, Path(folder), bench, choose)
+        for name in choose.sample(sorted(scene.faults), len(scene.faults)):
+            time.sleep(choose.uniform(0.5, 2))
             took = scene.fault(name)
             if took is not None:
-                slowest[name] = max(took, slowest.get(name, 0))
+                slowest[name] = took
                 if took > TOLD:
                     problems.append(f"{name}: told after {took:.1f} s")
         problems += scene.finish()
-    tell(", ".join([f"{name} {took:.1f} s" for name, took in slowest.items()]))
-    if not problems:
-        shutil.rmtree(folder)
-    return problems
-
-
-def main() -> None:
-    """Run, and exit with 1 if something was wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=_HOUR)
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    problems = torture(options.seconds, options.seed, lambda text: print(text, flush=True))
-    print("\n".join(problems) or "nothing lost, nothing twice, everything told in time")
-    raise SystemExit(bool(problems))
-
-
-if __name__ == "__main__":
-    main()
+    assert not problems, problems
+    return ", ".join([f"{name} {took:.1f} s" for name, took in slowest.items()])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -26,9 +27,10 @@ from pgtail.replication import record_snapshot, snapshot
 from tests.support.copied_tables import wait_for_walsender
 from tests.support.replay import UNKNOWN, Replica, Snapshots
 from tests.support.run import here
-from tests.support.servers import Database
+from tests.support.servers import Database, fresh_database
 from tests.support.tail import parse
 from tests.support.threads import meanwhile
+from tests.torture.bench import Bench
 
 PAGE: Final = 8192
 _MOST: Final = 200
@@ -480,6 +482,13 @@ def _completed(row: list[Any], expected: Rows) -> list[Any]:
         return row
     known = [at for at, value in enumerate(row) if value is not UNKNOWN]
     return list(next((one for one in expected if all(one[at] == row[at] for at in known)), row))
+
+
+def trial(bench: Bench, choose: random.Random) -> str:
+    """One history."""
+    with fresh_database(bench.server(choose, 14)) as database, tempfile.TemporaryDirectory() as folder:
+        compared = try_history(database, Path(folder, "capture"), choose.randrange(1 << 30), steps=8)
+    return f"{compared} tables on {database.version}"
 
 
 def try_history(database: Database, directory: Path, seed: int, *, steps: int) -> int:

@@ -1,4 +1,4 @@
-"""Kills `pgtail record --snapshot`, and the server, at random moments of a copy: nothing may be missing or there twice.
+"""Kills of record --snapshot, and of the server, at random moments of a copy: nothing may be missing or there twice.
 
 Into a directory, and into an object store. Between the kills the capture is read: each snapshot in it must be complete.
 
@@ -14,28 +14,23 @@ import re
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any, Final
 
-import psycopg
-
-from pgtail.demo.server import EmbeddedServer
 from pgtail.storage.local import LocalLocation
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore
 from tests.support.replay import Replica, Snapshots
 from tests.support.run import command
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database
 from tests.support.tail import parse, wait_for
-from tests.torture.kills import Target, each_place
+from tests.torture.bench import Bench, Session, Writer
+from tests.torture.kills import Target
 
-KILLS: Final = 100
+KILLS: Final = 10
 TABLES: Final = 4
 _ROWS: Final = 1000
 _SLOW: Final = """
@@ -60,50 +55,34 @@ _PARTS: Final = 8
 """Fewer than a table has: a copy may be of the last table that an earlier one lacked."""
 
 
-class Workload(threading.Thread):
-    """Small transactions on random tables, and now and then a TRUNCATE; it survives restarts of the server."""
+def _writing(database: Database, choose: random.Random) -> Writer:
+    """Small transactions on random tables, and now and then a TRUNCATE."""
 
-    def __init__(self, database: Database, rng: random.Random) -> None:
-        super().__init__()
-        self._database = database
-        self._rng = rng
-        self.stopping = False
-
-    def run(self) -> None:
-        while not self.stopping:
-            try:
-                with self._database.connect() as session:
-                    while not self.stopping:
-                        self._transaction(session)
-                        time.sleep(0.02)
-            except psycopg.OperationalError:
-                time.sleep(0.1)
-
-    def _transaction(self, session: psycopg.Connection[tuple[Any, ...]]) -> None:
-        table = f"t{self._rng.randrange(TABLES)}"
-        some = f"id IN (SELECT id FROM {table} ORDER BY random() LIMIT 3)"
-        some_rows = self._rng.randint(1, 9)
+    def transaction(session: Session) -> None:
+        table = f"t{choose.randrange(TABLES)}"
+        count, some = choose.randint(1, 9), f"id IN (SELECT id FROM {table} ORDER BY random() LIMIT 3)"
         statements = [
-            f"INSERT INTO {table} SELECT nextval('ids'), md5(i::text) FROM generate_series(1, {some_rows}) i",
+            f"INSERT INTO {table} SELECT nextval('ids'), md5(i::text) FROM generate_series(1, {count}) i",
             f"UPDATE {table} SET text = md5(text) WHERE {some}",
             f"UPDATE {table} SET id = nextval('ids') WHERE {some}",
             f"DELETE FROM {table} WHERE {some}",
         ]
-        if self._rng.random() < 0.004:
+        if choose.random() < 0.004:
             statements = [f"TRUNCATE {table}"]
         with session.transaction():
-            for statement in self._rng.sample(statements, min(2, len(statements))):
+            for statement in choose.sample(statements, min(2, len(statements))):
                 session.execute(statement.encode())
 
+    return Writer(database, transaction)
 
-class _Trial:
+
+class _Kills:
     """The kills of one capture."""
 
-    def __init__(self, database: Database, target: Target, rng: random.Random, say: Callable[[str], None]) -> None:
+    def __init__(self, database: Database, target: Target, rng: random.Random) -> None:
         self._database = database
         self._target = target
         self._rng = rng
-        self._say = say
         self._again: list[str] = []
         self.completed = self.killed = 0
 
@@ -203,33 +182,22 @@ def _end(lsn: str) -> str:
     return f"{end >> 32:X}/{end & 0xFFFFFFFF:X}"
 
 
-def torture(
-    server: EmbeddedServer, kills: int, crashes: int, seed: int, say: Callable[[str], None], store: ObjectStore | None
-) -> None:
-    """Kill the recorder so often, and in so many cases the server; raises AssertionError if the capture is wrong."""
-    rng = random.Random(seed)
-    say(f"seed {seed}")
-    with fresh_database(server) as database, tempfile.TemporaryDirectory() as folder:
-        target = Target(Path(folder), store)
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Kill the recorder some times, and in one case the server; raises AssertionError if the capture is wrong."""
+    with fresh_database(bench.newest) as database, tempfile.TemporaryDirectory() as folder:
         database.execute("CREATE SEQUENCE ids", "CREATE PUBLICATION p FOR ALL TABLES")
         for table in range(TABLES):
             values = f"nextval('ids'), repeat(md5(i::text), 4) FROM generate_series(1, {_ROWS}) i"
             database.execute(
                 f"CREATE TABLE t{table} (id bigint PRIMARY KEY, text text)", f"INSERT INTO t{table} SELECT {values}"
             )
-        trial = _Trial(database, target, rng, say)
-        workload = Workload(database, random.Random(seed))
-        workload.start()
-        try:
-            when = set(rng.sample(range(kills), crashes))
-            for kill in range(kills):
-                trial.kill(server=kill in when, pause=rng.choice([0.03, 0.1, 0.3]))
-        finally:
-            workload.stopping = True
-            workload.join()
-        trial.finish()
-        say(f"{trial.killed} killed, of which {trial.completed} after the snapshot was complete")
-        changes, listed = trial.read()
+        kills = _Kills(database, Target(Path(folder), bench.turn((None, bench.s3))), choose)
+        with _writing(database, random.Random(choose.random())):
+            crash = choose.randrange(KILLS)
+            for number in range(KILLS):
+                kills.kill(server=number == crash, pause=choose.choice([0.03, 0.1, 0.3]))
+        kills.finish()
+        changes, listed = kills.read()
         replica = Replica(Snapshots(listed))
         replica.apply(changes)
         replica.reach(1 << 64)
@@ -237,7 +205,4 @@ def torture(
         for table in range(TABLES):
             found = Counter((row["id"], row["text"]) for row in replica.rows(f"public.t{table}"))
             assert found == Counter(database.query(f"SELECT id::text, text FROM t{table}"))
-
-
-if __name__ == "__main__":
-    each_place(KILLS, lambda server, kills, *rest: torture(server, kills, kills // 10, *rest))
+    return f"{kills.killed} killed, of which {kills.completed} after the snapshot was complete"

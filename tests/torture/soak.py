@@ -1,11 +1,11 @@
-"""`make torture`: an hour of a steady load as pgbench's, with broken connections now and then.
+"""An hour of a steady load as pgbench's, with broken connections now and then.
 
 Memory and descriptors stay flat, changes arrive as soon at the end as at the beginning, and none is missing or twice.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import os
 import random
 import re
@@ -14,17 +14,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import orjson
 
+from pgtail.demo.server import EmbeddedServer
 from tests.support.limits import within
-from tests.support.servers import Database, embedded_server, fresh_database, installations
+from tests.support.servers import Database, fresh_database
 from tests.support.tail import wait_for
+from tests.torture.bench import Bench, Session, Writer
 
-HOUR: Final = 3600.0
 WRITERS: Final = 3
 _ACCOUNTS: Final = 1000
 _PAUSE: Final = 0.01
@@ -45,10 +46,9 @@ _NOW: Final = "extract(epoch FROM clock_timestamp())"
 class Soak:
     """A load, its reader, and what was measured."""
 
-    def __init__(self, database: Database, seed: int) -> None:
+    def __init__(self, database: Database, choose: random.Random) -> None:
         self._database = database
-        self._choose = random.Random(seed)
-        self._over = threading.Event()
+        self._choose = choose
         self.arrived: list[tuple[int, float]] = []
         """The key of each row of history, and how many seconds after it was written it came."""
         self.sizes: list[tuple[int, int]] = []
@@ -64,16 +64,13 @@ class Soak:
             said: list[bytes] = []
             assert process.stderr is not None
             told = threading.Thread(target=said.extend, args=[process.stderr])
-            threads = [threading.Thread(target=self._write, args=[number]) for number in range(WRITERS)]
-            for thread in (reader, told, *threads):
+            for thread in (reader, told):
                 thread.start()
-            try:
+            with contextlib.ExitStack() as stack:
+                for _ in range(WRITERS):
+                    stack.enter_context(Writer(self._database, self._transaction, _PAUSE))
                 wait_for("first row", lambda: self.arrived)
                 self._watch(process.pid, seconds)
-            finally:
-                self._over.set()
-                for thread in threads:
-                    thread.join()
             rows = [hid for (hid,) in self._database.query("SELECT hid FROM history ORDER BY 1")]
             wait_for("last row", lambda: len(self.arrived) >= len(rows) or process.poll() is not None)
             process.terminate()
@@ -85,16 +82,11 @@ class Soak:
             wrong.append(f"{len(self.arrived)} rows came, {len({hid for hid, _ in self.arrived})} of {len(rows)}")
         return wrong + self._grown()
 
-    def _write(self, number: int) -> None:
-        choose = random.Random(number)
-        with self._database.connect() as session:
-            while not self._over.wait(_PAUSE):
-                account, delta = choose.randint(1, _ACCOUNTS), choose.randint(-5000, 5000)
-                with session.transaction():
-                    session.execute("UPDATE accounts SET balance = balance + %s WHERE aid = %s", (delta, account))
-                    session.execute(
-                        f"INSERT INTO history (aid, delta, at) VALUES (%s, %s, {_NOW})".encode(), (account, delta)
-                    )
+    def _transaction(self, session: Session) -> None:
+        account, delta = self._choose.randint(1, _ACCOUNTS), self._choose.randint(-5000, 5000)
+        with session.transaction():
+            session.execute("UPDATE accounts SET balance = balance + %s WHERE aid = %s", (delta, account))
+            session.execute(f"INSERT INTO history (aid, delta, at) VALUES (%s, %s, {_NOW})".encode(), (account, delta))
 
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
@@ -148,23 +140,16 @@ def _parts(values: Sequence[float]) -> list[float]:
     return [statistics.median(values[int(n * size) : int((n + 1) * size)]) for n in range(_PARTS)]
 
 
-def torture(seconds: float, seed: int, say: Callable[[str], None]) -> list[str]:
-    """Run it; returns what is wrong."""
-    with embedded_server([*installations().values()][-1]) as server, fresh_database(server) as database:
+def trial(bench: Bench, choose: random.Random) -> str:
+    """A load of an hour."""
+    return load(bench.newest, choose, bench.size(3600, 20))
+
+
+def load(server: EmbeddedServer, choose: random.Random, seconds: float) -> str:
+    """A load of so many seconds; raises AssertionError if something was wrong."""
+    with fresh_database(server) as database:
         database.execute(*_SCHEMA)
-        soak = Soak(database, seed)
+        soak = Soak(database, choose)
         wrong = soak.run(seconds)
-        say(f"seed {seed}: {soak.report()}: {wrong or 'ok'}")
-    return wrong
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", nargs="?", type=float, default=HOUR)
-    parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    sys.exit(1 if torture(given.seconds, given.seed, print) else 0)
-
-
-if __name__ == "__main__":
-    main()
+        assert not wrong, f"{soak.report()}: {wrong}"
+        return soak.report()

@@ -1,18 +1,18 @@
 """A standalone cluster: the recipes of the man page, word for word, between buckets, with an environment of a wheel.
 
-It takes about 90 CPU seconds, so it runs where PGTAIL_CLUSTER is set. PGTAIL_CLUSTER=full installs every package that
-the environment needs, as the man page says; otherwise it takes them from the tests' own environment, all but pgtail.
+pip installs every package that the environment needs, as the man page says.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import subprocess
+import tempfile
 from collections import Counter
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from pgtail.spark.java import set_java_home
 from pgtail.storage import Location
@@ -21,16 +21,20 @@ from tests.support.limits import within
 from tests.support.object_store import ObjectStore
 from tests.support.spark import model
 from tests.support.spark.captures import record, rows_of
-from tests.support.spark.cluster import BIN, ROOT, cluster, make_environment, recipes
+from tests.support.spark.cluster import BIN, ROOT, cluster, recipes
 from tests.support.spark.quick import QUICK
 from tests.support.spark.world import same_as_model, same_lives, stored
+from tests.torture.bench import Bench
 
-FORM = os.environ.get("PGTAIL_CLUSTER")
+
+def trial(bench: Bench, _: random.Random) -> str:
+    """The recipes of the manual."""
+    with tempfile.TemporaryDirectory() as folder:
+        return run_recipes(bench.s3, Path(folder))
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.skipif(not FORM, reason="PGTAIL_CLUSTER is not set")
-def test_the_recipes_of_the_manual(s3: ObjectStore, tmp_path: Path) -> None:
+def run_recipes(s3: ObjectStore, tmp_path: Path) -> str:
+    """Run them in this folder; returns what they counted."""
     paths = record(capture("D_twophase", "p3_2pc"), tmp_path / "capture", size=100_000)
     uri, out = s3.upload(tmp_path / "capture", "cluster/captures"), s3.locate("cluster/warehouse")
     (_, make), (_, all_), (_, submit_all), (_, report), (_, submit) = recipes()
@@ -48,11 +52,7 @@ def test_the_recipes_of_the_manual(s3: ObjectStore, tmp_path: Path) -> None:
                 text = text.replace(name, own)
             return ran(text, tmp_path, s3)
 
-        if FORM == "full":
-            run(make)
-        else:
-            make_environment(tmp_path)
-            run(make.splitlines()[-1])
+        run(make)
         [found] = run("environment/bin/python -c 'import pgtail; print(pgtail.__file__)'").splitlines()
         assert Path(found).is_relative_to(tmp_path / "environment"), "tasks have pgtail from nowhere else"
         run(all_)
@@ -66,6 +66,7 @@ def test_the_recipes_of_the_manual(s3: ObjectStore, tmp_path: Path) -> None:
     ]
     for worker in ("one", "two"):
         assert list((tmp_path / worker / "work").glob("*/*/environment/bin/python")), "it has the archive"
+    return f"{counts.total()} changes"
 
 
 def ran(text: str, folder: Path, s3: ObjectStore) -> str:

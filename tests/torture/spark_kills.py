@@ -1,8 +1,7 @@
-"""Kills `pgtail spark all --watch`, its JVM or a worker 50 times, while segments arrive and readers read.
+"""Kills of `pgtail spark all --watch`, its JVM or a worker, while segments arrive and readers read.
 
 Three of four kills come while a batch is being written, however long the start of Spark takes; the others at any time.
-Then it runs undisturbed: changes, state and history are those of an undisturbed run. `make torture` runs it; the number
-of kills is an argument.
+Then it runs undisturbed: changes, state and history are those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -31,24 +29,22 @@ from tests.support.corpus import capture
 from tests.support.spark import model, quick
 from tests.support.spark.captures import record, rows_of
 from tests.support.spark.world import same_as_model, same_lives, stored
+from tests.torture.bench import Bench
 
-KILLS = 50
+KILLS = 6
 PATIENCE = 180.0
 """Seconds in which a process has written its first file."""
 
 
-def main(kills: int) -> None:
+def trial(bench: Bench, chance: random.Random) -> str:
     """Raises AssertionError where something was lost, repeated, or seen by half."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed, flush=True)
-    chance = random.Random(seed)
+    written, kills = 0, bench.size(KILLS, 2)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = record(capture("D_twophase", "p3_2pc"), folder / "whole", size=2_000)
         growing, out = folder / "growing", folder / "out"
         growing.mkdir()
         waiting = list(paths)
-        written = 0
         for kill in range(kills):
             for _ in range(chance.randint(1, max(2 * len(paths) // kills, 1))):
                 if waiting:
@@ -70,14 +66,12 @@ def main(kills: int) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             written += grown(out, known)
-            batches = Batches(locate(str(out))).plan.batch
-            print(f"{kill + 1} of {kills}: batches {batch} to {batches}", flush=True)
-        print(f"{written} of {kills} processes had written files; {len(waiting)} segments are left", flush=True)
-        assert written > kills // 3, "the processes were killed before they did anything"
+            bench.say(f"{kill + 1} of {kills}: batches {batch} to {Batches(locate(str(out))).plan.batch}")
         for path in waiting:
             shutil.copy(path, growing)
         assert quick.start(arguments(growing, out)).wait() == 0
         same(folder / "whole", paths, out)
+    return f"{written} of {kills} processes had written files"
 
 
 def read_until(out: Path, seconds: float, done: Callable[[], object] = lambda: False) -> None:
@@ -129,8 +123,3 @@ def same(whole: Path, paths: list[Path], out: Path) -> None:
     rows, versions = model.committed(model.changes(whole)), model.relations(whole)
     same_as_model(model.folds(rows, versions), stored(out, "state"))
     same_lives(model.folds(rows, versions, history=True), stored(out, "history"))
-    print("the same as undisturbed", flush=True)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else KILLS)

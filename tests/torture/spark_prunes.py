@@ -1,4 +1,4 @@
-"""`make torture`: pgtail record, spark --watch and capture prune --applied beside each other, each killed at any time.
+"""Kills of pgtail record, spark --watch and capture prune --applied beside each other, at any time.
 
 What Spark has in the end is everything that was committed, once, without a gap; the truth is a second slot.
 """
@@ -10,7 +10,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -23,13 +22,13 @@ from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.pruning import applied_to
 from pgtail.storage import NO_OPTIONS, locate
 from tests.support.run import command
-from tests.support.servers import Servers, installations
 from tests.support.spark import quick
 from tests.support.tail import wait_for
+from tests.torture.bench import Bench
 from tests.torture.kills import Target, record_rest, started_on, written
 from tests.torture.prunes import Prunes, closed
 
-KILLS = 100
+PRUNES = 12
 _WATCH_KILLED = 0.2
 """How often the kill of a recorder is one of the watch, too: it needs long to start."""
 _FEW = 3
@@ -83,17 +82,15 @@ def _watching(target: Target) -> Iterator[_Watch]:
         watch.kill()
 
 
-def torture(kills: int, seed: int) -> None:
-    """Kill them so often; raises AssertionError if Spark has not everything that was committed, once."""
-    rng, servers, recorders, again = random.Random(seed), Servers(), 0, 0
-    print(f"seed {seed}", flush=True)
+def trial(bench: Bench, rng: random.Random) -> str:
+    """Kill them some times; raises AssertionError if Spark has not everything that was committed, once."""
+    recorders = again = 0
     with (
-        contextlib.closing(servers),
-        written(servers.get([*installations()][-1]), seed, None, 0.5) as (database, target, workload),
+        written(bench.newest, rng, None, 0.03) as (database, target, writer),
         _watching(target) as watch,
     ):
         prunes = Prunes(target, rng)
-        while prunes.seen["prunes"] < kills:
+        while prunes.seen["prunes"] < PRUNES:
             with started_on(database, target, "--segment-size", "30kB") as recorder, contextlib.ExitStack() as stack:
                 stack.callback(recorder.kill)
                 if not recorders:
@@ -107,12 +104,12 @@ def torture(kills: int, seed: int) -> None:
                     prunes.run("--applied", str(watch.out), removable=_applied(target, watch))
                     assert recorder.poll() is None
                     watch.check_runs()
-                    print(f"{prunes}; batch {watch.batch}, {len(segments(target.location))} segments", flush=True)
+                    bench.say(f"{prunes}; batch {watch.batch}, {len(segments(target.location))} segments")
                 if rng.random() < _WATCH_KILLED:
                     again += 1
                     watch.kill()
                     watch.start("--watch", "--every=1s")
-        workload.end()
+        writer.stop()
         record_rest(database, target)
         watch.kill()
         assert watch.start().wait() == 0, watch.said
@@ -123,19 +120,11 @@ def torture(kills: int, seed: int) -> None:
         found = LakeTable(locate(f"{watch.out}/changes")).delta.to_pyarrow_table(columns=["xid", "ordinal", "op"])
         ours = Counter([(row["xid"], row["ordinal"], row["op"]) for row in found.to_pylist()])
         theirs = Counter([(row["xid"], row["seq"], row["op"]) for row in truth.objects])
-        print(f"{len(truth.objects)} changes, {watch.batch} batches")
         assert ours == theirs, [*(ours - theirs)][:5] + [*(theirs - ours)][:5]
-    print(f"{prunes}; {recorders} recorders killed, Spark {again} times: nothing lost, nothing twice, no gap")
+    return f"{len(truth.objects)} changes; {prunes}; {recorders} recorders killed, Spark {again} times"
 
 
 def _applied(target: Target, watch: _Watch) -> int:
     """How many segments `capture prune --applied` removes now."""
     capture = Prunable(target.location)
     return len(capture.plan([applied_to(str(watch.out), capture, NO_OPTIONS)], lasting=True).segments)
-
-
-if __name__ == "__main__":
-    torture(
-        int(sys.argv[1]) if len(sys.argv) > 1 else KILLS,
-        int(sys.argv[2]) if len(sys.argv) > 2 else time.time_ns() % 1_000_000,
-    )

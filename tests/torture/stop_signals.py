@@ -1,4 +1,4 @@
-"""`make torture`: SIGINT, SIGTERM and SIGHUP to every command at random moments, half of them on a pseudo-terminal.
+"""SIGINT, SIGTERM and SIGHUP to every command at random moments, half of them on a pseudo-terminal.
 
 Each ends in time, with the exit status of its man page, without a traceback, and leaves nothing behind: no slot in use,
 no process, no temporary file, and the terminal as it was.
@@ -6,27 +6,25 @@ no process, no temporary file, and the terminal as it was.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import re
 import shutil
 import signal
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.stopping.trial import Trial, no_terminal, run_trial, time_limit
 from tests.support.captures import segments
 from tests.support.run import command
-from tests.support.servers import Database, Servers, fresh_database, installations
-from tests.support.signals import reset_ignored_signals
+from tests.support.servers import Database, fresh_database
+from tests.torture.bench import Bench, Writer
 from tests.torture.signal_targets import TARGETS, Place, Target
 
-TRIALS = 300
+SENT = 12
+"""Signals of one trial."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SCHEMA = (
     "CREATE TABLE t (id bigserial PRIMARY KEY, note text)",
@@ -49,25 +47,6 @@ WHERE datname = current_database() AND application_name = 'pgtail'
 """
 
 
-class Workload(threading.Thread):
-    """Transactions with very short pauses."""
-
-    def __init__(self, database: Database, chance: random.Random) -> None:
-        super().__init__(daemon=True)
-        self._database = database
-        self._chance = chance
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        with self._database.connect() as session:
-            while not self._over.wait(0.03):
-                session.execute(self._chance.choice(_TRANSACTIONS).encode())
-
-    def stop(self) -> None:
-        self._over.set()
-        self.join()
-
-
 @contextlib.contextmanager
 def place(database: Database, chance: random.Random) -> Iterator[Place]:
     """The database set up and under a workload, and a folder with a capture and a dump of some of it."""
@@ -78,41 +57,40 @@ def place(database: Database, chance: random.Random) -> Iterator[Place]:
         recorded = command("record", found.conninfo, "-S", "cap", "-D", found.folder / "finished", "--until", "now")
         assert recorded.status == 0, recorded.stderr
         shutil.copy(segments(found.folder / "finished")[0], found.folder / "dump")
-        workload = Workload(database, chance)
-        workload.start()
-        try:
+        writes = random.Random(chance.random())
+        with Writer(database, lambda session: session.execute(writes.choice(_TRANSACTIONS).encode()), 0.03):
             yield found
-        finally:
-            workload.stop()
 
 
-def torture(database: Database, target: Target, trials: int, seed: int, say: Callable[[str], None]) -> list[str]:
-    """Run trials of one command; returns what was wrong."""
-    chance, wrong = random.Random(f"{seed} {target.name}"), []
-    seconds: list[float] = []
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Some signals to one of the commands."""
+    target = choose.choice([*TARGETS.values()])
+    with fresh_database(bench.newest) as database:
+        return send_signals(database, target, SENT, choose)
+
+
+def send_signals(database: Database, target: Target, count: int, chance: random.Random) -> str:
+    """Send so many signals to a command that is started for each; raises AssertionError if something was wrong."""
+    wrong, seconds, limit = list[str](), list[float](), time_limit()
     with place(database, chance) as where:
-        for number in range(trials):
+        for number in range(count):
             sent, terminal = SIGNALS[number % 3], number % 2 == 1 and no_terminal() is None
-            if number % 20 == 0:
-                limit = time_limit()
-            trial = _trial(where, target, sent, chance, terminal=terminal, limit=limit)
-            seconds.append(trial.seconds)
+            one = _send(where, target, sent, chance, terminal=terminal, limit=limit)
+            seconds.append(one.seconds)
             wait = _wait_until_released(database, limit)
-            complaints = [*trial.complaints, *wait, *_status(target, sent, trial)]
-            if trial.seconds > limit and trial.seconds > time_limit():
-                complaints.append(f"it took {trial.seconds:.1f} s, {limit:.1f} s are allowed")
+            complaints = [*one.complaints, *wait, *_status(target, sent, one)]
+            if one.seconds > limit and one.seconds > time_limit():
+                complaints.append(f"it took {one.seconds:.1f} s, {limit:.1f} s are allowed")
             if complaints:
                 on = "on a terminal" if terminal else "in a pipe"
-                wrong.append(
-                    f"{target.name}, trial {number}: {sent.name} after {trial.moment:.2f} s, {on}: {complaints}"
-                )
-                say(f"WRONG: {wrong[-1]}\n    status {trial.status}\n{_tail(trial.err)}")
+                wrong.append(f"{number}: {sent.name} after {one.moment:.2f} s, {on}: {complaints}")
+                wrong.append(f"status {one.status}\n{_tail(one.err)}")
         wrong += _whole(where)
-    say(f"{target.name}: {trials} trials, {len(wrong)} wrong; the slowest end took {max(seconds):.1f} s")
-    return wrong
+    assert not wrong, "\n".join([target.name, *wrong])
+    return f"{target.name}: the slowest end of {count} took {max(seconds):.1f} s"
 
 
-def _trial(
+def _send(
     where: Place, target: Target, sent: signal.Signals, chance: random.Random, *, terminal: bool, limit: float
 ) -> Trial:
     """Half of the signals come at any moment, half after it has begun, if it shows that."""
@@ -152,29 +130,3 @@ def _whole(where: Place) -> list[str]:
 
 def _tail(text: str) -> str:
     return "".join(f"    | {line[:200]}\n" for line in re.sub(r"[^\n -~]", "?", text).splitlines()[-15:])
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("trials", nargs="?", type=int, default=TRIALS)
-    parser.add_argument("seed", nargs="?", type=int, default=time.time_ns() % 1_000_000)
-    parser.add_argument("targets", nargs="*", help="a part of their names; default: all of them")
-    given = parser.parse_args()
-    reset_ignored_signals()
-    chosen = [one for one in TARGETS.values() if not given.targets or any(part in one.name for part in given.targets)]
-    print(f"seed {given.seed}; {no_terminal() or 'half of the trials are on a pseudo-terminal'}", flush=True)
-    servers, started, wrong = Servers(), time.monotonic(), []
-    try:
-        server = servers.get(list(installations())[-1])
-        for target in chosen:
-            with fresh_database(server) as database:
-                wrong += torture(database, target, given.trials, given.seed, lambda text: print(text, flush=True))
-    finally:
-        servers.close()
-    took = time.monotonic() - started
-    print(f"{given.trials} trials at each of {len(chosen)} commands: {len(wrong)} wrong ({took:.0f} s)")
-    sys.exit(1 if wrong else 0)
-
-
-if __name__ == "__main__":
-    main()

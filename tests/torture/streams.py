@@ -1,4 +1,4 @@
-"""`make torture`: the scanner writes what the decoder writes of random streams, in all outputs, under AddressSanitizer.
+"""The scanner writes what the decoder writes of random streams, in all outputs, under AddressSanitizer.
 
 A stream has plain, streamed, prepared and aborted transactions in any order. Standard output, files, standard error
 and the exit status are the same in both ways, and every line of JSON parses. A failure says how to repeat its case.
@@ -6,29 +6,26 @@ and the exit status are the same in both ways, and every line of JSON parses. A 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, NamedTuple
 
 import pytest
 
-from tests.support.every import new_seed
 from tests.support.render import Way, rows_by
 from tests.support.run import here
-from tests.support.sanitized import build, environment, load
+from tests.support.sanitized import load, run_sanitized
 from tests.support.streams import Stream, arguments, damaged
+from tests.torture.bench import Bench
 
-SECONDS: Final = 3600
 JSON: Final = ("json", "json-tx", "wal2json", "wal2json-v1", "debezium")
 """The formats whose lines are JSON; with --keys a line has two objects, or an object and a tombstone."""
 _NOW: Final = 1_763_900_000_123_456_789
@@ -125,57 +122,40 @@ def _no_json(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def run(seed: int, seconds: float) -> tuple[int, list[str]]:
-    """Try cases for some seconds, at least one; returns how many, and what is wrong: the first of it ends the run."""
+def run(seed: int, seconds: float) -> int:
+    """Try cases for some seconds, at least one; returns how many. Raises AssertionError at the first wrong one."""
     end, number = time.monotonic() + seconds, 0
     while number == 0 or time.monotonic() < end:
-        found = try_case(f"{seed} {number}")
+        try_case(f"{seed} {number}")
         number += 1
-        if found:
-            return number, [found]
-    return number, []
+    return number
 
 
-def try_case(name: str) -> str:
-    """Run one case in both ways; returns what is wrong, with the command that repeats it, or an empty text."""
+def try_case(name: str) -> None:
+    """Run one case in both ways. Raises AssertionError, with the command that repeats it, if something is wrong."""
     case = case_of(name)
     with tempfile.TemporaryDirectory() as folder:
         found = wrong(case, *[outcome(case, way, Path(folder)) for way in ("decoder", "compiled")])
-    repeat = f'python -m tests.torture.streams --case "{name}"'
-    return found and f"{repeat}\npgtail {shlex.join(case.command)}\n{found}"
-
-
-def sanitized(seed: int, seconds: float, built: Path) -> subprocess.CompletedProcess[str]:
-    """The same with a build that checks every access to memory."""
-    program = [sys.executable, "-m", "tests.torture.streams", str(seconds), str(seed), "--scanner", str(built)]
-    return subprocess.run(
-        program, capture_output=True, text=True, env=environment(), cwd=Path(__file__).parents[2], check=False
-    )
-
-
-def main(given: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("seconds", nargs="?", type=float, default=SECONDS)
-    parser.add_argument("seed", nargs="?", type=int)
-    parser.add_argument("--scanner", help="a build of pgtail.native._scanner; default: one with AddressSanitizer")
-    parser.add_argument("--case", help="repeat this case alone, without AddressSanitizer, and keep its input")
-    options = parser.parse_args(given)
-    if options.case is not None:
-        found = try_case(options.case)
+    if found:
         kept = Path(tempfile.gettempdir(), "pgtail-case")
-        kept.write_bytes(case_of(options.case).data)
-        sys.exit(f"{found}\nthe input is {kept}" if found else 0)
-    seed = new_seed() if options.seed is None else options.seed
-    sys.stdout.flush()
-    if options.scanner is None:
-        with tempfile.TemporaryDirectory() as folder:
-            done = sanitized(seed, options.seconds, build(Path(folder)))
-        print(done.stdout, done.stderr, sep="", flush=True)
-        sys.exit(done.returncode)
-    load(options.scanner)
-    number, wrong_ones = run(seed, options.seconds)
-    print(f"{number} cases, {len(wrong_ones)} wrong", *wrong_ones, sep="\n")
-    sys.exit(1 if wrong_ones else 0)
+        kept.write_bytes(case.data)
+        repeat = f'python -m tests.torture.streams --case "{name}"'
+        raise AssertionError(f"{repeat}\npgtail {shlex.join(case.command)} {kept}\n{found}")
+
+
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Many cases, with a build that checks every access to memory."""
+    words = [str(choose.randrange(1 << 30)), str(bench.size(120, 20)), str(bench.sanitized)]
+    return f"{run_sanitized('tests.torture.streams', *words)} cases"
+
+
+def main() -> None:
+    """The arguments are a seed, seconds and a sanitized build; or --case and the name of one that was wrong."""
+    if sys.argv[1] == "--case":
+        try_case(sys.argv[2])
+    else:
+        load(sys.argv[3])
+        print(run(int(sys.argv[1]), float(sys.argv[2])))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`make torture`: two recorders with --wait on one slot; one takes over from the other, again and again.
+"""Two recorders with --wait on one slot; one takes over from the other, again and again.
 
 The one that records is killed, ended, frozen without its connection, or only loses its connection; a frozen one wakes
 up when the other has gone on. Into an object store, where each has a spool of its own, which is lost at times; and into
@@ -15,21 +15,19 @@ import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgtail.capture.state import CaptureState, read_state
-from pgtail.demo.server import EmbeddedServer
 from tests.support.limits import within
-from tests.support.object_store import ObjectStore
 from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
 from tests.support.tail import wait_for
-from tests.torture.kills import Say, Target, compare, each_place, written
+from tests.torture.bench import Bench
+from tests.torture.kills import Target, compare, written
 
-TRIALS = 100
+TAKEOVERS = 10
 _OPTIONS = ["--wait", "--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
 _WAYS = ["kill", "kill", "end", "freeze", "cut"]
 """How the one that records is disturbed; into a directory only by the first three: a frozen one has it locked."""
@@ -107,15 +105,13 @@ class _Pair:
             self._database.query(_CUT)
         return active is one
 
-    def trial(self) -> None:
+    def disturb(self) -> None:
         """One takes over from the other."""
         rng = self._rng
         time.sleep(rng.uniform(0.2, 1.5))
         first: Machine = wait_for("recorder", self.active)
         other = next(one for one in self.machines if one is not first)
-        how = rng.choice(
-            ["kill", "kill", "end", "freeze", "cut"] if self._target.store is not None else ["kill", "end"]
-        )
+        how = rng.choice(_WAYS if self._target.store is not None else _WAYS[:3])
         begun, before = time.monotonic(), self._position()
         if how == "kill":
             first.end(signal.SIGKILL)
@@ -152,30 +148,23 @@ class _Pair:
         subprocess.run([*PROGRAM, *arguments], env=environment, check=True, timeout=within(120))
 
 
-def torture(server: EmbeddedServer, trials: int, seed: int, say: Say, store: ObjectStore | None) -> None:
-    """Let one take over from the other so often; raises AssertionError if the capture differs from the workload."""
-    rng = random.Random(seed)
-    say(f"seed {seed}")
-    with written(server, seed, store, 0.5) as (database, target, workload):
-        pair = _Pair(database, target, rng)
+def trial(bench: Bench, choose: random.Random) -> str:
+    """Let one take over from the other some times; raises AssertionError if the capture differs from the workload."""
+    with written(bench.newest, choose, bench.turn((None, bench.s3)), 0.03) as (database, target, writer):
+        pair = _Pair(database, target, choose)
         try:
             for one in pair.machines:
                 one.start()
-            for number in range(trials):
-                pair.trial()
-                if number % 10 == 9:
-                    say(f"{number + 1} trials")
-        finally:
-            workload.end()
+            for _ in range(TAKEOVERS):
+                pair.disturb()
+            writer.stop()
+        except BaseException:
             for one in pair.machines:
-                if one.running is not None and (sys.exc_info()[0] is not None):
+                if one.running is not None:
                     one.running.kill()
-                    say(one.said.read_text()[-2000:])
+                    bench.say(one.said.read_text()[-2000:])
+            raise
         pair.finish()
-        compare(database, target, say)
-        some = sorted(pair.seconds) or [0.0]
-        say(f"{trials} trials: taken over after {statistics.median(some):.1f} s, at most {some[-1]:.1f} s")
-
-
-if __name__ == "__main__":
-    each_place(TRIALS, torture)
+        same = compare(database, target)
+    some = sorted(pair.seconds) or [0.0]
+    return f"{same}, taken over after {statistics.median(some):.1f} s, at most {some[-1]:.1f} s"

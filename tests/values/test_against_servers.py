@@ -84,7 +84,6 @@ def test_arrays_of_vectors(world: World, name: str) -> None:
     check(Types(), builtin(f"_{name}"), both_forms(world.connection, f"SELECT '{literal}'::{sql_name(name)}[]"))
 
 
-@pytest.mark.in_one_run_of(6)
 @pytest.mark.parametrize("name", RANDOM)
 def test_random_values(world: World, name: str) -> None:
     need_type(world, name)

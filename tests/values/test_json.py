@@ -66,7 +66,6 @@ def accepted(document: bytes) -> bool:
     return True
 
 
-@pytest.mark.in_one_run_of(6)
 def test_agrees_with_the_standard_library() -> None:
     source = random.Random("json")
     valid = 0
@@ -95,7 +94,6 @@ def _is_utf8(document: bytes) -> bool:
     return True
 
 
-@pytest.mark.in_one_run_of(6)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -132,7 +130,6 @@ def test_nesting(opening: str, closing: str, rows: int) -> None:
     assert not is_valid(document(deepest + 1))
 
 
-@pytest.mark.in_one_run_of(6)
 def test_many_values_are_checked_without_objects() -> None:
     document = b"[" + b'{"a": [1, "x\\n"], "b": {}},' * 400_000 + b"1e999]"
     assert accepted(document)

@@ -21,24 +21,6 @@ _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """JVMs that live for seconds."""
 
 
-def make_environment(folder: Path) -> None:
-    """Make folder/environment: a venv with pgtail from a wheel, and the other packages of the tests' environment.
-
-    The wheel is compiled without optimization; it takes the packages from where they are, by a .pth file, which leaves
-    out the tests' own pgtail.
-    """
-    wheels = folder / "wheels"
-    compiled = {**os.environ, "CFLAGS": "-O0"}
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", wheels, ROOT], check=True, env=compiled)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / "environment"], check=True)
-    python = folder / "environment" / "bin" / "python"
-    [wheel] = wheels.iterdir()
-    subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", wheel], check=True)
-    [packages] = (folder / "environment" / "lib").glob("python3*/site-packages")
-    (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
-
-
 @contextlib.contextmanager
 def cluster(folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
     """A master and two workers with one core each, in directories of their own; yields the master's URL.
