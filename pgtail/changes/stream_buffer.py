@@ -32,8 +32,9 @@ class StreamBuffer:
         spool: SpoolLimit | None = None,
     ) -> None:
         self._limit = limit
-        self._used = 0
-        self._file = SpoolFile(purpose, limit=spool)
+        self.used = 0
+        """Bytes of the entries in memory."""
+        self.file = SpoolFile(purpose, limit=spool)
         self._free: list[tuple[int, int]] = []
         self._open: dict[int, _Entries] = {}
 
@@ -52,15 +53,15 @@ class StreamBuffer:
         """
         entries = self._open[xid]
         entries.add(subxid, entry, size)
-        self._used += size
-        if self._used > self._limit and entries.pending_size >= CHUNK:
-            self._used -= entries.pending_size
+        self.used += size
+        if self.used > self._limit and entries.pending_size >= CHUNK:
+            self.used -= entries.pending_size
             self._spill(entries)
-        elif self._used > 2 * self._limit:
+        elif self.used > 2 * self._limit:
             # Many transactions with few entries each: write all of them.
             for other in self._open.values():
                 self._spill(other)
-            self._used = 0
+            self.used = 0
 
     def abort(self, xid: int, subxid: int) -> bool:
         """Mark all entries since the first one of the rolled-back subtransaction `subxid`.
@@ -75,12 +76,12 @@ class StreamBuffer:
         entries = self._open.pop(xid, None)
         if entries is None:
             return
-        self._used -= entries.pending_size
+        self.used -= entries.pending_size
         if self._open:
             self._free = _merged([*self._free, *entries.extents])
         else:
             self._free.clear()
-            self._file.truncate()
+            self.file.truncate()
 
     def take(self, xid: int) -> Iterator[Any]:
         """Yield the entries of a transaction that were not rolled back, in order; drop it at the end."""
@@ -99,13 +100,13 @@ class StreamBuffer:
 
     def close(self) -> None:
         """Close the temporary file."""
-        self._file.close()
+        self.file.close()
 
     def _chunks(self, entries: _Entries) -> Iterator[list[Any]]:
         for offset, size in entries.extents:
             import pickle
 
-            yield pickle.loads(self._file.read(offset, size))
+            yield pickle.loads(self.file.read(offset, size))
         yield entries.pending
 
     def _spill(self, entries: _Entries) -> None:
@@ -114,7 +115,7 @@ class StreamBuffer:
         import pickle
 
         data = pickle.dumps(entries.pending, pickle.HIGHEST_PROTOCOL)
-        entries.extents.append((self._file.write(data, self._free_space(len(data))), len(data)))
+        entries.extents.append((self.file.write(data, self._free_space(len(data))), len(data)))
         entries.pending = []
         entries.pending_size = 0
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pgtail.pipeline.table_rows import TableRowCounter
     from pgtail.service.progress import TableRows
 
-_MOST_PREPARED: Final = 1 << 18
+MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
 
 
@@ -424,7 +424,7 @@ class Pipeline:
         """A transaction was prepared."""
         self._prepared.pop(xid, None)
         self._prepared[xid] = shown
-        if len(self._prepared) > _MOST_PREPARED:
+        if len(self._prepared) > MOST_PREPARED:
             del self._prepared[next(iter(self._prepared))]
 
     def _warn(self, note: Note) -> None:

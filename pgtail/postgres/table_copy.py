@@ -37,8 +37,6 @@ BATCH: Final = 1 << 20
 """Bytes of frames that are returned together; one row more. A capture's gzip members have as many."""
 _LOOK: Final = 100
 """Milliseconds between two looks at the request to stop."""
-_END: Final = 5
-"""Seconds that a canceled statement has to end."""
 _ATTEMPTS: Final = 5
 """How often a table is looked for that is renamed at the same time."""
 
@@ -93,23 +91,25 @@ def copy_part(
     *,
     stop: threading.Event,
     batch_bytes: int = BATCH,
+    patience: float = 5,
 ) -> Generator[RowBatch, None, None]:
     """The rows of a part as Insert messages, in batches; between them nothing is read from the server.
 
     Raises TableChanged if the table has not stayed as the snapshot has it, RecoveryConflict, Unreachable, ServerError,
-    and CopyStopped soon after `stop` is set. After an error, and when the iterator is closed early, the session still
-    has its snapshot, unless it ended (RecoveryConflict, Unreachable). The lock on the table ends with the iterator.
+    and CopyStopped soon after `stop` is set, or after `patience` seconds if the server does not answer. After an error,
+    and when the iterator is closed early, the session still has its snapshot, unless it ended (RecoveryConflict,
+    Unreachable). The lock on the table ends with the iterator.
     """
     source = part.source
     if source is None:
         return
-    command = _Command(session, source, stop)
+    command = _Command(session, source, stop, patience)
     command.run("SAVEPOINT part")
     try:
         name = _locked(command, table, source)
         kinds = kinds_of([column.has_send for column in table.columns]) if form.binary else None
         frames = RowFrames(table.oid, len(table.columns), kinds, form.header, form.framing)
-        yield from command.copy(_statement(table, part, name, kinds, form.sample), frames, batch_bytes)
+        yield from command.copy(copy_statement(table, part, name, kinds, form.sample), frames, batch_bytes)
         if command.row(_OTHERS.format(oid=source.oid)).boolean("others"):
             raise _changed(command.table, "another table had its name for a moment, and was read")
     finally:
@@ -154,7 +154,7 @@ def _changed(table: str, how: str) -> TableChanged:
     )
 
 
-def _statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None, sample: int | None) -> str:
+def copy_statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None, sample: int | None) -> str:
     """The COPY of a part. COPY of a query costs more than COPY of a table, which cannot leave anything out."""
     columns = [identifier(column.description.name) for column in table.columns]
     conditions = [f"ctid >= '({part.first_page},0)'"] if part.first_page else []
@@ -187,7 +187,7 @@ def sample_condition(key: Sequence[str], millionths: int) -> str:
 class _Command:
     """Runs statements on a session, for one table; a request to stop cancels them."""
 
-    def __init__(self, session: SnapshotSession, source: CopySource, stop: threading.Event) -> None:
+    def __init__(self, session: SnapshotSession, source: CopySource, stop: threading.Event, patience: float) -> None:
         self.session = session
         self._pgconn = session.connection.pgconn
         self.table = escape(f"{source.schema}.{source.name}")
@@ -195,6 +195,7 @@ class _Command:
         self._on_standby = self._pgconn.parameter_status(b"in_hot_standby") == b"on"
         self._doing = f"table {self.table} cannot be copied"
         self._stop = stop
+        self._patience = patience
 
     def run(self, statement: str, *, renamed: bool = False) -> PGresult | None:
         """Run a statement; with `renamed`, None if the name that it has does not exist any more."""
@@ -288,8 +289,8 @@ class _Command:
 
     def _cancel(self) -> bool:
         """Cancel the running statement, and read what it still sends; returns whether it has ended."""
-        self.session.connection.cancel_safe(timeout=_END)
-        deadline, in_copy = time.monotonic() + _END, False
+        self.session.connection.cancel_safe(timeout=self._patience)
+        deadline, in_copy = time.monotonic() + self._patience, False
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
         while (left := deadline - time.monotonic()) > 0:

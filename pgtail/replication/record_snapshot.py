@@ -232,7 +232,7 @@ def copy_tables(
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
         head = head_of(plan, source.identity, complete)
-        target = _Target(files, head, point, source.identity.timeline, plan.encoding)
+        target = SnapshotTarget(files, head, point, source.identity.timeline, plan.encoding)
         form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA, sample)
         copying = Copying(source.session, target, form, interrupt, attempts=_ATTEMPTS)
         if tables:
@@ -242,7 +242,7 @@ def copy_tables(
         return copying
 
 
-class _Target:
+class SnapshotTarget:
     """Writes tables into segments, and lists those that are complete in the capture's state."""
 
     def __init__(

@@ -18,14 +18,16 @@ from pgtail.replication.snapshot import Progress
 _LINE_EVERY: Final = 60.0
 """Seconds between two lines where there is no status line."""
 _STATUS_EVERY: Final = 1.0
-_LOOK_EVERY: Final = 10.0
-"""Seconds between two looks at the WAL that the slot may still keep."""
 
 
 class SnapshotReport:
-    """Reports one copy. `slot` is the one from which the stream goes on after it; None if there is none."""
+    """Reports one copy. `slot` is the one from which the stream goes on after it; None if there is none.
 
-    def __init__(self, publisher: Publisher, slot: str | None) -> None:
+    `look_every`: seconds between two looks at the WAL that the slot may still keep.
+    """
+
+    def __init__(self, publisher: Publisher, slot: str | None, *, look_every: float = 10.0) -> None:
+        self._look_every = look_every
         self._reporter = publisher.reporter
         self._service = publisher.progress
         self._connector = publisher.connector.without_asking()
@@ -53,7 +55,7 @@ class SnapshotReport:
         Raises ServerError if the slot was invalidated meanwhile.
         """
         moment = time.monotonic()
-        if moment - self._looked >= _LOOK_EVERY:
+        if moment - self._looked >= self._look_every:
             self._look(now, moment)
         if moment - self._shown < _STATUS_EVERY:
             return

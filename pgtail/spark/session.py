@@ -96,7 +96,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
     with _py4j_silent(), tempfile.TemporaryDirectory(prefix="pgtail-spark-", ignore_cleanup_errors=True) as folder:
         started = None
         try:
-            with _kept_handler(), _recorded_jvm(), _hidden_stderr() if quiet else contextlib.nullcontext():
+            with _kept_handler(), _recorded_jvm(), hidden_stderr() if quiet else contextlib.nullcontext():
                 started = _start(own, folder)
             yield started
         finally:
@@ -121,7 +121,7 @@ def _recorded_jvm() -> Iterator[None]:
     popen = java_gateway.Popen
 
     def start(*args: Any, **options: Any) -> Any:
-        with _delayed_signals():
+        with delayed_signals():
             _jvms.append(popen(*args, **options))
         return _jvms[-1]
 
@@ -133,7 +133,7 @@ def _recorded_jvm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _delayed_signals() -> Iterator[None]:
+def delayed_signals() -> Iterator[None]:
     """Call the handlers of signals only when the body has ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -233,7 +233,7 @@ def _memory() -> str:
 
 
 @contextlib.contextmanager
-def _hidden_stderr() -> Iterator[None]:
+def hidden_stderr() -> Iterator[None]:
     """Redirect standard error to a file; a program that the body starts inherits that.
 
     The JVM writes lines before its own settings can forbid it. They are shown if the body fails, unless the reason is

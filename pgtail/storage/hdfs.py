@@ -15,7 +15,7 @@ from pgtail.storage.base import Entry, Location, Reader, Writer, after_name, che
 
 
 @functools.cache
-def _file_system(server: str) -> FileSystem:
+def file_system(server: str) -> FileSystem:
     """The file system of a URI. Raises OptionError if a library is missing, OSError."""
     try:
         return FileSystem.from_uri(server)[0]
@@ -59,12 +59,12 @@ class HdfsLocation(Location):
 
     def list(self, after: str = "") -> list[Entry]:
         with _reading(str(self)):
-            found = _file_system(self.server).get_file_info(FileSelector(self.key))
+            found = file_system(self.server).get_file_info(FileSelector(self.key))
             return after_name((Entry(one.base_name, one.size) for one in found if one.is_file), after)
 
     def head(self) -> Entry | None:
         with _reading(str(self)):
-            found = _file_system(self.server).get_file_info(self.key)
+            found = file_system(self.server).get_file_info(self.key)
             return Entry(found.base_name, found.size) if found.is_file else None
 
     def is_folder(self) -> bool:
@@ -72,7 +72,7 @@ class HdfsLocation(Location):
 
     def open(self) -> Reader:
         with _reading(str(self)):
-            file = _file_system(self.server).open_input_file(self.key)
+            file = file_system(self.server).open_input_file(self.key)
             return HdfsReader(file, file.size(), str(self))
 
     def read(self) -> tuple[bytes, str] | None:

@@ -16,7 +16,7 @@ from pgtail.values.render import string, strings_or_null
 MAXDIM: Final = 6
 """The maximum number of dimensions (src/include/utils/array.h)."""
 
-_SHORT: Final = 64 * 1024
+SHORT: Final = 64 * 1024
 """Bytes; a longer array is converted element by element, without a list of its elements."""
 
 SPACES: Final = r" \t\n\r\v\f"
@@ -122,7 +122,7 @@ def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
     """Convert a common array of numbers without parsing it; `of_cell` gives the same result for all arrays."""
 
     def of_numbers(cell: bytes) -> bytes:
-        if len(cell) < _SHORT and _are_numbers(cell):
+        if len(cell) < SHORT and _are_numbers(cell):
             return b"[%b]" % cell[1:-1].replace(b"NULL", b"null")
         return of_cell(cell)
 
@@ -136,7 +136,7 @@ def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes
     """
 
     def of_strings(cell: bytes) -> bytes:
-        if len(cell) >= _SHORT or not cell.isascii():
+        if len(cell) >= SHORT or not cell.isascii():
             return of_cell(cell)
         if b'"' not in cell and b"NULL" not in cell and b",," not in cell and _are_plain(cell):
             return b'["%b"]' % cell[1:-1].replace(b",", b'","')
@@ -160,10 +160,10 @@ def reader(kind: ValueKind, element: Callable[[str], bytes], delimiter: str) -> 
     def read(text: str) -> bytes:
         """Raises NotAnArray, and Undecoded from an element."""
         if are_bare(text):
-            if len(text) < _SHORT:
+            if len(text) < SHORT:
                 return listed(_bare_items(text[1:-1].split(delimiter)))
             return _in_parts(text, delimiter, listed)
-        if len(text) < _SHORT and syntax.are_items(text):
+        if len(text) < SHORT and syntax.are_items(text):
             return listed([_item(item) for item in syntax.items(text[1:-1])])
         if text == "{}":
             return b"[]"
@@ -179,7 +179,7 @@ def _in_parts(text: str, delimiter: str, listed: Callable[[_Items], bytes]) -> b
     out = io.BytesIO()
     start = 1
     while start < len(text):
-        end = text.find(delimiter, start + _SHORT)
+        end = text.find(delimiter, start + SHORT)
         if end < 0:
             end = len(text) - 1
         out.write(b"[" if start == 1 else b",")

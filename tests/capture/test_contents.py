@@ -169,14 +169,14 @@ def counted(*, skipping: bool) -> Iterator[Counter[bool]]:
         return read_contents(segment, encoding) if skipping else None
 
     with pytest.MonkeyPatch.context() as patch:
-        whether = verify.CaptureVerifier._skip
+        whether = verify.CaptureVerifier.skips
 
         def skip(*arguments: object) -> bool:
             skipped = whether(*arguments)  # type: ignore[arg-type]
             found[skipped] += 1
             return skipped
 
-        patch.setattr(verify.CaptureVerifier, "_skip", skip)
+        patch.setattr(verify.CaptureVerifier, "skips", skip)
         patch.setattr(verify, "read_contents", contents)
         yield found
 

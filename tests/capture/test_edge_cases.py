@@ -159,10 +159,9 @@ def test_growing_capture_is_read(tmp_path: Path) -> None:
     assert len(found) < len(segments(tmp_path))
 
 
-def test_the_state_during_a_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_during_a_transaction(tmp_path: Path) -> None:
     """Recovery drops its segment, which must not count as missing."""
-    monkeypatch.setattr("pgtail.capture.recorder._STATE_INTERVAL", 0)
-    recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0))
+    recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0, state_interval=0))
     recorder.reached(0x80)
     for message in (encode.begin(1, 0x100), encode.relation(), encode.insert("1", "a")):
         recorder.take(encode.frame(message))
@@ -249,10 +248,9 @@ def test_a_damaged_state(text: str, recorded: Path) -> None:
     assert (read(recorded).status, read(recorded).stdout) == (0, named.stdout)
 
 
-def test_open_segment_without_acknowledged_data_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_segment_without_acknowledged_data_is_an_error(tmp_path: Path) -> None:
     """The idle position after it is in the state: truncating the segment would silently lose changes."""
-    monkeypatch.setattr("pgtail.capture.recorder._STATE_INTERVAL", 0)
-    recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0), compress=False)
+    recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0, state_interval=0), compress=False)
     take(recorder, data_frames(STREAM))
     recorder.sync()
     recorder.reached(recorder.whole + 100)

@@ -70,8 +70,7 @@ def test_killed_at_random_moments(found: Capture, tmp_path: Path) -> None:
 
 def crash(recorder: Recorder, directory: Path, rng: random.Random) -> None:
     """Simulate a crash: drop what was not synced, except perhaps a part of the last member."""
-    if recorder._segment is not None:
-        recorder._segment.leave()
+    recorder.leave()
     parts = sorted(directory.glob(f"*{OPEN}"))
     if parts and rng.random() < 0.7:
         with parts[-1].open("ab") as file:

@@ -11,6 +11,7 @@ import pytest
 from pgtail.capture.convert import DumpConverter
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OutputError
+from pgtail.pgoutput.rows import Insert
 from pgtail.pgoutput.streaming import StreamStart
 from tests.capture.test_dumps import record
 from tests.support import encode
@@ -142,5 +143,5 @@ def test_no_room_for_a_streamed_transaction(tmp_path: Path, monkeypatch: pytest.
     converter = DumpConverter(Recorder(tmp_path, {}, rotation=Rotation()), print)
     converter.feed(StreamStart(5, 1), stream_start(5), None, None)
     with pytest.raises(OutputError, match="set TMPDIR to a directory with free space"):
-        converter._keep(5, StreamStart(5, 1), bytes(9 << 20))
+        converter.feed(Insert(5, 16384, (b"1",)), bytes(9 << 20), None, None)
     converter.finish()

@@ -60,7 +60,7 @@ def test_another_table_that_has_the_name_for_a_moment(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A schema is renamed without a lock on its tables: between the lock of a table and its COPY, too."""
-    statement, done = table_copy._statement, list[bool]()
+    statement, done = table_copy.copy_statement, list[bool]()
 
     def renamed(*arguments: Any) -> str:
         if not done:
@@ -72,7 +72,7 @@ def test_another_table_that_has_the_name_for_a_moment(
         database.execute(f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.t (id int PRIMARY KEY, v text)")
         database.execute(f"INSERT INTO {schema}.t SELECT i, repeat('{schema}', 1000) FROM generate_series(1, 9) i")
     database.execute("CREATE PUBLICATION p FOR TABLE one.t")
-    monkeypatch.setattr(table_copy, "_statement", renamed)
+    monkeypatch.setattr(table_copy, "copy_statement", renamed)
     said = recorded(database, tmp_path / "c")
     assert "another table had its name for a moment, and was read" in said
     assert "1 table copied: 9 rows" in said

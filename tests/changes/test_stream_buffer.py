@@ -106,7 +106,7 @@ def test_many_small_transactions_stay_within_the_limit(make: MakeBuffer) -> None
         buffer.start(xid)
         for number in range(20):
             buffer.add(xid, xid, (xid, number), 100)
-            assert buffer._used <= 20_000
+            assert buffer.used <= 20_000
     for xid in range(100):
         assert list(buffer.take(xid)) == [(xid, number) for number in range(20)]
 
@@ -120,10 +120,10 @@ def test_the_file_does_not_grow_while_one_stream_or_another_is_always_open(make:
         for _ in range(3):
             buffer.add(xid, xid, bytes(CHUNK), CHUNK)
         assert len(list(buffer.take(xid - 1))) == (3 if xid > 1 else 0)
-        largest = max(largest, buffer._file.size)
+        largest = max(largest, buffer.file.size)
     assert largest < 10 * CHUNK
     buffer.drop(59)
-    assert buffer._file.size == 0
+    assert buffer.file.size == 0
 
 
 def test_a_hundred_thousand_rolled_back_savepoints_are_fast(make: MakeBuffer) -> None:

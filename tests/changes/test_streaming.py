@@ -15,6 +15,7 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show
 from pgtail.outputs import OUTPUTS, OutputOptions, open_output
+from pgtail.outputs.table.table import TableOutput
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.pipeline import Pipeline
@@ -119,9 +120,9 @@ def test_scanner_decoder_and_spilled_buffer_write_the_same(output: str) -> None:
         for limit in (10_000, 10**9):
             sink, decoder = Sink(), Decoder()
             with closing(Assembler(Types(), buffer=StreamBuffer(limit), show=Show(aborted=True))) as assembler:
-                made = open_output(output, sink, OutputOptions(max_rows=0))
-                if output == "table":
-                    made._now = lambda: 0  # type: ignore[attr-defined]
+                options = OutputOptions(max_rows=0)
+                table = TableOutput(sink, options, now=lambda: 0) if output == "table" else None
+                made = table or open_output(output, sink, options)
                 with rows_by(way):
                     pipeline = Pipeline(assembler, made, note=lambda note: None)
                 feed(one.frames(), decoder, pipeline)

@@ -86,7 +86,6 @@ def check(result: Result, whole: Result) -> int:
     return len(result.lines)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["small", "toast", "large"])
 def test_a_capture_shows_only_rows_that_were_sent(tmp_path: Path, seed: random.Random, name: str) -> None:
     frames = large() if name == "large" else data_frames(SMALL if name == "small" else TOAST)

@@ -151,7 +151,6 @@ class Reader:
             time.sleep(0.05)
 
 
-@pytest.mark.timeout(600)
 def test_the_examples_do_what_they_say(tmp_path: Path, start_server: Callable[..., EmbeddedServer]) -> None:
     for tool in TOOLS:
         if shutil.which(tool) is None:

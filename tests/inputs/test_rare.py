@@ -155,9 +155,9 @@ def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
     ids=range(7),
 )
 def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, words: str | None, count: int) -> None:
-    monkeypatch.setattr(base, "_LONG", 1 << 16)
+    monkeypatch.setattr(base, "LONG", 1 << 16)
     monkeypatch.setattr(base, "LARGE", 1 << 14)
-    monkeypatch.setattr(long_value, "_FIRST_CHECK", 1 << 12)
+    monkeypatch.setattr(long_value, "FIRST_CHECK", 1 << 12)
     for reading in (read_bytes(data, format=form, resync=True), read_pipe(data, 1 << 14, format=form, resync=True)):
         assert re.search(words or "None", str(reading.error))
         assert len(reading.messages) == count
@@ -165,14 +165,14 @@ def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, wor
 
 
 def test_lines_of_a_long_dump_are_known_by_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restored, "_MAX_KNOWN", 4)
+    monkeypatch.setattr(restored, "MAX_KNOWN", 4)
     reading = read_bytes(b"\n".join([*DUMP[:-3], b"no line"]))
     assert f"line {len(DUMP) - 2}: " in str(reading.error)
 
 
 def test_connections_that_ended_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not one that was opened again between the same ports."""
-    monkeypatch.setattr(pcap_module, "_MAX_ENDED", 1)
+    monkeypatch.setattr(pcap_module, "MAX_ENDED", 1)
     login = server_message("W", b"\0\0\0")
     stream = login + b"".join(server_message("d", b"w" + bytes(24) + one) for one in ROWS)
     packets = [
@@ -208,8 +208,8 @@ def test_two_short_streams_that_are_the_same() -> None:
 
 
 def test_a_value_that_is_whole_where_its_beginning_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base, "_LONG", 1 << 16)
-    monkeypatch.setattr(long_value, "_FIRST_CHECK", len(LONG))
+    monkeypatch.setattr(base, "LONG", 1 << 16)
+    monkeypatch.setattr(long_value, "FIRST_CHECK", len(LONG))
     reading = read_bytes(hex_lines(LONG)[:-1], format="hex")
     assert (reading.error, len(reading.messages)) == (None, 1)
 
@@ -263,7 +263,7 @@ def test_a_file_that_is_followed_until_it_loses_its_name(monkeypatch: pytest.Mon
 
 
 def test_what_is_given_back_to_a_pipe_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(source_base, "_SPOOL_PAST", 20)
+    monkeypatch.setattr(source_base, "SPOOL_PAST", 20)
     data = bytes(range(100))
     with piped(data, 100) as path, Source(path) as source:
         assert source.peek(3, 2) == data[3:5]

@@ -121,7 +121,7 @@ def test_a_streamed_one_and_a_reused_gid() -> None:
 
 
 def test_the_oldest_ones_are_forgotten_where_outcomes_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pgtail.pipeline.pipeline._MOST_PREPARED", 2)
+    monkeypatch.setattr("pgtail.pipeline.pipeline.MOST_PREPARED", 2)
     prepared = [(begin_prepare(xid, f"g{xid}"), insert("1", "v"), prepare(xid, f"g{xid}")) for xid in (7, 8, 9)]
     outcomes = [commit_prepared(xid, f"g{xid}") for xid in (7, 8, 9)]
     found = render(relation(), *itertools.chain(*prepared), *outcomes, filters={"tables": ["t"]}).objects

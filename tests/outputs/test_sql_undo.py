@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.changes.events import RowChange
 from pgtail.native import compiled
-from pgtail.outputs.sql.undo import SqlUndo
+from pgtail.pgoutput.decoder import AnyFrame
+from pgtail.pipeline.pipeline import Pipeline
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, relation, truncate, update
 from tests.support.render import WAYS, Way, need_compiled, render
 
@@ -63,16 +63,16 @@ def test_comments_of_a_transaction_that_ends_in_the_scanner(monkeypatch: pytest.
         )
     ]
     assert notices[1:] == [f"3 times update on public.t: {REASON}", f"delete on public.t: {REASON}"]
-    decoded: list[RowChange] = []
-    write = SqlUndo._row
+    decoded: list[str] = []
+    usual = Pipeline.feed
 
-    def row(output: SqlUndo, change: RowChange) -> None:
-        decoded.append(change)
-        write(output, change)
+    def feed(pipeline: Pipeline, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
+        decoded.append(type(message).__name__)
+        usual(pipeline, message, lsn, offset)
 
-    monkeypatch.setattr(SqlUndo, "_row", row)
+    monkeypatch.setattr(Pipeline, "feed", feed)
     undone(*messages, way="compiled")
-    assert [row.seq for row in decoded] == [1]  # the row after the first Begin
+    assert decoded[-2:] == ["Begin", "Update"]  # nothing after the first row
 
 
 @pytest.mark.parametrize("broken_off", [False, True])

@@ -34,14 +34,14 @@ def test_listed_copies_stay_and_the_rest_is_copied(newest_database: Database, s3
         found: list[dict[str, Any]] = json.loads(data[0])["snapshots"]
         return found
 
-    complete = record_snapshot._Target.complete
+    complete = record_snapshot.SnapshotTarget.complete
 
     def complete_and_end(*arguments: Any) -> None:
         complete(*arguments)
         os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch, small_parts(2):
-        patch.setattr(record_snapshot._Target, "complete", complete_and_end)
+        patch.setattr(record_snapshot.SnapshotTarget, "complete", complete_and_end)
         assert "stopped before all tables were copied" in record("first").stderr
     first = listed()
     assert 1 <= len(first) < 3

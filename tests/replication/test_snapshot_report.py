@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pgtail.errors import ServerError
-from pgtail.replication import snapshot_report
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.snapshot import Progress
 from pgtail.replication.snapshot_report import SnapshotReport
@@ -25,7 +24,9 @@ _LIMIT = {"max_slot_wal_keep_size": "96MB", "min_wal_size": "32MB", "max_wal_siz
 
 def report_to(reporter: Told, database: Database, slot: str) -> SnapshotReport:
     unused: Any = None
-    return SnapshotReport(Publisher(unused, connector_to(database), unused, reporter, SlotProgress()), slot)
+    return SnapshotReport(
+        Publisher(unused, connector_to(database), unused, reporter, SlotProgress()), slot, look_every=0
+    )
 
 
 class Told:
@@ -67,8 +68,7 @@ def test_how_much_wal_can_be_written_is_said_before(limited: Database, tmp_path:
     assert 64 < float(found[1]) < 160
 
 
-def test_wal_that_grows_faster_than_the_copy(limited: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_report, "_LOOK_EVERY", 0.0)
+def test_wal_that_grows_faster_than_the_copy(limited: Database) -> None:
     limited.query("SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
     told = Told()
     report = report_to(told, limited, "kept")
@@ -88,11 +88,8 @@ def test_wal_that_grows_faster_than_the_copy(limited: Database, monkeypatch: pyt
     assert len(told.lines) == 1, "it is said once"
 
 
-def test_a_slot_that_is_invalidated_meanwhile(
-    limited: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slot_that_is_invalidated_meanwhile(limited: Database, tmp_path: Path) -> None:
     """A copy that goes on for long ends soon; a short one ends, and the error is that of the stream's start."""
-    monkeypatch.setattr(snapshot_report, "_LOOK_EVERY", 0.0)
     report = report_to(Told(), limited, "cap")
 
     def invalidate() -> None:

@@ -16,7 +16,6 @@ import pytest
 from pgtail.capture.state import FILE
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.walsender import XLogData
-from pgtail.postgres import table_copy
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, CopyStopped, copy_part
 from pgtail.replication.record_plan import SYSTEM
@@ -106,17 +105,14 @@ def test_a_request_to_stop_while_the_store_is_gone(newest_database: Database, s3
         assert time.monotonic() - begun < within(20)
 
 
-def test_a_request_to_stop_while_the_server_does_not_answer(
-    newest_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_to_stop_while_the_server_does_not_answer(newest_database: Database) -> None:
     newest_database.execute(*LARGE)
-    monkeypatch.setattr(table_copy, "_END", 1)
     stop = threading.Event()
     form = CopyForm(False, XLogData(1, 2, 3), LENGTHS)
     with snapshot_of(newest_database) as (session, _):
         pid = session.connection.info.backend_pid
         table = snapshot_plan(session, ["p"])[0]
-        batches = copy_part(session, table, table.parts[0], form, stop=stop)
+        batches = copy_part(session, table, table.parts[0], form, stop=stop, patience=1)
         next(batches)
         os.kill(pid, signal.SIGSTOP)
         try:

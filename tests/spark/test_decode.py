@@ -173,7 +173,7 @@ def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.
     paths = record(MANY, tmp_path / "capture", size=10_000_000)
     whole = rows_of(paths)
     monkeypatch.setattr("pgtail.spark.decoding.batches.MOST_ROWS", 50)
-    monkeypatch.setattr("pgtail.spark.decoding.decode._FEW", 1)
+    monkeypatch.setattr("pgtail.spark.decoding.decode.FEW", 1)
     monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
     assert max(batch.num_rows for batch in batches_of(paths)) == 50
     assert rows_of(paths) == whole

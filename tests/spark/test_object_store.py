@@ -154,7 +154,6 @@ def with_secrets(out: Location) -> list[str]:
     return [path for path in paths if SECRET.encode() in bytes(obstore.get(out.store(), path).bytes())]
 
 
-@pytest.mark.timeout(300)
 def test_killed_in_the_middle_and_run_again_it_gives_the_local_result(
     spark: Any, newest_server: Any, s3: ObjectStore, prefix: str, tmp_path: Path, here: Callable[..., str]
 ) -> None:
@@ -263,7 +262,7 @@ def test_segments_that_do_not_count_are_not_listed(s3: ObjectStore, prefix: str,
 
 def test_a_capture_on_hdfs_is_listed_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By pyarrow's file system of the same interface: there is no HDFS server to test with."""
-    monkeypatch.setattr("pgtail.storage.hdfs._file_system", lambda server: LocalFileSystem())
+    monkeypatch.setattr("pgtail.storage.hdfs.file_system", lambda server: LocalFileSystem())
     record(capture("A_dml", "p1"), tmp_path / "capture", size=20_000)
     local, remote = (f"{server}{tmp_path}/capture" for server in ("", "hdfs://host"))
     found = [survey_each(segments([place]), NO_OPTIONS) for place in (local, remote)]

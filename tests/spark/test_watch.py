@@ -81,7 +81,6 @@ def applied(out: Path, kind: str = "") -> Any:
     return [one.end for capture_ in plan.captures.values() for one in capture_.runs]
 
 
-@pytest.mark.timeout(300)
 def test_killed_in_mid_watch_and_started_again_it_gives_the_same(
     spark: Any, tmp_path: Path, start: Start, seed: random.Random
 ) -> None:

@@ -23,7 +23,7 @@ def test_libraries_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pyarrow.fs import LocalFileSystem
 
-    monkeypatch.setattr("pgtail.storage.hdfs._file_system", lambda server: LocalFileSystem())
+    monkeypatch.setattr("pgtail.storage.hdfs.file_system", lambda server: LocalFileSystem())
     record(tmp_path, data_frames(capture("A_dml", "p1")))
     for command in ("decode", "stats", "inspect"):
         local, remote = (here(command, "-o", "json", name) for name in (tmp_path, f"hdfs://host{tmp_path}"))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from rich._palettes import EIGHT_BIT_PALETTE
 from rich.color import Color
 from rich.style import Style
 
@@ -146,7 +145,7 @@ def _rendered(color: Color | None, name: str, *, background: bool) -> tuple[int,
     number = color.number
     assert number is not None
     if number >= 16:
-        red, green, blue = EIGHT_BIT_PALETTE[number]
+        red, green, blue = color.get_truecolor()
         if name != "Linux console":
             return red, green, blue
         number = _of_linux(red, green, blue, background=background)

@@ -110,7 +110,7 @@ def make_trial(bench: Bench, seed: int, name: str, number: int) -> Done:
             traceback.format_exc(), f'repeat: python -m tests.torture "{name}" --seed {seed} --from {number}', sep="\n"
         )
     done = Done(seed, name, number, time.monotonic() - begun, saw, wrong)
-    print(f"{name} {number}, {done.seconds:.0f} s: {f'WRONG: {wrong}' if wrong else saw}", flush=True)
+    print(f"{name} {number}, {done.seconds:.0f} s: {'WRONG' if wrong else saw}", flush=True)
     return done
 
 
@@ -131,7 +131,8 @@ def table(done: list[Done]) -> str:
     for name in KINDS:
         if some := [one for one in done if one.kind == name]:
             minutes, wrong = sum(one.seconds for one in some) / 60, sum(bool(one.wrong) for one in some)
-            lines.append(f"{name:30} {len(some):7} {minutes:8.1f} {wrong:6}  {some[-1].saw}")
+            last = some[-1].wrong.partition("\n")[0] or some[-1].saw
+            lines.append(f"{name:30} {len(some):7} {minutes:8.1f} {wrong:6}  {last}")
     return "\n".join(lines)
 
 

@@ -11,12 +11,14 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 from zlib import crc32
 
 from pgtail.values import ValueKind
 from tests.support.sanitized import load, run_sanitized
-from tests.torture.bench import Bench
+
+if TYPE_CHECKING:  # its servers would be looked for under AddressSanitizer
+    from tests.torture.bench import Bench
 
 MUTATIONS = 600
 TABLES: tuple[tuple[str, dict[str, Any]], ...] = (

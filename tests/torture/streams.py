@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
@@ -24,7 +24,9 @@ from tests.support.render import Way, rows_by
 from tests.support.run import here
 from tests.support.sanitized import load, run_sanitized
 from tests.support.streams import Stream, arguments, damaged
-from tests.torture.bench import Bench
+
+if TYPE_CHECKING:  # its servers would be looked for under AddressSanitizer
+    from tests.torture.bench import Bench
 
 JSON: Final = ("json", "json-tx", "wal2json", "wal2json-v1", "debezium")
 """The formats whose lines are JSON; with --keys a line has two objects, or an object and a tombstone."""

@@ -74,7 +74,7 @@ def test_fast_and_general_path_refuse_the_same(text: str) -> None:
 def _by_element(oid: int, cell: bytes) -> bytes:
     """The same by the general path, element by element, as for a long text."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arraytext, "_SHORT", 0)
+        patch.setattr(arraytext, "SHORT", 0)
         return Types().codec(oid).json_text(cell)
 
 

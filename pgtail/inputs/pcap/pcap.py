@@ -20,7 +20,7 @@ from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoded, Decoder, FromClient
 
-_MAX_ENDED: Final = 10_000
+MAX_ENDED: Final = 10_000
 """Ended directions to remember, to recognise late copies of their packets."""
 
 Key: TypeAlias = tuple[tuple[bytes, int], tuple[bytes, int]]
@@ -110,7 +110,7 @@ class Connections:
         if direction.other is not None:
             self.others.setdefault(direction.other, Counter())[address_text(key[0])] += 1
         self._ended.append(key)
-        while len(self._ended) > _MAX_ENDED:
+        while len(self._ended) > MAX_ENDED:
             oldest = self._ended.popleft()
             if oldest in self._directions and self._directions[oldest].over:
                 del self._directions[oldest]

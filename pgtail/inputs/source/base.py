@@ -18,7 +18,7 @@ CHUNK: Final = 1 << 20
 _KEPT_IN_MEMORY: Final = 8 << 20
 """Bytes read ahead that stay in memory."""
 
-_SPOOL_PAST: Final = 64 << 20
+SPOOL_PAST: Final = 64 << 20
 """Bytes of a temporary file that were read before the rest moves to a new one."""
 
 
@@ -98,7 +98,7 @@ class ByteStream(ABC):
             return
         self._spool_at -= len(data)
         left = self._spool.size - self._spool_at
-        if self._spool_at >= _SPOOL_PAST and left <= _KEPT_IN_MEMORY:
+        if self._spool_at >= SPOOL_PAST and left <= _KEPT_IN_MEMORY:
             rest = self._spool.read(self._spool_at, left)
             self._drop_spool()
             self._new_spool().write(rest)

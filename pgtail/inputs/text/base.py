@@ -30,7 +30,7 @@ _SAMPLE: Final = 40
 
 _SAMPLE_SIZE: Final = 128 * 1024
 _SEARCHED: Final = 256 * 1024
-_LONG: Final = 4 * LARGE
+LONG: Final = 4 * LARGE
 """A longer line is read in pieces."""
 
 _NEAR: Final = 4096
@@ -167,7 +167,7 @@ class TextInput(Input):
                 self._check_end()
                 return
             searched = end - window.pos
-            if searched <= _LONG:
+            if searched <= LONG:
                 window.more()
             else:
                 decoded = self._long_line(rows)
@@ -210,7 +210,7 @@ class TextInput(Input):
             self._decoder.in_stream = inside
 
     def _long_line(self, rows: RowReader) -> Decoded | None:
-        """Read a line longer than _LONG."""
+        """Read a line longer than LONG."""
         window = self._window
         if _BLANK_START.match(window.buf, window.pos):
             self._next_line()
@@ -261,7 +261,7 @@ class TextInput(Input):
     def _is_row(self, layout: RowLayout) -> bool:
         """Whether the line that starts here is a row with a message, or the beginning of a very long one."""
         window = self._window
-        while (newline := window.buf.find(b"\n", window.pos)) < 0 and len(window.buf) - window.pos <= _LONG:
+        while (newline := window.buf.find(b"\n", window.pos)) < 0 and len(window.buf) - window.pos <= LONG:
             if window.final or not window.more():
                 newline = len(window.buf)
                 break

@@ -13,7 +13,7 @@ from pgtail.inputs.text.bytea import BadText, Codec
 from pgtail.pgoutput.decoder import Decoder
 
 _IN_MEMORY: Final = 8 << 20
-_FIRST_CHECK: Final = 1 << 20
+FIRST_CHECK: Final = 1 << 20
 _NO_END: Final = 1 << 62
 
 
@@ -37,7 +37,7 @@ class LongValue:
         self._rest_at = offset
         self._starts = array("Q")
         self._offsets = array("Q")
-        self._check_at = _FIRST_CHECK
+        self._check_at = FIRST_CHECK
 
     def close(self) -> None:
         """Close the temporary file."""
@@ -60,7 +60,7 @@ class LongValue:
         """The whole value. Raises Malformed or Truncated if its lengths are not those of a message."""
         self._decode(self._rest, self._rest_at)
         self._rest = b""
-        if self._spool.size >= _FIRST_CHECK:
+        if self._spool.size >= FIRST_CHECK:
             skim = skim_decoder(self._decoder)
             try:
                 skim.message(lookahead(self), 0, self._spool.size)

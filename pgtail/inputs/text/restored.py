@@ -17,7 +17,7 @@ from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.decoder import Decoded, Decoder
 
-_MAX_KNOWN: Final = 1 << 18
+MAX_KNOWN: Final = 1 << 18
 """Lines whose offsets are kept: more than a window has."""
 
 _MAX_LINE: Final = 16 << 20
@@ -136,8 +136,8 @@ class Restored(ByteStream):
     def _note(self, number: int, size: int) -> None:
         """The next `size` restored bytes are from the line with this number."""
         if not self._numbers or self._numbers[-1] != number:
-            if len(self._numbers) >= 2 * _MAX_KNOWN:
-                del self._numbers[:_MAX_KNOWN], self._offsets[:_MAX_KNOWN]
+            if len(self._numbers) >= 2 * MAX_KNOWN:
+                del self._numbers[:MAX_KNOWN], self._offsets[:MAX_KNOWN]
             self._offsets.append(self.end)
             self._numbers.append(number)
         self.end += size

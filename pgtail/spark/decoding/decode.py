@@ -51,7 +51,7 @@ from pgtail.values import Types
 
 _COUNTED: Final = messages(Role.ROW, Role.TRUNCATE)
 _BEGINS: Final = messages(Role.BEGIN)
-_FEW: Final = 4096
+FEW: Final = 4096
 """A batch of fewer rows is joined with the next ones."""
 _END_OF_BIGINT: Final = 1 << 63
 
@@ -313,7 +313,7 @@ def _merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     small: list[pa.RecordBatch] = []
     for batch in batches:
         small.append(batch)
-        if sum(one.num_rows for one in small) >= _FEW:
+        if sum(one.num_rows for one in small) >= FEW:
             yield from _joined(small)
             small.clear()
     if small:

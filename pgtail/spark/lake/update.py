@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CODEC: Final = "spark.sql.parquet.compression.codec"
-_MOST_SEGMENTS: Final = 1000
-"""In one batch, at most: what is repeated after a crash."""
 
 
 @dataclass(slots=True)
@@ -68,8 +66,8 @@ class Update:
 class Lake:
     """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
     whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `tell` is called with
-    what is under way, `progress` is how far it is. Raises OptionError where OUT is of another kind, InputError where it
-    is damaged.
+    what is under way, `progress` is how far it is; a batch, which is what is repeated after a crash, has at most
+    `batch_segments`. Raises OptionError where OUT is of another kind, InputError where it is damaged.
     """
 
     def __init__(
@@ -82,8 +80,10 @@ class Lake:
         storage: StorageOptions = NO_OPTIONS,
         tell: Callable[[str], None] = lambda text: None,
         progress: LakeProgress | None = None,
+        batch_segments: int = 1000,
     ) -> None:
         self.spark = spark
+        self.batch_segments = batch_segments
         self.out = locate_target(out, storage)
         self.storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
@@ -141,8 +141,8 @@ class Lake:
             self._type_all()
         work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, listed.snapshots)]
         self.progress.pending = len(work)
-        for start in range(0, len(work), _MOST_SEGMENTS):
-            self._batch(work[start : start + _MOST_SEGMENTS], listed, done)
+        for start in range(0, len(work), self.batch_segments):
+            self._batch(work[start : start + self.batch_segments], listed, done)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit the next batch."""

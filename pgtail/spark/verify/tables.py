@@ -46,7 +46,7 @@ _PART: Final = pa.schema([("relid", pa.int64()), ("bucket", pa.int32()), ("serve
 """Some rows of a bucket of a table."""
 _MOST_ROWS: Final = 64 * 1024
 _MOST_BUCKETS: Final = 1024
-_BUCKET: Final = 32 << 20
+BUCKET: Final = 32 << 20
 """Bytes of Parquet that a bucket should have at most."""
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
@@ -183,7 +183,7 @@ def _pair(state: Lake, listed: ListedSnapshot, sample: int | None) -> _Pair:
         files = [(_StateFile(table.place / one.path, last), one.size) for one in table.files()]
     buckets, size = 1, max(sum(size for _, size in some) for some in (files, segments))
     if version.key or not _any_unknown(state.spark, version, files):
-        while buckets < _MOST_BUCKETS and size > buckets * _BUCKET:
+        while buckets < _MOST_BUCKETS and size > buckets * BUCKET:
             buckets *= 2
     return _Pair(TableLayout(version, columns_of([version]), buckets, BLOCK_BITS), [*files, *segments], sample)
 

@@ -77,12 +77,14 @@ def typed_rows(database: Database, name: str) -> list[tuple[Any, ...]]:
         return sorted(connection.execute(TYPED_TABLE.format(name).encode()).fetchall())
 
 
-def apply(spark: Any, out: Path, captures: Sequence[str], tables: Sequence[str] = (), **settings: Any) -> Applied:
-    """Bring a state (or history) up to date with captures."""
-    lake = Lake(spark, str(out), tables=tables)
+def apply(
+    spark: Any, out: Path, captures: Sequence[str], tables: Sequence[str] = (), batch_segments: int = 1000, **more: Any
+) -> Applied:
+    """Bring a state (or history) up to date with captures; `more` are Settings."""
+    lake = Lake(spark, str(out), tables=tables, batch_segments=batch_segments)
     if captures:
         lake.update(captures, typed=True)
-    return update_state(lake, Settings(**settings))
+    return update_state(lake, Settings(**more))
 
 
 def stored(out: Path | Location, kind: str) -> dict[str, pa.Table]:
