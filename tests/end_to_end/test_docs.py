@@ -16,7 +16,7 @@ import click
 import pytest
 
 from pgtail import errors, inputs, outputs
-from tests.tools import make_man, roff
+from tests.tools import make_man
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -75,11 +75,6 @@ OUTPUTS = choices("pgtail decode", "--output")
 INPUTS = choices("pgtail decode", "--input-format")
 
 
-def test_the_steps_of_a_numbered_list_stay_apart() -> None:
-    lines = list(roff.from_markdown("1. Read\n   it.\n2. Compare.\n"))
-    assert lines == [".IP 1. 4", "Read it.", ".IP 2. 4", "Compare."]
-
-
 def test_command_line_offers_every_format() -> None:
     assert list(outputs.OUTPUTS) == OUTPUTS == choices("pgtail stream", "--output")
     assert set(inputs.INPUTS) == set(INPUTS)
@@ -121,11 +116,6 @@ def test_every_option_that_is_mentioned_exists(name: str) -> None:
 
 def test_every_option_that_the_readme_mentions_exists() -> None:
     assert set(OPTION.findall(README)) <= all_options() | OTHERS
-
-
-def test_options_of_other_programs_are_still_mentioned() -> None:
-    text = README + "".join(map(page, PAGES))
-    assert set(OPTION.findall(text)) >= OTHERS
 
 
 @pytest.mark.parametrize("format_", OUTPUTS)
