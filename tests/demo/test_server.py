@@ -23,13 +23,13 @@ from pgtail.errors import ServerError
 from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.run_process import started
-from tests.support.servers import Database, fresh_database, installations
+from tests.support.servers import Database, fresh_database, installations, some_versions
 from tests.support.tail import PATIENCE, wait_for
 
 CHECKOUT = Path(__file__).parents[2]
 
 
-@pytest.fixture(params=list(installations()))
+@pytest.fixture(params=some_versions())
 def installation(request: pytest.FixtureRequest) -> Installation:
     return installations()[request.param]
 

@@ -14,7 +14,7 @@ from pgtail.doctor import slots
 from pgtail.doctor.base import Severity
 from tests.doctor.test_cures import paste
 from tests.doctor.test_doctor import examine, of, of_severity, one, publish, role, wrong
-from tests.support.servers import Database, embedded_server, installations
+from tests.support.servers import Database, embedded_server, installations, some_versions
 from tests.support.standbys import standby_of
 from tests.support.tail import wait_for
 
@@ -49,7 +49,7 @@ SETUPS = {
 }
 
 
-@pytest.fixture(scope="module", params=list(installations()))
+@pytest.fixture(scope="module", params=some_versions())
 def own(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
     """A server for this file, because its settings are changed."""
     with ExitStack() as stack:

@@ -23,6 +23,7 @@ from tests.conftest import StartServer
 from tests.support.captures import head, segments
 from tests.support.run import Result, command
 from tests.support.servers import Database, fresh_database, installations
+from tests.support.services import service
 from tests.support.standbys import catch_up, failover_pair, insert, standby_of, synchronize
 from tests.support.tail import Tailing, tailing, wait_for
 
@@ -222,6 +223,17 @@ def test_a_failover_while_recording(start_server: StartServer, tmp_path: Path) -
             running.stop()
         assert ids(tmp_path) == [1, 2]
         assert timelines(tmp_path) == (["1", "2"], "2")
+
+
+def test_a_service_reports_a_promotion(start_server: StartServer, tmp_path: Path) -> None:
+    with failover_pair(start_server()) as (primary, standby):
+        make_slots(primary, standby, SLOT)
+        with service("record", standby.conninfo(), "-S", SLOT, "-D", str(tmp_path / "capture")) as running:
+            insert(primary, standby, 1)
+            wait_for("a row", lambda: running.value("pgtail_read_rows_total") == 1)
+            promote(standby, 2)
+            assert running.event("promoted")["timeline"] == 2
+            wait_for("timeline", lambda: running.value("pgtail_server_timeline") == 2)
 
 
 @pytest.mark.parametrize("encoding", ["UTF8", "SQL_ASCII"])
