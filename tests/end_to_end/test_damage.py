@@ -6,17 +6,14 @@ import json
 import random
 import re
 import struct
-import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from pgtail.errors import Malformed, OptionError, Truncated
 from tests.support import encode
-from tests.support.corpus import Capture, capture, captures, read
-from tests.support.render import WAYS, render
+from tests.support.corpus import capture, read
 from tests.support.run import Result, command, decode
 
 SMALL = capture("Z_small", "p1")
@@ -253,32 +250,6 @@ def test_resync_in_a_stream_of_many_segments() -> None:
     assert len(result.lines) > 300
 
 
-# -- scanner and decoder ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("found", captures()[::8], ids=str)
-def test_scanner_and_decoder_write_the_same_for_damaged_rows(found: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_789)
-    choose = random.Random(str(found))
-    messages = [raw.data for raw in found.messages() if len(raw.data) < 500][:60]
-    for _ in range(30):
-        damaged = list(messages)
-        at = choose.randrange(len(damaged))
-        data = bytearray(damaged[at])
-        for _ in range(choose.randrange(1, 3)):
-            data[choose.randrange(len(data))] = choose.randrange(256)
-        damaged[at] = bytes(data)
-        output = choose.choice(("json", "json-tx", "csv", "sql", "wal2json", "wal2json-v1", "debezium"))
-        results = []
-        for way in WAYS:
-            try:
-                done = render(*damaged, output=output, way=way)
-                results.append((done.written, done.notes))
-            except (Truncated, Malformed, OptionError) as error:
-                results.append((str(error).encode(), []))
-        assert results[0] == results[1]
-
-
 # -- inputs that are not dumps -----------------------------------------------------------------------------------------
 
 
@@ -302,9 +273,3 @@ def test_every_form_read_as_every_other(form: str) -> None:
     for name in FORMS:
         for options in ((), ("--resync",)):
             check(decode("--input-format", form, *options, SMALL.forms[name]))
-
-
-def test_noise() -> None:
-    choose = random.Random("noise")
-    for number in range(300):
-        check(decode(*(("--resync",) if number % 2 else ()), input=choose.randbytes(choose.randrange(3000))))

@@ -65,7 +65,7 @@ def compare(paths: list[Path], options: InspectOptions, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("run", range(len(RUNS)))
 def test_captures(run: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: Any) -> None:
-    """A thirty-second of the captures, or all of them with PGTAIL_TEST_ALL=1, in the forms that have chunks."""
+    """A thirty-second of the captures, in the forms that have chunks."""
     width, options = RUNS[run]
     monkeypatch.setenv("COLUMNS", str(width))
     counted = Counted(monkeypatch)

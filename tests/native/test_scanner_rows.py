@@ -89,7 +89,7 @@ def transactions(draw: st.DrawFn) -> list[bytes]:
     return messages
 
 
-@settings(max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(
     transactions(),
     st.sampled_from([0, 1, 0xFFFF_FFFF, 0x1_0000_0000, 2**64 - 1]),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pgtail.changes.assembler import Assembler
 from pgtail.commands.directory_sink import DirectorySink
@@ -19,7 +16,7 @@ from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
-from tests.support.corpus import Capture, capture, captures
+from tests.support.corpus import capture, captures
 from tests.support.render import Sink
 
 FORMATS: dict[str, dict[str, Any]] = {
@@ -86,11 +83,6 @@ def test_text_and_binary_form_give_the_same(format_: str, scenario: str, tmp_pat
     assert found[0] == found[1]
 
 
-@cache
-def frames_of(one: Capture) -> list[bytes]:
-    return list(one.frames())
-
-
 @pytest.mark.parametrize("format_", sorted(set(FORMATS) - {"undo"}))
 def test_a_prepared_transaction_without_its_beginning_is_shown_whole(format_: str, tmp_path: Path) -> None:
     frames = list(capture("D_twophase", "p3_2pc").frames())
@@ -105,22 +97,3 @@ def test_a_prepared_transaction_without_its_beginning_is_shown_whole(format_: st
     found = written(format_, frames, tmp_path, damaged=True)
     well_formed(format_, found)
     assert b"rolled back" in found
-
-
-@settings(max_examples=12)
-@given(st.data())
-def test_damage_is_an_input_error_and_nothing_else(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    one = data.draw(
-        st.sampled_from([one for one in SHOWN if one.scenario.name in ("Z_small", "A_types", "A_msgs", "D_twophase")])
-    )
-    frames = list(frames_of(one))
-    for _ in range(data.draw(st.integers(1, 30))):
-        place = data.draw(st.integers(0, len(frames) - 1))
-        damaged = bytearray(frames[place])
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-        frames[place] = bytes(damaged)
-    for format_ in FORMATS:
-        folder = tmp_path_factory.mktemp("csv")
-        well_formed(format_, written(format_, frames, folder, damaged=True))

@@ -299,7 +299,7 @@ def test_delta_scan_filters_each_type(delta_scan: Any, warehouse: Path, table: s
 
 
 def test_delta_scan_reads_the_tables(delta_scan: Any, whole: Path, warehouse: Path) -> None:
-    """A third of a world of tables that change, and each version of one folder; all with PGTAIL_TEST_ALL=1."""
+    """A third of a world of tables that change, and each version of one folder."""
     places = [log.parent for folder in (whole, warehouse) for log in sorted(folder.rglob("_delta_log"))]
     for place in places[::3]:
         newest = DeltaTable(str(place)).version()

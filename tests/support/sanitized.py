@@ -18,7 +18,7 @@ from pgtail import native
 
 _NAME: Final = "pgtail.native._scanner"
 _OPTIONS: Final = (
-    *("-O0", "-g1", "-fPIC", "-shared", "-fsanitize=address"),
+    *("-O0", "-g1", "-w", "-fPIC", "-shared", "-fsanitize=address"),
     "-fsanitize=bounds,alignment,shift,signed-integer-overflow",
     "-DPGTAIL_EXACT=1",
 )

@@ -37,6 +37,7 @@ TESTS: Final = (
     *("spark/test_decode.py", "spark/test_ranges.py"),
     *("end_to_end/test_cases.py", "end_to_end/test_corpus.py", "end_to_end/test_damage.py"),
     *("end_to_end/test_flipped_bits.py", "end_to_end/test_hostile_data.py"),
+    "torture/test_samples.py::test_random_streams_outputs_and_options",
 )
 _MARK: Final = re.compile(r'#line (?P<line>\d+) "(?P<file>.+)"')
 """Where Cython's C code says of which line it is."""

@@ -71,6 +71,7 @@ def trial(bench: Bench, chance: random.Random) -> str:
             shutil.copy(path, growing)
         assert quick.start(arguments(growing, out)).wait() == 0
         same(folder / "whole", paths, out)
+    assert written > kills // 3, "the processes were killed before they did anything"
     return f"{written} of {kills} processes had written files"
 
 

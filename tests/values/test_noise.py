@@ -9,8 +9,6 @@ import time
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from psycopg.pq import ExecStatus
 
 from pgtail.values import Codec, Types, Undecoded
@@ -84,11 +82,6 @@ def test_every_cell_as_every_type(types: Types) -> None:
             show(codec, cell)
 
 
-@given(st.sampled_from(sorted({*BUILTIN, *(oid for oid, _ in binary_cells())})), st.binary(max_size=64))
-def test_random_bytes(oid: int, cell: bytes) -> None:
-    show(Types(enums=["mood"]).codec(oid), cell)
-
-
 def test_cells_that_the_server_accepts_are_read_the_same(world: World) -> None:
     """A damaged cell is either refused or read as the server's own receive function reads it."""
     source = random.Random(f"damaged {world.version}")
@@ -115,6 +108,8 @@ def test_cells_that_the_server_accepts_are_read_the_same(world: World) -> None:
             continue
         if world.version < 16 and "char" in BUILTIN[oid].name:
             continue
+        if world.version < 12 and "float" in BUILTIN[oid].name:
+            continue  # not the shortest digits
         if world.version < 14 and (shown, BUILTIN[oid].name) == ("NaN", "numeric"):
             continue  # no server sends a NaN with a weight, and these make 0 of it
         if "pg_lsn" in BUILTIN[oid].name:
