@@ -48,6 +48,8 @@ SELECT EXISTS (
 ) AS others
 """
 """Whether the transaction has locked another table: ALTER SCHEMA ... RENAME gives one a name without its lock."""
+_KEEPS_LOCK: Final = 130000
+"""The server version since which COPY of a table keeps its lock to the end of the transaction; COPY of a query does."""
 _GONE: Final = {"42P01", "42703", "42704", "3F000"}
 """undefined_table, undefined_column, undefined_object, invalid_schema_name."""
 _CURES: Final[tuple[Cure, ...]] = (
@@ -109,7 +111,9 @@ def copy_part(
         name = _locked(command, table, source)
         kinds = kinds_of([column.has_send for column in table.columns]) if form.binary else None
         frames = RowFrames(table.oid, len(table.columns), kinds, form.header, form.framing)
-        yield from command.copy(copy_statement(table, part, name, kinds, form.sample), frames, batch_bytes)
+        keeps_lock = session.connection.info.server_version >= _KEEPS_LOCK
+        statement = copy_statement(table, part, name, kinds, form.sample, of_table=keeps_lock)
+        yield from command.copy(statement, frames, batch_bytes)
         if command.row(_OTHERS.format(oid=source.oid)).boolean("others"):
             raise _changed(command.table, "another table had its name for a moment, and was read")
     finally:
@@ -154,8 +158,10 @@ def _changed(table: str, how: str) -> TableChanged:
     )
 
 
-def copy_statement(table: PublishedTable, part: Part, name: str, kinds: bytes | None, sample: int | None) -> str:
-    """The COPY of a part. COPY of a query costs more than COPY of a table, which cannot leave anything out."""
+def copy_statement(
+    table: PublishedTable, part: Part, name: str, kinds: bytes | None, sample: int | None, *, of_table: bool
+) -> str:
+    """The COPY of a part; `of_table`, of the table itself, if nothing is left out: COPY of a query costs more."""
     columns = [identifier(column.description.name) for column in table.columns]
     conditions = [f"ctid >= '({part.first_page},0)'"] if part.first_page else []
     conditions += [f"ctid < '({part.end_page},0)'"] if part.end_page is not None else []
@@ -163,7 +169,13 @@ def copy_statement(table: PublishedTable, part: Part, name: str, kinds: bytes | 
     conditions += [sample_condition(table.key, sample)] if table.key and sample is not None else []
     as_text = kinds is not None and b"t" in kinds
     options = "" if kinds is None else " (FORMAT binary)"
-    if columns and not conditions and not as_text and not any(column.generated for column in table.columns):
+    if (
+        of_table
+        and columns
+        and not conditions
+        and not as_text
+        and not any(column.generated for column in table.columns)
+    ):
         return f"COPY {name} ({', '.join(columns)}) TO STDOUT{options}"
     if as_text:
         columns = [

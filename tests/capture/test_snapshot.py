@@ -217,7 +217,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("name", "binary"), zip(CHANGES, itertools.cycle([False, True]), strict=False))
+@pytest.mark.parametrize(("name", "binary"), [*zip(CHANGES, itertools.cycle([False, True]), strict=False)])
 def test_a_table_that_changes_meanwhile_is_copied_again(
     newest_database: Database, tmp_path: Path, name: str, binary: bool
 ) -> None:

@@ -62,11 +62,11 @@ def test_another_table_that_has_the_name_for_a_moment(
     """A schema is renamed without a lock on its tables: between the lock of a table and its COPY, too."""
     statement, done = table_copy.copy_statement, list[bool]()
 
-    def renamed(*arguments: Any) -> str:
+    def renamed(*arguments: Any, **options: Any) -> str:
         if not done:
             done.append(True)
             database.execute("ALTER SCHEMA one RENAME TO three", "ALTER SCHEMA two RENAME TO one")
-        return statement(*arguments)
+        return statement(*arguments, **options)
 
     for schema in ("one", "two"):
         database.execute(f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.t (id int PRIMARY KEY, v text)")

@@ -83,7 +83,11 @@ def test_a_transaction_that_has_begun_is_skipped_exactly(orders: Database, hosti
     assert confirmed(orders) == before
     assert words.index("--startpos") < words.index("slot advance"), "the advice that loses nothing comes first"
     assert "The slot's consumer then loses that transaction" in words
-    assert here("slot", "advance", "s", skipped, orders.conninfo(), "--yes").status == 0
+    advanced = here("slot", "advance", "s", skipped, orders.conninfo(), "--yes")
+    if orders.version < 11:
+        assert "PostgreSQL can advance slots since version 11" in advanced.stderr
+        return
+    assert advanced.status == 0
     assert ids(orders) == ["3", "4"]
 
 
@@ -93,7 +97,7 @@ def test_a_transaction_that_has_not_begun_is_found_in_the_wal(orders: Database, 
     assert [line["new"]["id"] for line in lines] == ["1"]
     assert "in the first transaction that commits after " in words
     [search] = re.findall(r"SELECT end_lsn .*;", words)
-    if not orders.query("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_walinspect'"):
+    if orders.version < 15 or not orders.query("SELECT 1 FROM pg_available_extensions WHERE name = 'pg_walinspect'"):
         pytest.skip("this server comes without pg_walinspect")
     orders.execute("CREATE EXTENSION pg_walinspect")
     end_lsn = str(orders.value(search))

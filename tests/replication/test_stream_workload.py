@@ -153,7 +153,7 @@ def ways(version: int) -> dict[str, tuple[bool, list[str]]]:
     return found
 
 
-@every_version
+@every_version(11)  # TRUNCATE is in the stream
 def test_every_way_to_read_gives_the_tables(database: Database, seed: random.Random) -> None:
     database.execute(*[statement for statement in SCHEMA.split(";") if statement.strip()])
     if database.version >= 13:

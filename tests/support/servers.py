@@ -60,19 +60,25 @@ def installations() -> dict[str, Installation]:
     return named
 
 
-def some_versions() -> list[str]:
-    """The names of the oldest server, of one in the middle, and of the newest."""
-    names = list(installations())
-    return list(dict.fromkeys([names[0], names[len(names) // 2], names[-1]]))
+def versions(since: int = 0, before: int = 100) -> list[str]:
+    """The names of the servers from this major version on, and below `before`."""
+    return [name for name, found in installations().items() if since <= found.major < before]
 
 
-every_version = pytest.mark.parametrize("server", list(installations()), indirect=True)
-"""Run a test that takes `server` on every version."""
+def some_versions(since: int = 0) -> list[str]:
+    """The names of the oldest of these servers, of one in the middle, and of the newest."""
+    names = versions(since)
+    return list(dict.fromkeys([*names[:1], *names[len(names) // 2 :][:1], *names[-1:]]))
+
+
+def every_version(since: int = 0) -> pytest.MarkDecorator:
+    """Run a test that takes `server` on every version from this one on."""
+    return pytest.mark.parametrize("server", versions(since), indirect=True)
 
 
 def since(major: int, before: int = 100) -> pytest.MarkDecorator:
     """Run a test that takes `server` on the first version from `major` on, and on the newest one (below `before`)."""
-    names = [name for name, installation in installations().items() if major <= installation.major < before]
+    names = versions(major, before)
     return pytest.mark.parametrize("server", list(dict.fromkeys(names[:1] + names[-1:])), indirect=True)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.values import Types
-from tests.support.servers import Database, fresh_database
+from tests.support.servers import Database, Servers, fresh_database, some_versions
 from tests.support.truth import Connection, pin
 
 USER_TYPES = """
@@ -39,6 +39,12 @@ CROSS JOIN LATERAL (
 ) b JOIN pg_catalog.pg_namespace n ON n.oid = b.typnamespace
 WHERE t.oid >= 10000 AND t.typtype <> 'p'
 """
+
+
+@pytest.fixture(scope="session", params=some_versions(12))
+def server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedServer:
+    """A running server. Older ones show floats with other digits, and lack some types."""
+    return servers.get(request.param)
 
 
 class World:
