@@ -169,13 +169,8 @@ def copy_statement(
     conditions += [sample_condition(table.key, sample)] if table.key and sample is not None else []
     as_text = kinds is not None and b"t" in kinds
     options = "" if kinds is None else " (FORMAT binary)"
-    if (
-        of_table
-        and columns
-        and not conditions
-        and not as_text
-        and not any(column.generated for column in table.columns)
-    ):
+    whole = not conditions and not any(column.generated for column in table.columns)
+    if of_table and whole and columns and not as_text:
         return f"COPY {name} ({', '.join(columns)}) TO STDOUT{options}"
     if as_text:
         columns = [
