@@ -33,12 +33,12 @@ class Killed(Exception):
 
 
 class Fuse:
-    """Raises an error before or after the operation with this number, counted from when it is `lit`.
+    """Raises an error before or after the operation with this number; by default, as if the process was killed.
 
-    By default it is as if the process was killed.
+    Only while it is `lit` operations count.
     """
 
-    lit = False
+    lit = True
 
     def __init__(self, number: int, *, before: bool, error: type[Exception] = Killed) -> None:
         self.left = number
@@ -108,12 +108,12 @@ def target(s3: ObjectStore) -> Location:
 
 
 def uploader(spool: Path, target: Location, fuse: Fuse | None = None) -> Uploader:
-    """An uploader that has continued the capture; a fuse is lit then."""
+    """An uploader that has continued the capture, and after that burns this fuse."""
     spool.mkdir(exist_ok=True)
-    place = target if fuse is None else Fused(target, fuse)
-    found = Uploader(spool, place, lambda *told, **_: print(*told), compress=True, pauses=(0.0,))
-    if fuse is not None:
-        fuse.lit = True
+    fuse = fuse or Fuse(1 << 30, before=True)
+    fuse.lit = False
+    found = Uploader(spool, Fused(target, fuse), lambda *told, **_: print(*told), compress=True, pauses=(0.0,))
+    fuse.lit = True
     return found
 
 
