@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import psycopg
+import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.support.encode import lengths

@@ -7,6 +7,8 @@ import shlex
 import time
 from pathlib import Path
 
+import pytest
+
 from pgtail.demo.server import EmbeddedServer
 from tests.conftest import StartServer
 from tests.support.encode import lengths
