@@ -106,6 +106,8 @@ class Assembler:
         """The LSN of the snapshot whose tables were sent last, until it is known that no more of them follow."""
         self._described: Relation | None = None
         """The table that was described since the last transaction ended: an empty snapshot is of this one."""
+        self._adjacent: tuple[int | None, int] | None = None
+        """The last two messages but for Types, if the last one is a Relation: the OIDs of their tables."""
         self.interrupted: Transaction | None = None
         """The transaction whose start was sent before a restart, until it is repeated."""
         self._to_skip = (0, 0)
@@ -118,6 +120,11 @@ class Assembler:
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Events:
         """The events of one message. Consume them before the next call."""
         self._offset = offset
+        if self._adjacent is not None and not isinstance(message, RelationMessage | TypeMessage):
+            described, self._adjacent = self._adjacent, None
+            changed = self._described_for(message, *described)
+            if changed:
+                return [*changed, *self.feed(message, lsn, offset)]
         if self._copied is not None and not self._is_of_snapshot(message):
             self._copied = None
             return [SnapshotEnded(), *self.feed(message, lsn, offset)]
@@ -184,6 +191,14 @@ class Assembler:
         return self._state is State.OUTSIDE and self.interrupted is None and not self.in_snapshot
 
     @property
+    def decodes_next(self) -> bool:
+        """Whether the next message must be decoded: it says which of the tables described last it is of."""
+        if self._adjacent is None:
+            return False
+        root, leaf = self._adjacent
+        return root is not None or self.relations.is_partition(leaf)
+
+    @property
     def settled(self) -> bool:
         """Whether what follows the open transaction depends on nothing that came before, except for the tables.
 
@@ -200,7 +215,7 @@ class Assembler:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
         transaction = self.started_transaction if scanner.inside and not scanner.began else None
         if scanner.messages:
-            self._described = None
+            self._described = self._adjacent = None
         if scanner.inside:
             if transaction is None:
                 xid, commit_lsn, commit_ts = scanner.begun
@@ -219,7 +234,12 @@ class Assembler:
 
         Returns where the first message starts that must be decoded.
         """
-        return self.streams.keep_rows(self._stream, buf, pos, end, framing) if self._state is State.SEGMENT else pos
+        if self._state is not State.SEGMENT or self.decodes_next:
+            return pos
+        after = self.streams.keep_rows(self._stream, buf, pos, end, framing)
+        if after > pos:
+            self._adjacent = None
+        return after
 
     # -- messages out of place ---------------------------------------------------------------------------------
 
@@ -292,6 +312,7 @@ class Assembler:
 
     def _relation(self, message: RelationMessage, lsn: int | None) -> Events:
         before, now = self.relations.see(message, self._stream if self._state is State.SEGMENT else None)
+        self._adjacent = (None if self._adjacent is None else self._adjacent[1], now.oid)
         events: list[Event] = [] if now is before else [SchemaChange(before, now)]
         if self._state is not State.SEGMENT:
             self._described = now
@@ -300,6 +321,22 @@ class Assembler:
         if self._tells_descriptions:
             events.append(Described(now.oid, commits_at=self.commits_at, lsn=lsn))
         return events
+
+    def _described_for(self, message: AnyFrame, root: int | None, leaf: int) -> list[Event]:
+        """A row that follows the Relations of these tables is one of the root if it has its OID: `leaf` is a partition.
+
+        Servers send a partition's Relation after that of the root under whose OID its changes are published, and then
+        the change (src/backend/replication/pgoutput/pgoutput.c, maybe_send_schema).
+        """
+        if not isinstance(message, Insert | Update | Delete):
+            return []
+        changes: list[tuple[Relation | None, Relation]] = []
+        if message.relation == leaf:
+            changes = self.relations.remove_partition(leaf)
+        elif message.relation == root:
+            stream = self._stream if self._state is State.SEGMENT else None
+            changes = self.relations.add_partition(root, leaf, stream)
+        return [SchemaChange(before, now) for before, now in changes if now is not before]
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
         self.relations.see_type(message)

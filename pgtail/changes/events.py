@@ -116,8 +116,8 @@ OLD_ROWS: Final = ("O", SEEN)
 class RowChange(Record, frozen=False):
     """One row inserted, updated, deleted, or read for a snapshot (ROW_OPS).
 
-    `old_kind` is K, O or empty, as in the Update message, or SEEN: then `old` is the row as the input had shown it
-    before, and what is not known of it is UNCHANGED.
+    `old_kind` is K, O or empty, as in the Update message, but K for an O without REPLICA IDENTITY FULL; or SEEN: then
+    `old` is the row as the input had shown it before, and what is not known of it is UNCHANGED.
 
     In all changes `aborted` marks those that were rolled back; they have no `seq`.
     """
@@ -278,9 +278,12 @@ def row_change(
     if isinstance(message, Insert):
         op = "snapshot" if transaction.snapshot else "insert"
         return RowChange(op, transaction, seq, lsn, relation, "", None, message.new)
+    old_kind = message.old_kind
+    if old_kind == "O" and relation.seen and relation.identity != "full":
+        old_kind = "K"  # of a partition whose identity is not FULL, as that of its root is
     if isinstance(message, Update):
-        return RowChange("update", transaction, seq, lsn, relation, message.old_kind, message.old, message.new)
-    return RowChange("delete", transaction, seq, lsn, relation, message.old_kind, message.old, None)
+        return RowChange("update", transaction, seq, lsn, relation, old_kind, message.old, message.new)
+    return RowChange("delete", transaction, seq, lsn, relation, old_kind, message.old, None)
 
 
 def changes_of(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
-from pgtail.records import NamedTuple, Record
+from pgtail.records import NamedTuple, Record, replace
 from pgtail.values import UNKNOWN, Codec, Types
 
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
@@ -44,7 +45,12 @@ class Named(NamedTuple):
 
 
 class Relation(Record, uncompared=("version", "beyond")):
-    """One version of a table. `seen` is False if only its OID is known."""
+    """One version of a table. `seen` is False if only its OID is known.
+
+    `partition` is set if the replica identity is what the table's partitions have in common, which is less than its
+    own: the first of those with the fewest columns. `identity` is then theirs, or nothing if they have different ones.
+    It is no key of the table: two partitions may have rows with the same values.
+    """
 
     oid: int
     schema: str
@@ -55,11 +61,17 @@ class Relation(Record, uncompared=("version", "beyond")):
     version: int = 0
     beyond: Codec = UNKNOWN
     """The codec for cells without a column."""
+    partition: Named | None = None
 
     @property
     def key_indexes(self) -> list[int]:
         """The indexes of the replica identity's columns; none with FULL, where the server flags every column."""
         return [] if self.identity == "full" else [index for index, column in enumerate(self.columns) if column.key]
+
+    @property
+    def to_alter(self) -> Relation:
+        """The table whose replica identity is to be altered: a partition, if that is why the old row is not sent."""
+        return self if self.partition is None else self.partition.relation
 
     @property
     def key(self) -> list[str]:
@@ -86,11 +98,19 @@ class Relation(Record, uncompared=("version", "beyond")):
         return Named(self.oid, self.schema, self.name, self.identity, self.seen)
 
 
+_Identity: TypeAlias = tuple[str, frozenset[str]]
+"""A replica identity in words, and its columns."""
+
+
 class Relations:
     """The current version of every table, for the session and for each open streamed transaction.
 
     A Relation sent inside a stream segment applies to its transaction at once, and to all after its commit: the server
     does not always send it again (src/backend/replication/logical/worker.c, apply_handle_stream_commit).
+
+    With publish_via_partition_root the changes of all partitions come under the root's Relation, but the old rows have
+    what each partition's own replica identity has: the rest is NULL. So a table of which partitions are known has the
+    identity that all of them have in common, if its own is more than that.
     """
 
     def __init__(self, types: Types) -> None:
@@ -107,24 +127,47 @@ class Relations:
         """Whether any of them was not described."""
         self.versions: list[Relation] = []
         """Every distinct version; `Relation.version` is the index."""
+        self._own: dict[int, Relation] = {}
+        """Tables as the server described them, by the versions that have the identity of partitions."""
+        self._partitions: dict[int, dict[_Identity, dict[int, Named]]] = {}
+        """The known partitions of each table by their identities, both by OID, in the order of their descriptions."""
 
     def see_type(self, message: TypeMessage) -> None:
         self._types.declare(message.oid, message.namespace, message.name)
 
     def see(self, message: RelationMessage, stream: int | None = None) -> tuple[Relation | None, Relation]:
         """A Relation message, inside a segment of transaction `stream` or outside: (version before, version now)."""
-        before = self._find(message.oid, stream)
-        now = self._describe(message)
-        if now == before:
-            now = before
-        else:
-            self.versions.append(now)
         self.messages += 1
-        if stream is None:
-            self._set_current(self.messages, now)
-        else:
-            self._open.setdefault(stream, {})[message.oid] = (self.messages, now)
-        return before, now
+        return self._replace(self._describe(message), stream, self.messages)
+
+    def add_partition(self, root: int, leaf: int, stream: int | None = None) -> list[tuple[Relation | None, Relation]]:
+        """Changes of the table `leaf` come under the OID `root`: (version before, version now) of that.
+
+        They do not if `leaf` has columns that `root` does not have: then it is no partition.
+        """
+        table, partition = self._find(root, stream), self._find(leaf, stream)
+        if table is None or partition is None or not _names(partition.columns) <= _names(table.columns):
+            return []
+        identity = (partition.identity, frozenset(partition.key))
+        groups = self._partitions.setdefault(root, {})
+        if leaf not in groups.get(identity, ()):
+            self._remove(root, leaf)
+        groups.setdefault(identity, {})[leaf] = partition.named
+        return [self._replace(self._own.get(table.version, table), stream, self.messages)]
+
+    def is_partition(self, oid: int) -> bool:
+        """Whether changes of this table have come under the OID of another one."""
+        return any(oid in group for groups in self._partitions.values() for group in groups.values())
+
+    def remove_partition(self, leaf: int) -> list[tuple[Relation | None, Relation]]:
+        """Changes of this table come under its own OID: (version before, version now) of each former root."""
+        changes = []
+        for root in [root for root, groups in self._partitions.items() if any(leaf in one for one in groups.values())]:
+            self._remove(root, leaf)
+            table = self.current.get(root)
+            if table is not None:
+                changes.append(self._replace(self._own.get(table.version, table), None, self._described[root]))
+        return changes
 
     def get(self, oid: int, stream: int | None = None) -> Relation:
         """The current version of a table; one with `seen` False if it was not described."""
@@ -145,11 +188,59 @@ class Relations:
         """
         for count, relation in self._open.pop(stream, {}).values():
             if count > self._described.get(relation.oid, 0):
-                self._set_current(count, relation)
+                self._set_current(count, self._version(self._own.get(relation.version, relation), relation))
 
     def drop(self, stream: int) -> None:
         """The streamed transaction was rolled back: the server will send its tables again."""
         self._open.pop(stream, None)
+
+    def _replace(self, own: Relation, stream: int | None, count: int) -> tuple[Relation | None, Relation]:
+        """A table is now as this message described it and as its partitions are: (version before, version now)."""
+        before = self._find(own.oid, stream)
+        now = self._version(own, before)
+        if stream is None:
+            self._set_current(count, now)
+        else:
+            self._open.setdefault(stream, {})[own.oid] = (count, now)
+        return before, now
+
+    def _version(self, own: Relation, before: Relation | None) -> Relation:
+        """The version of a table that the server described so; `before` if that is the same."""
+        now = self._as_partitions(own)
+        if now == before:
+            return before
+        if now is not own:
+            self._own[len(self.versions)] = own
+        now = replace(now, version=len(self.versions))
+        self.versions.append(now)
+        return now
+
+    def _as_partitions(self, own: Relation) -> Relation:
+        """A table with the identity that its partitions have in common, if its own is more than that."""
+        groups = self._partitions.get(own.oid, {}).items()
+        if not groups:
+            return own
+        names = _names(own.columns)
+        identity = names if own.identity == "full" else frozenset(own.key)
+        partial = [(word, key, next(iter(group.values()))) for (word, key), group in groups if word != "full"]
+        if all(identity <= key for _, key, _ in partial):
+            return own
+        common = names.intersection(*[key for _, key, _ in partial])
+        word, _, partition = min(partial, key=lambda one: (identity <= one[1], len(one[1])))
+        return replace(
+            own,
+            identity=word if all(key == common for _, key, _ in partial) else "nothing",
+            columns=tuple([replace(column, key=column.name in common) for column in own.columns]),
+            partition=partition,
+        )
+
+    def _remove(self, root: int, leaf: int) -> None:
+        """Forget a partition."""
+        groups = self._partitions.get(root, {})
+        for identity, group in list(groups.items()):
+            group.pop(leaf, None)
+            if not group:
+                del groups[identity]
 
     def _set_current(self, count: int, relation: Relation) -> None:
         self._described[relation.oid] = count
@@ -183,9 +274,12 @@ class Relations:
             message.name,
             IDENTITIES[message.identity],
             columns,
-            version=len(self.versions),
             beyond=self._types.unknown(),
         )
+
+
+def _names(columns: Sequence[Column]) -> frozenset[str]:
+    return frozenset([column.name for column in columns])
 
 
 def differences(before: Relation, now: Relation) -> list[str]:
@@ -196,9 +290,19 @@ def differences(before: Relation, now: Relation) -> list[str]:
     found = []
     if (before.schema, before.name) != (now.schema, now.name):
         found.append(f"renamed from {before.qualified}")
-    if before.identity != now.identity:
-        found.append(f"replica identity {before.identity} -> {now.identity}")
+    if (before.identity, before.partition) != (now.identity, now.partition):
+        found.append(f"replica identity {before.identity} -> {now.identity}{_as_of(now)}")
     return found + _column_differences(before.columns, now.columns)
+
+
+def _as_of(relation: Relation) -> str:
+    """Says whose replica identity a table has, if that is not its own."""
+    if relation.partition is None:
+        return ""
+    name, identity = relation.to_alter.qualified, relation.partition.identity
+    if identity != relation.identity:
+        return f": its partitions have different ones, {name} {identity}"
+    return f", that of its partition {name}"
 
 
 def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list[str]:

@@ -72,6 +72,8 @@ class SeenTable:
         keys = relation.key_indexes
         if not complete or any(columns[index].type_oid in _RENAMED | _ROUNDED for index in keys):
             keys = []
+        if relation.partition is not None:
+            keys = []  # that of a partition: another one may have a row with the same
         self.relation = relation
         self.copied_at = copied_at
         self.prefix = number.to_bytes(_PREFIX, "big")
@@ -210,6 +212,8 @@ class SeenRows:
         name = f"the rows of {relation.qualified}"
         if not self._is_complete(relation):
             return f"{name} are not remembered: the publications leave out some of its changes"
+        if relation.partition is not None:
+            return f"{name} are not remembered: only its partitions have a key"
         if not table.keys:
             keys = [relation.columns[index] for index in relation.key_indexes]
             types = [column.type_name for column in keys if column.type_oid in _RENAMED | _ROUNDED]

@@ -30,6 +30,7 @@ cdef class Table:
 
     cdef object relation
     cdef int columns
+    cdef bint full          # whether REPLICA IDENTITY is FULL
     cdef bint shown[OPS]    # by operation
     cdef bint bound[OPS]    # by operation: whether its condition was made
     cdef bint remembers     # whether its rows are remembered (changes/seen_rows.py)
@@ -43,6 +44,7 @@ cdef class Table:
     def __cinit__(self, relation, *_):
         self.relation = relation
         self.columns = len(relation.columns)
+        self.full = relation.identity == "full"
         self.conditions = [None] * OPS
         self.show(True)
 
@@ -364,6 +366,8 @@ cdef class Scanner:
         pos += 6
         if not (kind == c"N" if op == OP_INSERT else kind == c"K" or kind == c"O" or (op == OP_UPDATE and kind == c"N")):
             return DECLINED
+        if kind == c"O" and not table.full:
+            kind = c"K"                         # as row_change() of changes/events.py
         if self.snapshot:
             if op != OP_INSERT:
                 return DECLINED

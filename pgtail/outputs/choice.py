@@ -98,9 +98,11 @@ class ColumnChoice:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
             seen = _NOT_SEEN if self._takes_seen else _REMEMBERS
+            each = "" if relation.partition is None else ", for each partition"
             self._tell(
                 f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; {seen} (see"
-                f" pgtail(1)). To have the old row sent:{COMMAND}ALTER TABLE {table(relation)} REPLICA IDENTITY FULL;"
+                f" pgtail(1)). To have the old row sent{each}:"
+                f"{COMMAND}ALTER TABLE {table(relation.to_alter)} REPLICA IDENTITY FULL;"
             )
 
     def tell_unused(self) -> None:

@@ -170,7 +170,7 @@ class Pipeline:
             self.kept += after > pos
             return after
         scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.started_transaction
-        if scanner is None or in_stream is None or pos >= end:
+        if scanner is None or in_stream is None or pos >= end or assembler.decodes_next:
             return pos
         if transaction is None:
             if not assembler.outside:

@@ -220,7 +220,8 @@ def _write_nothing(text: bytes) -> None:
 def _not_sent(relation: Relation) -> str:
     """Why the server sent no old row."""
     names = [column.name for column in relation.columns if not column.key]
-    return f"{_NOT_SENT}: the replica identity lacks {_some(names)}" if names else _NOT_SENT
+    of = "" if relation.partition is None else f" of its partitions ({relation.to_alter.qualified})"
+    return f"{_NOT_SENT}: the replica identity{of} lacks {_some(names)}" if names else _NOT_SENT
 
 
 def _some(names: Sequence[str]) -> str:
