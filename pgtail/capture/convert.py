@@ -254,11 +254,16 @@ class DumpConverter:
         self._drop(xid)
 
     def _frames(self, xid: int, *, only_tables: bool = False) -> Iterator[bytes]:
-        """Frames that were not rolled back, and all Relations and Types, which the server does not send again."""
+        """Frames that were not rolled back, and all Relations and Types, which the server does not send again.
+
+        In the place of a row that says what is a partition: the Relation of its root, which says the same.
+        """
         if xid in self._streams:
             for (describes, frame), aborted in self._streams.take_all(xid):
                 if describes or not (aborted or only_tables):
                     yield frame
+                elif (root := self._recorder.root_of(frame)) is not None:
+                    yield root
 
     def _drop(self, xid: int) -> None:
         self._streams.drop(xid)

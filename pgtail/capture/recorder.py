@@ -179,6 +179,10 @@ class Recorder:
         except (IndexError, struct.error):
             return None
 
+    def root_of(self, frame: bytes) -> bytes | None:
+        """If a row says that the table described last is a partition: the frame with the Relation of its root."""
+        return self._stream.root_of(frame)
+
     def copied_at(self, found: Description) -> int | None:
         """The commit LSN of the table's snapshot, if this is the first description after it and the same, or None."""
         copied = self._copied.get(found.oid)
@@ -225,7 +229,7 @@ class Recorder:
         integers of 8 bytes.
         """
         segment, stream, place = self._segment, self._stream, self._next_place()
-        if self._copied_messages is None or segment is None or self._next_head is not None:
+        if self._copied_messages is None or segment is None or self._next_head is not None or stream.expects_row:
             return pos, b""
         if self._finished and not stream.inside:
             return pos, b""

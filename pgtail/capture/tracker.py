@@ -73,6 +73,10 @@ class StreamTracker:
         self._position = 0
         self._begin: list[bytes] = []
         self._relations: dict[int, bytes] = {}
+        self._partitions: dict[int, dict[int, None]] = {}
+        """The tables whose changes came under the OID of each root, both by OID."""
+        self._adjacent: tuple[int | None, int] | None = None
+        """As Relations.adjacent."""
         self._types: dict[int, bytes] = {}
 
     def restart(self) -> None:
@@ -99,8 +103,34 @@ class StreamTracker:
         return SegmentName(self.whole, 0)
 
     def repeated(self) -> list[bytes]:
-        """Frames that the following ones need: current Types and Relations, the transaction's Begin and Origin."""
-        return [*self._types.values(), *self._relations.values(), *self._begin]
+        """Frames that the following ones need: current Types and Relations, the transaction's Begin and Origin.
+
+        The Relation of a partition is between two of its root: no server sends that, and readers know by it what it is.
+        """
+        frames, pairs, rest = list(self._types.values()), list[bytes](), dict(self._relations)
+        for root, partitions in self._partitions.items():
+            pairs.append(self._relations[root])
+            for leaf in partitions:
+                pairs += self._relations[leaf], self._relations[root]
+            for oid in (root, *partitions):
+                rest.pop(oid, None)
+        return [*frames, *pairs, *rest.values(), *self._begin]
+
+    @property
+    def expects_row(self) -> bool:
+        """Whether take() must get the next frame, for it may say what is a partition."""
+        if self._adjacent is None:
+            return False
+        root, leaf = self._adjacent
+        return root is not None or any(leaf in group for group in self._partitions.values())
+
+    def root_of(self, frame: bytes) -> bytes | None:
+        """If a row or a Relation says that the table described last is a partition: the Relation of the root."""
+        root, leaf = self._adjacent or (None, None)
+        tag = frame[_TAG]
+        if root is None or root == leaf or not (tag in _ROWS or tag == _RELATION):
+            return None
+        return self._relations[root] if _OID(frame, _BODY)[0] == root else None
 
     def description(self, frame: bytes) -> Description | None:
         """What a frame describes; None if that is no table. Raises struct.error, IndexError."""
@@ -116,6 +146,7 @@ class StreamTracker:
         """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""
         tag = frame[_TAG]
         if tag in _ROWS:
+            self._see_partition(frame)
             self.add_rows(1)
         elif tag in _BEGINS:
             self._position = self._begins_at(frame)
@@ -126,10 +157,14 @@ class StreamTracker:
             self._end(frame)
         elif tag == _RELATION:
             oid = _OID(frame, _BODY)[0]
+            self._see_partition(frame)
+            self._adjacent = (None if self._adjacent is None else self._adjacent[1], oid)
             self.repeats += oid in self._relations
             self._relations[oid] = frame
+            return self.complete
         elif tag == _TYPE:
             self._types[_OID(frame, _BODY)[0]] = frame
+            return self.complete
         elif tag == _ORIGIN:
             self._begin.append(frame)
         elif tag == _TRUNCATE:
@@ -139,19 +174,34 @@ class StreamTracker:
             self.rows += tables
         elif tag == _LOGICAL:
             self._logical(*_MESSAGE(frame, _BODY))
+        self._adjacent = None
         return self.complete
 
     def add_rows(self, count: int) -> None:
         """Advance by this many row changes."""
+        self._adjacent = None
         self.ordinal += count
         self.changes += count
         self.rows += count
 
     def add_transactions(self, rows: int, end_lsn: int) -> None:
         """Advance by whole transactions with this many row changes, of which the last one ends at `end_lsn`."""
+        self._adjacent = None
         self.rows += rows
         self.late = False
         self.whole = max(self.whole, end_lsn)
+
+    def _see_partition(self, frame: bytes) -> None:
+        """A row or a Relation may say that the table described last is a partition, or none any more."""
+        if self._adjacent is None:
+            return
+        root, leaf = self._adjacent
+        if root is not None and self.root_of(frame):
+            self._partitions.setdefault(root, {})[leaf] = None
+            self._adjacent = None
+        elif frame[_TAG] != _RELATION and _OID(frame, _BODY)[0] == leaf:
+            for group in self._partitions.values():
+                group.pop(leaf, None)
 
     def _logical(self, flags: int, lsn: int) -> None:
         if flags & _TRANSACTIONAL:

@@ -38,7 +38,7 @@ from pgtail.errors import AssemblyError
 from pgtail.files.stopping import stop_if_asked
 from pgtail.native import Scanner
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, Unknown
+from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, PartitionOf, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.scalars import time_text
 from pgtail.pgoutput.schema import Relation as RelationMessage
@@ -106,8 +106,6 @@ class Assembler:
         """The LSN of the snapshot whose tables were sent last, until it is known that no more of them follow."""
         self._described: Relation | None = None
         """The table that was described since the last transaction ended: an empty snapshot is of this one."""
-        self._adjacent: tuple[int | None, int] | None = None
-        """The last two messages but for Types, if the last one is a Relation: the OIDs of their tables."""
         self.interrupted: Transaction | None = None
         """The transaction whose start was sent before a restart, until it is repeated."""
         self._to_skip = (0, 0)
@@ -120,11 +118,10 @@ class Assembler:
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Events:
         """The events of one message. Consume them before the next call."""
         self._offset = offset
-        if self._adjacent is not None and not isinstance(message, RelationMessage | TypeMessage):
-            described, self._adjacent = self._adjacent, None
-            changed = self._described_for(message, *described)
+        if self.relations.adjacent is not None and not isinstance(message, RelationMessage):
+            changed = self.relations.follow(message, self._open_stream)
             if changed:
-                return [*changed, *self.feed(message, lsn, offset)]
+                return [*(SchemaChange(*one) for one in changed), *self.feed(message, lsn, offset)]
         if self._copied is not None and not self._is_of_snapshot(message):
             self._copied = None
             return [SnapshotEnded(), *self.feed(message, lsn, offset)]
@@ -136,6 +133,7 @@ class Assembler:
     def lost(self) -> Events:
         """Messages are missing here: end the open transaction as incomplete, keep the tables."""
         events = [*self._break_off(), *self._end_snapshot(complete=False)]
+        self.relations.adjacent = None
         self.streams.gap()
         return events
 
@@ -150,6 +148,7 @@ class Assembler:
             self.interrupted = self._transaction
         events = self._uncommitted(self.streams.stop(complete=False))
         self.streams.clear()
+        self.relations.adjacent = None
         self._enter(State.OUTSIDE)
         return [*snapshot, *events]
 
@@ -157,7 +156,14 @@ class Assembler:
         """What comes next is inside this transaction, which is not streamed; None: outside. The tables stay known."""
         if transaction is not None:
             self._transaction = transaction
+        self.relations.adjacent = None
         self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
+
+    def describe(self, message: AnyFrame, lsn: int | None) -> list[SchemaChange]:
+        """The tables in a message; the rows around it are left out."""
+        found = [event for event in self.feed(message, lsn) if isinstance(event, SchemaChange)]
+        self.relations.adjacent = None
+        return found
 
     def skip(self, prepared: Iterable[str], outcomes: Iterable[str]) -> None:
         """Messages are left out on purpose: forget the open transaction, keep the tables.
@@ -193,10 +199,7 @@ class Assembler:
     @property
     def decodes_next(self) -> bool:
         """Whether the next message must be decoded: it says which of the tables described last it is of."""
-        if self._adjacent is None:
-            return False
-        root, leaf = self._adjacent
-        return root is not None or self.relations.is_partition(leaf)
+        return self.relations.expects_row
 
     @property
     def settled(self) -> bool:
@@ -215,7 +218,7 @@ class Assembler:
         """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
         transaction = self.started_transaction if scanner.inside and not scanner.began else None
         if scanner.messages:
-            self._described = self._adjacent = None
+            self._described = self.relations.adjacent = None
         if scanner.inside:
             if transaction is None:
                 xid, commit_lsn, commit_ts = scanner.begun
@@ -238,7 +241,7 @@ class Assembler:
             return pos
         after = self.streams.keep_rows(self._stream, buf, pos, end, framing)
         if after > pos:
-            self._adjacent = None
+            self.relations.adjacent = None
         return after
 
     # -- messages out of place ---------------------------------------------------------------------------------
@@ -310,33 +313,26 @@ class Assembler:
 
     # -- tables and types --------------------------------------------------------------------------------------
 
+    @property
+    def _open_stream(self) -> int | None:
+        """The streamed transaction whose segment is open."""
+        return self._stream if self._state is State.SEGMENT else None
+
     def _relation(self, message: RelationMessage, lsn: int | None) -> Events:
-        before, now = self.relations.see(message, self._stream if self._state is State.SEGMENT else None)
-        self._adjacent = (None if self._adjacent is None else self._adjacent[1], now.oid)
-        events: list[Event] = [] if now is before else [SchemaChange(before, now)]
+        again = self.relations.partition_of(message)
+        changes = self.relations.follow(message, self._open_stream)
+        before, now = self.relations.see(message, self._open_stream)
+        events: list[Event] = [SchemaChange(*one) for one in (*changes, (before, now)) if one[0] is not one[1]]
         if self._state is not State.SEGMENT:
             self._described = now
         elif self._tells_descriptions:
             self.streams.describe(self._stream, now.oid)
-        if self._tells_descriptions:
+        if self._tells_descriptions and again is None:
             events.append(Described(now.oid, commits_at=self.commits_at, lsn=lsn))
         return events
 
-    def _described_for(self, message: AnyFrame, root: int | None, leaf: int) -> list[Event]:
-        """A row that follows the Relations of these tables is one of the root if it has its OID: `leaf` is a partition.
-
-        Servers send a partition's Relation after that of the root under whose OID its changes are published, and then
-        the change (src/backend/replication/pgoutput/pgoutput.c, maybe_send_schema).
-        """
-        if not isinstance(message, Insert | Update | Delete):
-            return []
-        changes: list[tuple[Relation | None, Relation]] = []
-        if message.relation == leaf:
-            changes = self.relations.remove_partition(leaf)
-        elif message.relation == root:
-            stream = self._stream if self._state is State.SEGMENT else None
-            changes = self.relations.add_partition(root, leaf, stream)
-        return [SchemaChange(before, now) for before, now in changes if now is not before]
+    def _partition(self, message: PartitionOf, lsn: int | None) -> Events:
+        return [SchemaChange(*one) for one in self.relations.set_partition(message)]
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
         self.relations.see_type(message)
@@ -615,6 +611,7 @@ _ALWAYS: dict[type, Step] = {
     **dict.fromkeys((Keepalive, StandbyStatusUpdate), lambda self, message, lsn: _NOTHING),
     UnknownFrame: Assembler._unknown_frame,
     FromClient: lambda self, message, lsn: (message,),
+    PartitionOf: Assembler._partition,
 }
 HEADLESS: Final[dict[type, Step]] = {
     **dict.fromkeys((Insert, Update, Delete), Assembler._row),

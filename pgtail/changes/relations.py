@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from pgtail.pgoutput.decoder import AnyFrame, FromClient, PartitionOf
+from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
+from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
 from pgtail.records import NamedTuple, Record, replace
 from pgtail.values import UNKNOWN, Codec, Types
 
@@ -98,8 +101,14 @@ class Relation(Record, uncompared=("version", "beyond")):
         return Named(self.oid, self.schema, self.name, self.identity, self.seen)
 
 
+Versions: TypeAlias = tuple[Relation | None, Relation]
+"""The version of a table before, None if there was none, and the version now."""
 _Identity: TypeAlias = tuple[str, frozenset[str]]
 """A replica identity in words, and its columns."""
+
+
+_BETWEEN: Final = (RelationMessage, TypeMessage, Keepalive, StandbyStatusUpdate, UnknownFrame, FromClient)
+"""Messages that may stand between the Relations of root and partition and the change."""
 
 
 class Relations:
@@ -111,6 +120,10 @@ class Relations:
     With publish_via_partition_root the changes of all partitions come under the root's Relation, but the old rows have
     what each partition's own replica identity has: the rest is NULL. So a table of which partitions are known has the
     identity that all of them have in common, if its own is more than that.
+
+    A partition is known by its Relation, which servers send right after that of the root and right before a change of
+    it (src/backend/replication/pgoutput/pgoutput.c, maybe_send_schema). Captures repeat it between two of the root.
+    Call follow() with each message, before see(), and set `adjacent` to None where messages are left out.
     """
 
     def __init__(self, types: Types) -> None:
@@ -127,6 +140,9 @@ class Relations:
         """Whether any of them was not described."""
         self.versions: list[Relation] = []
         """Every distinct version; `Relation.version` is the index."""
+        self.adjacent: tuple[int | None, int] | None = None
+        """The OIDs of the last two Relations, the first None if another message is between them; None if one is after
+        them. Types do not count."""
         self._own: dict[int, Relation] = {}
         """Tables as the server described them, by the versions that have the identity of partitions."""
         self._partitions: dict[int, dict[_Identity, dict[int, Named]]] = {}
@@ -135,16 +151,46 @@ class Relations:
     def see_type(self, message: TypeMessage) -> None:
         self._types.declare(message.oid, message.namespace, message.name)
 
-    def see(self, message: RelationMessage, stream: int | None = None) -> tuple[Relation | None, Relation]:
-        """A Relation message, inside a segment of transaction `stream` or outside: (version before, version now)."""
+    def see(self, message: RelationMessage, stream: int | None = None) -> Versions:
+        """A Relation message, inside a segment of transaction `stream` or outside."""
         self.messages += 1
+        self.adjacent = (None if self.adjacent is None else self.adjacent[1], message.oid)
         return self._replace(self._describe(message), stream, self.messages)
 
-    def add_partition(self, root: int, leaf: int, stream: int | None = None) -> list[tuple[Relation | None, Relation]]:
-        """Changes of the table `leaf` come under the OID `root`: (version before, version now) of that.
+    @property
+    def expects_row(self) -> bool:
+        """Whether the next message must be decoded, as it may say what is a partition."""
+        if self.adjacent is None:
+            return False
+        root, leaf = self.adjacent
+        return root is not None or self._is_partition(leaf)
 
-        They do not if `leaf` has columns that `root` does not have: then it is no partition.
+    def partition_of(self, message: AnyFrame) -> PartitionOf | None:
+        """What a message says of the table that was described last."""
+        if self.adjacent is None or not isinstance(message, Insert | Update | Delete | RelationMessage):
+            return None
+        root, leaf = self.adjacent
+        oid = message.oid if isinstance(message, RelationMessage) else message.relation
+        if oid == leaf:
+            own = not isinstance(message, RelationMessage) and self._is_partition(leaf)
+            return PartitionOf(leaf, leaf) if own else None
+        return PartitionOf(root, leaf) if oid == root else None
+
+    def follow(self, message: AnyFrame, stream: int | None = None) -> list[Versions]:
+        """The next message, inside a segment of transaction `stream` or outside: the versions that it changes."""
+        found = self.partition_of(message)
+        if found is not None or not isinstance(message, _BETWEEN):
+            self.adjacent = None
+        return [] if found is None else self.set_partition(found, stream)
+
+    def set_partition(self, found: PartitionOf, stream: int | None = None) -> list[Versions]:
+        """A table is a partition, or none any more: the versions that this changes.
+
+        It is none of a table that does not have all of its columns.
         """
+        root, leaf = found
+        if root == leaf:
+            return self._remove_partition(leaf)
         table, partition = self._find(root, stream), self._find(leaf, stream)
         if table is None or partition is None or not _names(partition.columns) <= _names(table.columns):
             return []
@@ -153,21 +199,21 @@ class Relations:
         if leaf not in groups.get(identity, ()):
             self._remove(root, leaf)
         groups.setdefault(identity, {})[leaf] = partition.named
-        return [self._replace(self._own.get(table.version, table), stream, self.messages)]
+        before, now = self._replace(self._own.get(table.version, table), stream, self.messages)
+        self.changes += 1
+        return [] if now is before else [(before, now)]
 
-    def is_partition(self, oid: int) -> bool:
-        """Whether changes of this table have come under the OID of another one."""
+    def _is_partition(self, oid: int) -> bool:
         return any(oid in group for groups in self._partitions.values() for group in groups.values())
 
-    def remove_partition(self, leaf: int) -> list[tuple[Relation | None, Relation]]:
-        """Changes of this table come under its own OID: (version before, version now) of each former root."""
+    def _remove_partition(self, leaf: int) -> list[Versions]:
         changes = []
         for root in [root for root, groups in self._partitions.items() if any(leaf in one for one in groups.values())]:
             self._remove(root, leaf)
             table = self.current.get(root)
             if table is not None:
                 changes.append(self._replace(self._own.get(table.version, table), None, self._described[root]))
-        return changes
+        return [(before, now) for before, now in changes if now is not before]
 
     def get(self, oid: int, stream: int | None = None) -> Relation:
         """The current version of a table; one with `seen` False if it was not described."""
@@ -194,7 +240,7 @@ class Relations:
         """The streamed transaction was rolled back: the server will send its tables again."""
         self._open.pop(stream, None)
 
-    def _replace(self, own: Relation, stream: int | None, count: int) -> tuple[Relation | None, Relation]:
+    def _replace(self, own: Relation, stream: int | None, count: int) -> Versions:
         """A table is now as this message described it and as its partitions are: (version before, version now)."""
         before = self._find(own.oid, stream)
         now = self._version(own, before)

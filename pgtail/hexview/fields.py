@@ -197,7 +197,7 @@ class FieldDescriber:
         if part == "kind":
             kind = chr(data[0])
             word = _KINDS.get(kind, "")
-            if kind == "n" and self._tuple == "K" and column is not None and not column.key:
+            if kind == "n" and self._tuple in ("K", "O") and column is not None and not column.key:
                 word = "not part of the identity"
             return ShownField(span, f"{label} kind", span.type, ((repr(kind), "value"),), (word,), 1)
         if part == "length":

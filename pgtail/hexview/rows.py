@@ -114,12 +114,14 @@ class TemplateWriter:
         `base` is the buffer's offset in the source, `number` that of the message before. Returns where the first
         message starts that is left, and how many were shown. The scope does not follow their transactions.
         """
-        if self._fast is None:
+        if self._fast is None or self._scope.expects_row:
             return pos, 0
         if self._tables != self._scope.tables:
             self._tables = self._scope.tables
             self._scanner.forget()
         pos = self._scanner.scan(buf, pos, end, framing, in_stream, base, number, most)
+        if self._scanner.messages:
+            self._scope.left_out()
         return pos, self._scanner.messages
 
     def _table(self, oid: int) -> Relation | None:

@@ -41,6 +41,15 @@ class Scope:
         return self._relations.get(oid, self._stream)
 
     @property
+    def expects_row(self) -> bool:
+        """Whether enter() must get the next message, for it may say what is a partition."""
+        return self._relations.expects_row
+
+    def left_out(self) -> None:
+        """There were rows that enter() did not get."""
+        self._relations.adjacent = None
+
+    @property
     def tables(self) -> object:
         """Another value whenever relation() may return another version of a table."""
         return self._stream, self._relations.messages, self._relations.changes
@@ -51,16 +60,18 @@ class Scope:
         return Transaction(self.xid or None, begun=False, snapshot=self.xid == 0)
 
     def enter(self, message: AnyFrame) -> None:
+        changes = self._relations.follow(message, self._stream)
         if type(message) in _WITH_OWN_XID:
             self.xid = getattr(message, "xid", None)
         elif isinstance(message, StreamStart):
             self.xid = self._stream = message.xid
         elif isinstance(message, RelationMessage):
-            before, now = self._relations.see(message, self._stream)
-            if self.redaction is not None and now is not before:
-                self.redaction.learn(before, now)
+            changes.append(self._relations.see(message, self._stream))
         elif isinstance(message, TypeMessage):
             self._relations.see_type(message)
+        for before, now in changes:
+            if self.redaction is not None and now is not before:
+                self.redaction.learn(before, now)
 
     def leave(self, message: AnyFrame) -> None:
         if isinstance(message, StreamCommit | StreamPrepare):

@@ -31,6 +31,16 @@ class Continued(NamedTuple):
     messages: int
 
 
+class PartitionOf(NamedTuple):
+    """Changes of the table `leaf` come under the OID `root`, with publish_via_partition_root; under its own if equal.
+
+    It stands for a row after the Relations of both, where rows are left out.
+    """
+
+    root: int
+    leaf: int
+
+
 class FromClient(NamedTuple):
     """A message of the other direction, found in a packet capture.
 
@@ -44,7 +54,7 @@ class FromClient(NamedTuple):
 
 
 AnyMessage: TypeAlias = DefinedMessage | Unknown
-AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame | Continued | FromClient
+AnyFrame: TypeAlias = AnyMessage | Keepalive | StandbyStatusUpdate | UnknownFrame | Continued | PartitionOf | FromClient
 
 Decoded: TypeAlias = tuple[AnyFrame, int | None, int, int | None]
 """What every input and the live session yield: (message, LSN if known, offset in the source, server clock if known).

@@ -25,7 +25,7 @@ from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.decoder import Continued, Decoder
 from pgtail.pgoutput.scalars import Point
 from pgtail.pgoutput.schema import Relation
-from pgtail.pipeline.parts import DESCRIBES, Described, Part, Walk
+from pgtail.pipeline.parts import Described, Part, Walk, described_by
 from pgtail.storage import Location
 from pgtail.values import Types
 
@@ -204,9 +204,8 @@ class CaptureWalk:
                 if frames.head.own:
                     break
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                described += described_by(assembler, message, lsn)
                 deque(assembler.feed(message, lsn), maxlen=0)
-                if type(message) in DESCRIBES:
-                    described.append((message, lsn))
             if frames.head.transaction is not None:
                 deque(assembler.feed(Continued(*frames.head.transaction[:2]), None), maxlen=0)
             return _Beginning(frames.head, described, assembler.open_transaction)

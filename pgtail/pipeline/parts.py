@@ -136,6 +136,8 @@ class Walk:
         """Skip messages up to the offset `limit`, or one that must be decoded; `stop`: or outside of transactions."""
         fast = compiled()
         assert fast is not None
+        if self._assembler.decodes_next:
+            return
         if not chunk.in_stream:
             self._output.skipping.stops_outside = stop
             chunk.pos = self._pipeline.scan(chunk.buf, chunk.pos, limit, chunk.framing, chunk.in_stream)
@@ -146,8 +148,7 @@ class Walk:
             chunk.pos = fast.rows_of_one(chunk.buf, chunk.pos, limit, chunk.framing, _STEP)[0]
 
     def _feed(self, message: AnyFrame, lsn: int | None) -> None:
-        if type(message) in DESCRIBES:
-            self.descriptions.append((message, lsn))
+        self.descriptions += described_by(self._assembler, message, lsn)
         self._pipeline.feed(message, lsn)
         if isinstance(message, StreamPrepare):
             self.why = "a streamed transaction that is prepared"
@@ -156,6 +157,13 @@ class Walk:
 
     def _note(self, note: Note) -> None:
         self.why = self.why or note.text
+
+
+def described_by(assembler: Assembler, message: AnyFrame, lsn: int | None) -> list[Described]:
+    """What a message says about the tables; the assembler gets it next."""
+    found: list[Described] = [(message, lsn)] if type(message) in DESCRIBES else []
+    partition = assembler.relations.partition_of(message)
+    return found if partition is None else [*found, (partition, None)]
 
 
 def _begins(chunk: Chunk, tags: Container[int]) -> bool:

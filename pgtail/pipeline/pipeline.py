@@ -241,7 +241,7 @@ class Pipeline:
 
     def describe(self, message: AnyFrame, lsn: int | None) -> None:
         """A message from before the messages that are shown: the filter and the output learn the tables in it."""
-        self._take([event for event in self._assembler.feed(message, lsn) if isinstance(event, SchemaChange)])
+        self._take(self._assembler.describe(message, lsn))
 
     def settled(self, inside: Transaction | None) -> bool:
         """Whether the stream is `inside` this transaction (None: outside), and the rest depends only on its tables."""

@@ -156,7 +156,11 @@ class SegmentChanges:
     def _runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
         """Take the rows that follow by the fast path, as far as it goes; only one of the two batches has rows."""
         frames, assembler = self._frames, self._assembler
-        while frames.next < len(frames.buf) and (assembler.started_transaction is not None or assembler.outside):
+        while (
+            frames.next < len(frames.buf)
+            and (assembler.started_transaction is not None or assembler.outside)
+            and not assembler.decodes_next
+        ):
             common = None
             if assembler.started_transaction is not None:
                 self._enter(assembler.started_transaction)
