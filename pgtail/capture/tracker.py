@@ -179,7 +179,8 @@ class StreamTracker:
 
     def add_rows(self, count: int) -> None:
         """Advance by this many row changes."""
-        self._adjacent = None
+        if count:
+            self._adjacent = None
         self.ordinal += count
         self.changes += count
         self.rows += count

@@ -97,10 +97,11 @@ class ColumnChoice:
         if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
-            seen = _NOT_SEEN if self._takes_seen else _REMEMBERS
-            each = "" if relation.partition is None else ", for each partition"
+            seen, each = f"; {_NOT_SEEN if self._takes_seen else _REMEMBERS}", ""
+            if relation.partition is not None:
+                seen, each = "", ", for each partition"
             self._tell(
-                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged; {seen} (see"
+                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged{seen} (see"
                 f" pgtail(1)). To have the old row sent{each}:"
                 f"{COMMAND}ALTER TABLE {table(relation.to_alter)} REPLICA IDENTITY FULL;"
             )

@@ -12,8 +12,13 @@ from typing import Any, Final
 import orjson
 import pytest
 
+from tests.support.captures import segments
+from tests.support.encode import lengths
+from tests.support.render import WAYS, rows_by
 from tests.support.run import here
 from tests.support.servers import Database, since
+from tests.support.tail import wait_for_free_slots
+from tests.support.workload import pgoutput
 
 _IDENTITIES: Final = ("default", "index", "full")
 _SETUP: Final = """
@@ -63,7 +68,8 @@ def create(database: Database, tables: dict[str, tuple[str, str, str]]) -> None:
         statements = [identity(name, words[0], f"{name}_code_d_key")]
         statements += [identity(f"{name}_{n}", words[n], f"{name}_{n}_code") for n in (1, 2)]
         database.execute(_TABLE.format(name) + ";".join(statements))
-    published = f"FOR TABLE {', '.join(tables)} WITH (publish_via_partition_root = true)"
+    database.execute("CREATE TABLE filler (v text)")
+    published = f"FOR TABLE filler, {', '.join(tables)} WITH (publish_via_partition_root = true)"
     database.execute(f"CREATE PUBLICATION p {published}", slot(database))
 
 
@@ -71,10 +77,25 @@ def slot(database: Database) -> str:
     return f"SELECT pg_create_logical_replication_slot('{database.name}', 'pgoutput')"
 
 
-def stream(database: Database, *arguments: str | Path, status: int = 0) -> bytes:
+def stream(database: Database, *arguments: str) -> bytes:
     """What `pgtail stream` writes; the slot stays where it is."""
+    wait_for_free_slots(database)
     result = here("stream", database.conninfo(), "--slot", database.name, "-P", "p", "--until", "now", *arguments)
-    assert result.status == status, result.stderr
+    assert result.status == 0, result.stderr
+    return result.stdout
+
+
+def dump(database: Database, path: Path, **options: str) -> Path:
+    """A file of the messages in the slot."""
+    given = {"publication_names": "p", **options}
+    path.write_bytes(lengths(*[data for _, data in pgoutput(database, database.name, **given)]))
+    return path
+
+
+def decoded(source: Path, *arguments: str) -> bytes:
+    """What `pgtail decode` writes of a dump or a capture."""
+    result = here("decode", *arguments, source)
+    assert result.status == 0, result.stderr
     return result.stdout
 
 
@@ -82,28 +103,139 @@ def changes(written: bytes) -> list[dict[str, Any]]:
     return [orjson.loads(line) for line in written.splitlines()]
 
 
-@pytest.mark.parametrize("form", [(), ("--binary",)], ids=["text", "binary"])
-@since(13)
-def test_no_old_value_is_shown_that_was_not_sent(database: Database, form: tuple[str, ...]) -> None:
-    tables = combinations()
-    create(database, tables)
-    for name in tables:
-        database.execute(*[statement.format(name) for statement in _CHANGES])
-    if form and database.version < 14:
-        pytest.skip("servers before 14 send no binary values")
-    found = changes(stream(database, "-o", "json", *form))
+def check(database: Database, tables: dict[str, tuple[str, str, str]], found: list[dict[str, Any]]) -> None:
+    """What is shown of the old rows of these tables is what the server had; the key of a delete is known."""
     truth = database.query("SELECT tab, op, row FROM old_rows ORDER BY number")
     for name, words in tables.items():
         rows = [one for one in found if one["table"] == name and one["op"] in ("update", "delete")]
         old_rows = [(op, row) for tab, op, row in truth if tab == name]
         assert [one["op"] for one in rows] == [op for op, _ in old_rows]
         for change, (_, row) in zip(rows, old_rows, strict=True):
-            old = change.get("old", {})
+            old, key = change.get("old", {}), change.get("key", [])
             assert old.items() <= row.items(), (words, change)
             if change["op"] == "delete":
-                assert set(change.get("key", [])) <= set(old), (words, change)
+                assert set(key) <= set(old), (words, change)
             elif "old" not in change:
-                new = change["new"]
-                assert all(new[column] == row[column] for column in change.get("key", [])), (words, change)
+                assert all(change["new"][column] == row[column] for column in key), (words, change)
             if set(words) == {"full"}:
                 assert old == row, (words, change)
+
+
+@pytest.mark.parametrize("form", [(), ("--binary",)], ids=["text", "binary"])
+@since(13)
+def test_no_old_value_is_shown_that_was_not_sent(database: Database, form: tuple[str, ...]) -> None:
+    if form and database.version < 14:
+        pytest.skip("servers before 14 send no binary values")
+    check(database, busy(database), changes(stream(database, "-o", "json", *form)))
+
+
+def busy(database: Database, root: str = "") -> dict[str, tuple[str, str, str]]:
+    """All combinations, or those with this identity of the root, with changes; returns them."""
+    tables = {name: words for name, words in combinations().items() if root in words[0]}
+    create(database, tables)
+    for name in tables:
+        database.execute(*[statement.format(name) for statement in _CHANGES])
+    return tables
+
+
+@since(13)
+def test_compiled_and_plain_python_write_the_same(database: Database, tmp_path: Path) -> None:
+    busy(database)
+    source = dump(database, tmp_path / "dump")
+    for output in ("json", "json-tx", "line", "sql", "wal2json", "wal2json-v1", "table"):
+        changed = ("--changed",) if output not in ("sql", "wal2json", "wal2json-v1") else ()
+        for options in (changed, ("--old-values", "seen"), ("--where", "old.v is null or old.code = 'c2'")):
+            written = []
+            for way in WAYS:
+                with rows_by(way):
+                    written.append(decoded(source, "-o", output, *options))
+            assert written[0] == written[1], (output, options)
+    for jobs in ("1", "2"):
+        check(database, combinations(), changes(decoded(source, "-o", "json", "--jobs", jobs)))
+
+
+@since(13)
+def test_every_output_leaves_out_what_was_not_sent(database: Database, tmp_path: Path) -> None:
+    create(database, {"t": ("full", "default", "default")})
+    database.execute("INSERT INTO t VALUES (2, 1, 'c', 'b')", "UPDATE t SET v = 'x'", "DELETE FROM t")
+    source = dump(database, tmp_path / "dump")
+
+    def lines(*options: str) -> list[str]:
+        return decoded(source, *options).decode().splitlines()
+
+    assert lines("-o", "line")[-1].endswith("DELETE  public.t         [id=2,d=1]")
+    assert lines("-o", "csv")[-1].endswith(',"{code,v,n}",,2,1,,,')
+    assert '"before":{"id":2,"d":1},"after":null' in lines("-o", "debezium")[-1]
+    key = '[{"name":"id","type":"integer","value":2},{"name":"d","type":"integer","value":1}]'
+    assert lines("-o", "wal2json")[-2].endswith(f'"identity":{key}}}')
+    statement = """'DELETE FROM', '"public"."t"', NULL, $$"id" = '2' AND "d" = '1'$$"""
+    assert statement in "".join(lines("-o", "sql"))
+    undone = "".join(lines("-o", "sql", "--undo"))
+    assert "cannot be undone: delete on public.t" in undone
+    assert "partition public.t_1 is without REPLICA IDENTITY FULL" in undone
+    assert not lines("-o", "json", "--op", "delete", "--where", "old.v is null")
+    assert orjson.loads(lines("-o", "json", "--op", "update", "--changed")[0])["maybe_changed"] == ["code", "v", "n"]
+    seen = changes(decoded(source, "-o", "json", "--old-values", "seen"))
+    assert ("old" in seen[1], seen[2]["old"]) == (False, {"id": 2, "d": 1})
+    assert b"not part of the identity" in here("inspect", source).stdout
+
+
+def test_rows_are_not_remembered_by_the_key_of_a_partition(database: Database, tmp_path: Path) -> None:
+    """Two partitions may have rows with the same key: which of them an update is of is not known."""
+    database.execute(
+        "CREATE TABLE t (id int, d int, v text) PARTITION BY LIST (d)",
+        *[f"CREATE TABLE t_{d} PARTITION OF t (PRIMARY KEY (id)) FOR VALUES IN ({d})" for d in (1, 2)],
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        "CREATE PUBLICATION p FOR TABLE t WITH (publish_via_partition_root = true)",
+        slot(database),
+        "INSERT INTO t VALUES (1, 1, 'a'), (1, 2, 'b')",
+        "UPDATE t SET v = 'c' WHERE d = 1",
+        "DELETE FROM t WHERE d = 1",
+    )
+    source = dump(database, tmp_path / "dump")
+    for one in changes(decoded(source, "-o", "json", "--old-values", "seen"))[2:]:
+        assert set(one.get("old", {})) <= {"id"}, one
+
+
+@since(13)
+def test_a_segment_decodes_alone(database: Database, tmp_path: Path) -> None:
+    busy(database, "full")
+    whole = stream(database, "-o", "json")
+    size = "--segment-size", "4kB"
+    here("record", database.conninfo(), "-S", database.name, "-P", "p", "-D", tmp_path, "--until", "now", *size)
+    files = segments(tmp_path)
+    assert len(files) > 20
+    for way in WAYS:
+        with rows_by(way):
+            assert decoded(tmp_path, "-o", "json") == whole
+            assert b"".join([decoded(file, "-o", "json") for file in files]) == whole
+            selected = [line for line in whole.splitlines(keepends=True) if b'"table":"t_f_d_d"' in line]
+            assert decoded(tmp_path, "-o", "json", "-t", "t_f_d_d") == b"".join(selected)
+    assert decoded(tmp_path, "-o", "json", "--jobs", "2") == whole
+    here("record", "--from", *files, "-D", tmp_path / "again")
+    assert decoded(tmp_path / "again", "-o", "json") == whole
+
+
+@since(14)
+def test_streamed_transactions(database: Database, tmp_path: Path) -> None:
+    """Two at a time, with subtransactions that are rolled back; also as a dump, and as a capture of it."""
+    database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
+    tables = {name: words for name, words in combinations().items() if words[0] == "full"}
+    create(database, tables)
+    with database.connect() as one, database.connect() as other:
+        for number, name in enumerate(tables):
+            session = (one, other)[number % 2]
+            for statement in ("BEGIN", "SAVEPOINT s", _CHANGES[0], "ROLLBACK TO s", *_CHANGES):
+                if statement != "BEGIN" or number < 2:
+                    session.execute(statement.format(name).encode())
+            session.execute("INSERT INTO filler SELECT repeat('x', 100) FROM generate_series(1, 500)")
+        other.execute("COMMIT")
+        one.execute("COMMIT")
+    whole = stream(database, "-o", "json", "--streaming", "on")
+    check(database, tables, changes(whole))
+    source = dump(database, tmp_path / "dump", proto_version="2", streaming="on")
+    assert here("inspect", "--kind", "S", source).stdout
+    here("record", "--from", source, "-D", tmp_path / "c", "--segment-size", "20kB")
+    assert len(segments(tmp_path / "c")) > 5
+    for place, jobs in ((source, "1"), (source, "2"), (tmp_path / "c", "1")):
+        check(database, tables, changes(decoded(place, "-o", "json", "--jobs", jobs)))
