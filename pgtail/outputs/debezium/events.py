@@ -117,7 +117,7 @@ class Debezium(PlannedOutput):
         plan = event(_OPS[shape.op], before, after)
         # REPLICA IDENTITY DEFAULT is the only one whose columns are the primary key. The old key is also sent if it is
         # TOASTed.
-        if before is not None and after is not None and relation.identity == "default":
+        if before is not None and after is not None and relation.identity == "default" and not relation.partition:
             key = tuple(relation.key_indexes)
             # The connector writes a delete of the old key and a create of the new one.
             plan = (IfChanged(key, event(b"d", before, None) + event(b"c", None, after), plan),)
@@ -203,7 +203,7 @@ class Debezium(PlannedOutput):
         if not self.options.keys or row is None:
             return line
         names = frozenset(relation.key)
-        if not names:
+        if not names or relation.partition is not None:
             self._tell_without_key(relation)
             return joined([b"\t", *line])
         cells = tuple([cell for cell in row.cells if converters[cell.index][0].name in names])
