@@ -14,11 +14,8 @@ from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
-from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTHS, bounds
-from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pgoutput.schema import Type
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
@@ -30,7 +27,6 @@ from pgtail.service.progress import Counts
 
 _LSN: Final = struct.Struct(">Q").unpack_from
 _DATA, _KEEPALIVE = b"wk"
-_TYPE: Final = TAGS[Type]
 _CLOSING: Final = 10.0
 """Seconds that closing the last segment may take."""
 _RATE_OVER: Final = 2.0
@@ -63,8 +59,6 @@ class RecordThread(ConsumerThread):
         self._until_time = until_time
         self._uploader = uploader
         self._lock = threading.Lock()
-        self._omitted: bytes | None = None
-        """The frame before the next one, but for Types, if it has a Relation that was not recorded."""
         self._rate = 0.0
         self._counted = (time.monotonic(), 0)
 
@@ -155,10 +149,7 @@ class RecordThread(ConsumerThread):
             until=NO_LIMITS.until if self._until is None else self._until,
             latest=NO_LIMITS.latest if self._until_time is None else self._until_time,
         )
-        begins = pos
         pos, _ = self._recorder.take_run(frames, pos, len(frames), LENGTHS, limits)
-        if pos > begins:
-            self._omitted = None
         self._check_until()
         return pos
 
@@ -174,16 +165,11 @@ class RecordThread(ConsumerThread):
             if not self._same_tables.is_same(found.oid, found.commits_at, seen=seen, copied_at=lsn):
                 lsn = None
             elif lsn is None:
-                self._omitted = frame
                 return  # it only comes because of a reconnection: readers need not forget the table's rows
         try:
-            if found is not None and self._omitted is not None:
-                recorder.take(self._omitted)  # the root of this one
             recorder.take(frame, lsn)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
-        if frame[XLOG_HEADER_SIZE] != _TYPE:
-            self._omitted = None
         if not recorder.inside:
             self._check_until()
 

@@ -245,3 +245,34 @@ def test_streamed_transactions(database: Database, tmp_path: Path) -> None:
     assert len(segments(tmp_path / "c")) > 5
     for place, jobs in ((source, "1"), (source, "2"), (tmp_path / "c", "1")):
         check(database, tables, changes(decoded(place, "-o", "json", "--jobs", jobs)))
+
+
+@since(15)
+def test_partitions_that_are_altered_attached_and_detached(database: Database, tmp_path: Path) -> None:
+    """In one session; every table is published, a detached partition under its own name (before 15 under the root's)."""
+    create(database, {"t": ("full", "full", "full")})
+    database.execute("CREATE PUBLICATION everything FOR ALL TABLES WITH (publish_via_partition_root = true)")
+    database.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots", slot(database))
+    for statement in (
+        identity("t_1", "default", ""),
+        identity("t_1", "full", ""),
+        identity("t_2", "index", "t_2_code"),
+        identity("t", "default", ""),
+        identity("t", "full", ""),
+        "ALTER TABLE t DETACH PARTITION t_1",
+        "INSERT INTO t_1 VALUES (1, 1, 'c1', NULL); UPDATE t_1 SET v = 'x'; DELETE FROM t_1",
+        "ALTER TABLE t ATTACH PARTITION t_1 FOR VALUES IN (1)",
+        "ALTER TABLE t DETACH PARTITION t_2; ALTER TABLE t_2 ADD more int",
+        "INSERT INTO t_2 (id, d, code) VALUES (1, 2, 'c1'); DELETE FROM t_2",
+        "CREATE TABLE t_3 (LIKE t INCLUDING INDEXES); ALTER TABLE t ATTACH PARTITION t_3 FOR VALUES IN (2)",
+        identity("t_3", "full", ""),
+    ):
+        attached = database.value("SELECT count(*) FROM pg_inherits WHERE inhparent = 't'::regclass") == 2
+        database.execute(*[one.format("t") for one in _CHANGES] if attached else (), statement)
+    database.execute(*[one.format("t") for one in _CHANGES])
+    source = dump(database, tmp_path / "dump", publication_names="everything")
+    found = changes(decoded(source, "-o", "json"))
+    check(database, {"t": ("full", "any", "any")}, found)
+    assert [one["old"].keys() for one in found if one["table"] == "t" and one["op"] == "delete"][-1] == {
+        *("id", "d", "code", "v", "n")
+    }
