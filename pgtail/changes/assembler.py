@@ -332,7 +332,7 @@ class Assembler:
         return events
 
     def _partition(self, message: PartitionOf, lsn: int | None) -> Events:
-        return [SchemaChange(*one) for one in self.relations.set_partition(message)]
+        return [SchemaChange(*one) for one in self.relations.set_partition(message, self._open_stream)]
 
     def _type(self, message: TypeMessage, lsn: int | None) -> Events:
         self.relations.see_type(message)
