@@ -23,15 +23,24 @@ from pyspark.sql.types import StructType
 
 from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
+from pgtail.humanize import did_you_mean
 from pgtail.spark.decoding.decode import changes_of
 from pgtail.spark.schemas import CHANGES, spark_schema
-from pgtail.spark.segments.listing import Listing, directories, listing, plan, survey_each
+from pgtail.spark.segments.listing import Listing, check_names, directories, listing, plan, survey_each
 from pgtail.spark.segments.ranges import EVERYWHERE
 from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 _STORAGE: Final = "storage."
 """What options begin with that are meant for the storage."""
+_OPTIONS: Final = ("tables", "ops", "columns", "maxSegmentsPerTrigger")
+_OF_SPARK: Final = (
+    *("path", "paths", "comment", "collation", "location", "provider", "owner", "external", "is_managed_location"),
+    "table_type",
+)
+"""What Spark passes besides: load()'s argument, and the properties of a table of its catalog (CREATE TABLE)."""
+_OF_TABLE: Final = "option."
+"""What begins the names of such a table's options, which Spark passes under both names."""
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
 
@@ -51,10 +60,18 @@ class Selection:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Selection:
-        """From the options of a DataFrameReader. Raises OptionError."""
+        """From the options of a DataFrameReader. Raises OptionError, for unknown ones too."""
+        known = {*map(str.lower, _OPTIONS), *_OF_SPARK}
+        for name in map(str.lower, options):
+            if name not in known and not name.startswith((_STORAGE, _OF_TABLE)):
+                cure = did_you_mean(name, _OPTIONS) or f"; there are {', '.join(_OPTIONS)} and {_STORAGE}NAME"
+                raise OptionError(f"there is no option {name}{cure}")
         paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
         if not paths:
-            raise OptionError('name a capture: spark.read.format("pgtail").load("captures/shop")')
+            raise OptionError(
+                'name a capture: spark.read.format("pgtail").load("captures/shop"), in SQL CREATE TEMPORARY VIEW name'
+                " USING pgtail OPTIONS (path 'captures/shop'); for a table of its catalog Spark passes no options"
+            )
         storage = {name.removeprefix(_STORAGE): options[name] for name in options if name.startswith(_STORAGE)}
         ops, columns = _list(options, "ops", OPS), _list(options, "columns", CHANGES.names)
         return cls(tuple(paths), _list(options, "tables"), ops, columns, StorageOptions.of(storage))
@@ -132,6 +149,7 @@ class SegmentReader:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
+        self._named = selection.tables
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         (path, parts), selection = partition.value, self.selection
@@ -145,6 +163,7 @@ class BatchReader(SegmentReader, datasource.DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         surveys, found = partial(survey_each, storage=self.selection.storage), self.selection.listing()
+        check_names(found, self._named, self.selection.storage)
         parts = {**plan(surveys, found.segments), **dict.fromkeys(found.snapshot_segments(self.selection.tables))}
         return [InputPartition(part) for part in parts.items()]
 
@@ -170,6 +189,7 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
         self._limit = limit
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 -- Spark's name
+        check_names(self.selection.listing(), self._named, self.selection.storage)
         return {"segment": ""}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name

@@ -60,6 +60,11 @@ def test_options(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> Non
     [
         ({"ops": "insert,delet"}, "option ops: delet is none of insert, update"),
         ({"columns": "op,nosuch"}, "option columns: nosuch is none of op, schema"),
+        ({"op": "insert"}, r"there is no option op; did you mean ops\?"),
+        ({"TABLE": "pt"}, r"there is no option table; did you mean tables\?"),
+        ({"x": "y"}, "there is no option x; there are tables, ops, columns, maxSegmentsPerTrigger and storage.NAME"),
+        ({"tables": "pt,ptt"}, r"option tables: the captures have no table ptt; did you mean pt\?"),
+        ({"tables": "public.pt,publik.pt"}, r"the captures have no table publik.pt; did you mean public.pt\?"),
         ({"path": ""}, "name a capture"),
         ({"path": "/nosuch"}, "there is no /nosuch"),
     ],
@@ -68,6 +73,22 @@ def test_invalid_options(source: Any, recorded: Path, options: dict[str, str], w
     given = {"path": str(recorded / "one"), **options}
     with pytest.raises(Exception, match=words):
         read(source, **{name: text for name, text in given.items() if text}).load().collect()
+
+
+def test_what_spark_passes_is_let_through(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    """A table of Spark's catalog has properties, which are passed as options until it is read."""
+    reserved = source._jvm.org.apache.spark.sql.connector.catalog.CatalogV2Util.TABLE_RESERVED_PROPERTIES()
+    names = [reserved.apply(number) for number in range(reserved.size())]
+    assert "provider" in names
+    assert Selection.of({"path": "c", **dict.fromkeys(names, "x"), "option.tables": "x"}).captures == ("c",)
+    source.sql(f"CREATE TABLE pgtail_table USING pgtail OPTIONS (path '{recorded / 'one'}') COMMENT 'x'")
+    try:
+        with pytest.raises(Exception, match="name a capture: .* for a table of its catalog Spark passes no options"):
+            source.table("pgtail_table").collect()
+    finally:
+        source.sql("DROP TABLE pgtail_table")
+    source.sql(f"CREATE TEMPORARY VIEW pgtail_view USING pgtail OPTIONS (path '{recorded / 'one'}', OPS 'delete')")
+    assert in_order(source.table("pgtail_view")) == [row for row in rows if row["op"] == "delete"]
 
 
 FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
@@ -140,4 +161,11 @@ def test_a_stream_reads_one_capture(source: Any, recorded: Path, tmp_path: Path)
     stream = source.readStream.format("pgtail").load(str(recorded / "*"))
     query = stream.writeStream.format("memory").queryName("none").trigger(availableNow=True)
     with pytest.raises(Exception, match="a stream reads one capture"):
+        query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)
+
+
+def test_a_new_stream_checks_the_names_of_tables(source: Any, recorded: Path, tmp_path: Path) -> None:
+    stream = source.readStream.format("pgtail").option("tables", "ptt").load(str(recorded / "one"))
+    query = stream.writeStream.format("memory").queryName("no_table").trigger(availableNow=True)
+    with pytest.raises(Exception, match=r"the captures have no table ptt; did you mean pt\?"):
         query.option("checkpointLocation", str(tmp_path)).start().awaitTermination(120)

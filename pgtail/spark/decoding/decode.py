@@ -30,6 +30,7 @@ from pgtail.errors import InputError, Malformed
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
 from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.scalars import lsn_text, unix_micros
+from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.streaming import StreamStart
 from pgtail.pgoutput.transaction import Message, Origin
 from pgtail.spark.decoding.batches import (
@@ -85,6 +86,27 @@ def _has_none(segment: Location, tables: Sequence[str]) -> bool:
         return False
     head = read_head(segment)
     return head.parameters.get(TWO_PHASE) == "off" and head.encoding == "utf-8"  # else its names are others
+
+
+def tables_in(segment: Location) -> set[tuple[str, str]] | None:
+    """The schemas and names of the tables that a closed segment describes or has changes of; None if only its messages
+    say that. Reads its beginning and its end. Raises InputError."""
+    with segment.open() as file:
+        frames, found = SegmentFrames(file, str(segment)), set()
+        try:
+            decoder = Decoder(encoding=frames.read_head().encoding)
+            for start, stop in frames:
+                if frames.head.own:
+                    break
+                message, _, _ = decoder.frame(frames.buf, start, stop)
+                if isinstance(message, RelationMessage):
+                    found.add((message.namespace, message.name))
+        except InputError as error:
+            raise frames.located(error) from None
+    contents = read_contents(segment, frames.head.encoding)
+    if contents is None or contents.tables is None:
+        return None
+    return found | {(one.schema, one.table) for one in contents.tables}
 
 
 class SegmentChanges:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.capture.state import Pruned, pruned_segment, read_state
+from pgtail.changes.filters import name_matches
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.decoding.decode import survey
+from pgtail.humanize import did_you_mean
+from pgtail.spark.decoding.decode import survey, tables_in
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.applied import SegmentRun
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
@@ -22,6 +25,7 @@ from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_WILDCARDS: Final = frozenset("*?[")
 _ONE_PHASE: Final = f"{TWO_PHASE} off"
 
 
@@ -112,6 +116,24 @@ def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> 
                     yield f"{one}/{name}", size
         elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
             yield str(one), found.size
+
+
+def check_names(listed: Listing, tables: Iterable[str], storage: StorageOptions) -> None:
+    """Raises OptionError if one of these globs is a name, without a wildcard, that no table in there has: the newest
+    segments are looked at first. Where a segment does not say which tables it has, nothing is checked."""
+    missing = [name for name in tables if not _WILDCARDS.intersection(name)]
+    known: set[tuple[str, str]] = set()
+    copied = {(one.table.schema, one.table.table) for one in listed.snapshots}
+    for some in itertools.chain([copied], (tables_in(locate(path, storage)) for path in reversed(listed.segments))):
+        if some is None:
+            return
+        missing = [name for name in missing if not any(name_matches(*one, name) for one in some)]
+        if not missing:
+            return
+        known |= some
+    for name in missing if known else ():
+        meant = did_you_mean(name, [f"{schema}.{table}" if "." in name else table for schema, table in sorted(known)])
+        raise OptionError(f"option tables: the captures have no table {name}{meant}")
 
 
 def directories(paths: Iterable[str]) -> set[str]:
