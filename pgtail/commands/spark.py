@@ -127,6 +127,8 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> str 
     applied = update_state(lake, settings)
     if applied.changes or applied.waiting is not None or not options.watch:
         tell(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0), "applied")
+    for text in applied.passed:
+        tell(f"note: {text}")
     changes = lake.progress.changes
     changes[settings.kind] = changes.get(settings.kind, 0) + applied.changes
     return None if applied.waiting is None else f"{settings.kind} waits for {applied.waiting.what}"

@@ -62,6 +62,8 @@ class Notes:
     pending: list[tuple[str, int, int]] = field(default_factory=list)
     """Prepared transactions without an outcome: gid, xid and position."""
     tables: dict[int, TableNotes] = field(default_factory=dict)
+    vacated: list[str] = field(default_factory=list)
+    """Folders that tables left for others, and that are no table's now."""
 
     @property
     def end(self) -> Place:
@@ -81,6 +83,7 @@ class Notes:
             found["gaps"],
             [(gid, xid, position) for gid, xid, position in found["pending"]],
             {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},
+            found.get("vacated", []),
         )
 
 

@@ -52,13 +52,14 @@ def folder_in(out: Location, kind: str, name: str) -> str:
     if not found:
         there = ", ".join(sorted({f"{entry.schema}.{entry.table}" for entry in own}))
         raise InputError(f"no table {name} in {kind}; there are {there or 'none'}", source=str(out))
-    return max(found, key=lambda entry: entry.since).folder
+    return max(found, key=lambda entry: (entry.since, entry.relid or 0)).folder
 
 
-def changed(out: Location, new: Iterable[Entry], codec: str) -> list[Commit]:
-    """The commit that brings the catalog up to date: an entry replaces that of the same folder."""
+def changed(out: Location, new: Iterable[Entry], codec: str, vacated: Iterable[str] = ()) -> list[Commit]:
+    """The commit that brings the catalog up to date: an entry replaces that of the same folder, and those of folders
+    that are no table's any more go."""
     table = LakeTable(out / CATALOG)
     before = table.rows()
     now = {row["folder"]: row for row in [*before, *map(asdict, new)]}
-    rows = [now[folder] for folder in sorted(now)]
+    rows = [now[folder] for folder in sorted(now.keys() - {*vacated})]
     return [] if rows == before else [table.replacing(CATALOG, pa.Table.from_pylist(rows, _SCHEMA), codec)]

@@ -102,7 +102,8 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
         raise InputError("has nothing that pgtail spark wrote", source=str(out))
     batches.finish()
     own = ["changes", "transactions", "relations", "snapshots", "catalog", "_batches"]
-    names = [*own, *(one.folder for one in entries(out))]
+    vacated = [folder for notes in batches.plan.notes.values() for folder in notes.vacated]
+    names = [*own, *vacated, *(one.folder for one in entries(out))]
     found = []
     for name in dict.fromkeys(names):
         table = batches.table(name)

@@ -42,9 +42,10 @@ _ESCAPED: Final = re.compile(rb"[^a-z0-9_-]|\A_")
 
 
 class TableFile(NamedTuple):
-    """A file of the typed rows of one version of a table."""
+    """A file of the typed rows of one version of a table, and the table's OID."""
 
     version: Version
+    relid: int
     file: DataFile
 
 
@@ -193,7 +194,7 @@ class _Files:
         file = self._open[key].close()
         del self._open[key]
         if key.version is not None:
-            self._done.tables.append(TableFile(key.version, file))
+            self._done.tables.append(TableFile(key.version, key.relid, file))
         else:
             getattr(self._done, key.table).append(file)
 

@@ -74,7 +74,7 @@ def table_commits(
         for file in table.files() if overwrite else ():
             version = by_relation[file.bounds("_relation").least]
             again.append(Rewriting(folder, file.path, file.size, version, columns_in(table.schema), columns))
-        for version, added in own:
+        for version, _, added in own:
             written = own_columns(version, columns_of([*known.get(names, ()), version]))
             if written == own_columns(version, columns):
                 adds.append(added)
@@ -82,5 +82,5 @@ def table_commits(
                 again.append(Rewriting(folder, added.path, added.size, version, written, columns))
         adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
-        entries.append(Entry("tables", *names, None, name, 0))
+        entries.append(Entry("tables", *names, max(one.relid for one in own), name, 0))
     return commits, entries

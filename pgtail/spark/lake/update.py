@@ -17,8 +17,8 @@ from pgtail.service.progress import LakeProgress
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan
-from pgtail.spark.lake.catalog import changed
-from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, joined
+from pgtail.spark.lake.catalog import changed, entries
+from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, folder_name, joined
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
 from pgtail.spark.lake.parquet import DataFile, TableFolder, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
@@ -138,7 +138,7 @@ class Lake:
         """Apply what is listed and not in it, in batches."""
         new = new_ones(listed.segments, self.plan.captures)
         if typed and not self.plan.typed:
-            self._type_all()
+            self._type_all(done)
         work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, listed.snapshots)]
         self.progress.pending = len(work)
         for start in range(0, len(work), self.batch_segments):
@@ -183,7 +183,7 @@ class Lake:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
         for relid in sorted(set(decoded.undescribed)):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
-        commits = self._commits(decoded, [*found, *read.values()], known, split)
+        commits = self._commits(decoded, [*found, *read.values()], known, split, done)
         self.commit(plan, self._snapshots(complete) + commits)
         self.progress.pending -= len(some)
         self.progress.segments += len(paths)
@@ -205,14 +205,14 @@ class Lake:
         return joined(collected(self.spark, how.segments, groups(self.spark, files), sum(size for _, size in files)))
 
     def _commits(
-        self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int]
+        self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int], done: Update
     ) -> list[Commit]:
         """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
         self.tell("collecting tables")
         relations, commits = self._relations(found)
         commits += self._transactions(decoded.transactions, decoded.shared, split)
         if known is not None:
-            commits += self._typed(decoded.tables, known, versions_of(relations))
+            commits += self._typed(decoded.tables, known, versions_of(relations), done)
         if decoded.changes:
             commits.append(Commit("changes", CHANGES, decoded.changes))
         return commits
@@ -261,11 +261,23 @@ class Lake:
 
     # -- tables/* ------------------------------------------------------------------------------------------------
 
-    def _typed(self, files: Sequence[TableFile], known: Versions, versions: Versions) -> list[Commit]:
-        commits, entries = table_commits(self.spark, self.out, self.codec, files, known, versions)
-        return changed(self.out, entries, self.codec) + commits
+    def _typed(self, files: Sequence[TableFile], known: Versions, versions: Versions, done: Update) -> list[Commit]:
+        relids: dict[Names, set[int]] = {}
+        for one in files:
+            relids.setdefault((one.version.schema, one.version.table), set()).add(one.relid)
+        for entry in entries(self.out):
+            if entry.kind == "tables" and entry.relid is not None and (entry.schema, entry.table) in relids:
+                relids[entry.schema, entry.table].add(entry.relid)
+        for (schema, table), several in sorted(relids.items()):
+            if len(several) > 1:
+                done.notes.append(
+                    f"tables/{folder_name(schema, table)} has the changes of several tables that had this name (_relid"
+                    f" {', '.join(map(str, sorted(several)))}): dropped and created again, or renamed"
+                )
+        commits, new = table_commits(self.spark, self.out, self.codec, files, known, versions)
+        return changed(self.out, new, self.codec) + commits
 
-    def _type_all(self) -> None:
+    def _type_all(self, done: Update) -> None:
         """Make `tables/*` from all of `changes`."""
         plan = copy.deepcopy(self.plan)
         plan.typed = True
@@ -276,7 +288,7 @@ class Lake:
             self.tell("typing the changes that are there")
         size = sum(size for _, size in files)
         made = joined(collected(self.spark, how.stored, groups(self.spark, files), size))
-        self.commit(plan, self._typed(made.tables, known, known))
+        self.commit(plan, self._typed(made.tables, known, known, done))
 
 
 def wanted_snapshots(batches: Batches, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:

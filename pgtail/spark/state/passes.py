@@ -7,13 +7,14 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
 from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
 from pgtail.spark.lake.delta import Bounds, LakeFile
-from pgtail.spark.lake.parquet import DataFile, TableFolder, rows_in
+from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, rows_in, write_groups
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.snapshots import Snapshot
@@ -30,6 +31,7 @@ from pgtail.spark.state.tasks import (
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.versions import Version
+from pgtail.storage import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,6 +101,14 @@ class TableBatch:
         done = Pass(self.relid, self.folder, self.history, layout, wanted, files, by_value)
         return done, items
 
+    def move(self, spark: SparkSession, place: Location) -> None:
+        """Copy the rows to another folder, where nothing is replaced but as a whole."""
+        work = partial(_copied, self.folder.place, self.folder._replace(place=place))
+        paths, size = [one.file.path for one in self.now], sum(one.file.size for one in self.now)
+        files = collected(spark, work, paths, size)
+        self.now = [one._replace(file=file) for one, file in zip(self.now, files, strict=True)]
+        self.before, self.folder = (), self.folder._replace(place=place)
+
     def take(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
         """What a pass wrote in the place of the files of these buckets, and of all that were split."""
         left = [
@@ -111,6 +121,10 @@ class TableBatch:
             if one.file.path not in needed:
                 (self.folder.place / one.file.path).delete()
         self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
+
+
+def _copied(source: Location, folder: TableFolder, path: str) -> DataFile:
+    return write_groups(folder.named_like(path), row_groups(source / path))
 
 
 def runs_of(

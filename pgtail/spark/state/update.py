@@ -13,13 +13,14 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.lake.catalog import Entry, changed, entries
-from pgtail.spark.lake.decoding import folder_name
+from pgtail.spark.lake.decoding import Names, folder_name
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile, TableFolder
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
+from pgtail.spark.state.names import folders_to_take, former_owners
 from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
@@ -44,6 +45,8 @@ class Applied:
     gaps: list[dict[str, Any]] = field(default_factory=list)
     begun_pruned: list[str] = field(default_factory=list)
     """Tables that begin without a snapshot, in captures that were pruned before they were applied."""
+    passed: list[str] = field(default_factory=list)
+    """What became of names that passed to other tables, in words."""
 
 
 def update_state(lake: Lake, settings: Settings) -> Applied:
@@ -72,13 +75,14 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     if until is not None:
         cut(increment, until, notes)
     begun = starts(snapshots, notes, increment, until, history=settings.history)
-    if not increment.ranges and not begun:
+    batch = _Batch(lake, settings, notes, increment, prepared, begun)
+    if not increment.ranges and not begun and not batch.folders_to_take(batch.names()):
         return result
     with translate_spark_errors():
-        batch = _Batch(lake, settings, notes, increment, prepared, begun)
         commits, result.changes = batch.run()
     if any(capture.pruned for capture in plan.captures.values()):
         result.begun_pruned = sorted(batch.without_snapshot)
+    result.passed = batch.passed
     notes.applied = joined([*notes.applied, *increment.ranges])
     notes.pending = prepared.pending
     notes.gaps += increment.gaps
@@ -124,6 +128,10 @@ class _Batch:
         }
         self.without_snapshot: list[str] = []
         """The tables that begin in this batch, but not with a snapshot."""
+        self.passed: list[str] = []
+        """As in Applied."""
+        self._moved: set[int] = set()
+        """The tables that get another folder."""
         self._by_names = lake.versions()
         self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
 
@@ -137,8 +145,12 @@ class _Batch:
         return WantedChanges([one.transactions for one in ranges], committed)
 
     def run(self) -> tuple[list[Commit], int]:
-        """Write the files, and note what is in them. Returns what is to be committed, and the number of changes."""
-        tables, count = [], 0
+        """Write the files, and note what is in them. Returns what is to be committed, and the number of changes.
+
+        The rows of a table are in its new folder before another table takes the old one; after that the catalog says
+        so, and last what nobody uses is emptied.
+        """
+        tables, count, before = list[TableBatch](), 0, self.names()
         for relid, changes in sorted(self._changes().items()):
             start = self._starts.get(relid)
             snapshots = () if start is None else start.snapshots
@@ -146,14 +158,51 @@ class _Batch:
             count += rows
             if runs:
                 tables.append(self._table(relid, changes, runs, start))
+        now, notes = self.names(), self._notes
+        passed = former_owners(notes.tables, now, before)
+        left = self._move(tables, self.folders_to_take(before), passed)
         fold_all(self._lake.spark, tables)
-        commits = [commit for table in tables for commit in self._commits(table)]
-        names = [
-            Entry(self._settings.kind, version.schema, version.table, relid, one.folder, one.since)
-            for relid, one in self._notes.tables.items()
-            for version in [self._versions[one.versions[-1]]]
+        commits = sorted((one for table in tables for one in self._commits(table)), key=lambda one: one.overwrite)
+        kind = self._settings.kind
+        new = [Entry(kind, *now[relid], relid, one.folder, one.since) for relid, one in notes.tables.items()]
+        self.passed = [
+            f"another table has the name {'.'.join(now[relid])} now: OID {relid}, in {notes.tables[relid].folder};"
+            f" the one before, OID {former}, was dropped or renamed, and is in {notes.tables[former].folder}"
+            for relid, former in passed.items()
         ]
-        return changed(self._lake.out, names, self._lake.codec) + commits, count
+        return commits + changed(self._lake.out, new, self._lake.codec, notes.vacated) + left, count
+
+    def names(self) -> dict[int, Names]:
+        """The names of the tables, as far as they were applied."""
+        last = {relid: self._versions[one.versions[-1]] for relid, one in self._notes.tables.items()}
+        return {relid: (version.schema, version.table) for relid, version in last.items()}
+
+    def folders_to_take(self, before: Mapping[int, Names]) -> dict[int, str]:
+        """As in names.py; in a history a table has its folder for ever."""
+        tables = {} if self._settings.history else self._notes.tables
+        return folders_to_take(self._settings.kind, tables, self.names(), before)
+
+    def _move(self, tables: list[TableBatch], folders: Mapping[int, str], passed: dict[int, int]) -> list[Commit]:
+        """Copy rows to the folders that are their tables' now; note it, in `passed` too. Returns what empties those
+        that are no table's any more."""
+        notes = self._notes
+        users = {one.folder: relid for relid, one in notes.tables.items()}
+        passed |= {relid: users[folder] for relid, folder in folders.items() if folder in users}
+        there = {one.relid: one for one in tables}
+        for relid, folder in folders.items():
+            if relid not in there:
+                there[relid] = self._table(relid, (), (), None)
+                tables.append(there[relid])
+            table = there[relid]
+            table.move(self._lake.spark, self._lake.out / folder)
+            notes.tables[relid].folder = folder
+        self._moved = {*folders}
+        used = {one.folder for one in notes.tables.values()}
+        left = {name: LakeTable(self._lake.out / name) for name in users if name not in used}
+        left = {name: table for name, table in left.items() if table.schema is not None}
+        notes.vacated = sorted({*notes.vacated, *left} - used)
+        retain = self._settings.retain
+        return [Commit(name, table.schema, overwrite=True, retain=retain) for name, table in left.items()]
 
     def _changes(self) -> dict[int, list[tuple[LakeFile, ChangesFile]]]:
         """The files of OUT/tables that may have rows for the batch, by the table's OID."""
@@ -192,7 +241,8 @@ class _Batch:
                 there, last, first = [], runs[0].version, runs[0].places.first
                 notes.versions, notes.since, notes.whole = [last.relation], first.position, False
         self._note_versions(notes, runs)
-        self._note_buckets(notes, there, changes, [last, *(run.version for run in runs)])
+        if runs:
+            self._note_buckets(notes, there, changes, [last, *(run.version for run in runs)])
         return TableBatch(
             relid=relid,
             folder=TableFolder(table.place, self._lake.codec),
@@ -231,7 +281,7 @@ class _Batch:
         notes.block_bits = BLOCK_BITS
 
     def _new(self, relid: int, run: VersionRun) -> TableNotes:
-        """Notes of a table that begins with this run; its folder never changes."""
+        """Notes of a table that begins with this run."""
         folder = f"{self._settings.kind}/{folder_name(run.version.schema, run.version.table)}"
         if folder in {one.folder for one in self._notes.tables.values()}:
             folder = f"{folder}~~{relid}"
@@ -245,7 +295,7 @@ class _Batch:
         before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}
         adds = [one.file for one in done.now if one.file.path not in before]
         removes = [(one.file.path, one.file.size) for one in done.before if one.file.path not in now]
-        if table.schema is not None and not holds(schema, table.schema):
+        if table.schema is not None and (done.relid in self._moved or not holds(schema, table.schema)):
             columns = columns_in(table.schema)
             again = [
                 Rewriting(done.folder, file.path, file.size, self._versions[relation], columns, done.stored)
