@@ -33,12 +33,12 @@ def _add(name: str, *makes: Dataset) -> Callable[[Callable[[], None]], click.Com
     """Add a command that brings OUT/changes up to date, then the datasets `makes`; its help is the docstring."""
 
     def add(described: Callable[[], None]) -> click.Command:
-        def run(places: tuple[str, ...], options: SparkOptions) -> None:
+        def run(places: tuple[str, ...], options: SparkOptions) -> bool:
             from pgtail.commands import spark
 
             refuse_masks("pgtail spark")
             captures, out = spark.captures_and_out(places)
-            spark.run(replace(options, captures=captures, out=out), makes)
+            return spark.run(replace(options, captures=captures, out=out), makes)
 
         left_out = () if "state" in makes or "history" in makes else _OF_STATE
         argument = click.argument("places", nargs=-1, required=True, metavar="CAPTURE... OUT")

@@ -45,8 +45,9 @@ def captures_and_out(places: Sequence[str]) -> tuple[list[str], str]:
     return list(places[:-1]), places[-1]
 
 
-def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
-    """Bring OUT/changes and then `datasets` up to date, with --watch again and again. Raises PgtailError."""
+def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> bool:
+    """Bring OUT/changes and then `datasets` up to date, with --watch again and again. Returns whether some tables are
+    stopped. Raises PgtailError."""
     if options.watch and options.compact:
         raise OptionError("--watch merges small files by itself: leave --compact out")
     if options.service.max_lag is not None and options.service.max_lag.bytes is not None:
@@ -68,6 +69,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
         verbose = options.verbosity.verbose
         progress = SparkProgress(verbose)
         started = session(options.master, conf, quiet=not verbose)
+        stopped = list[str]()
         info = {"command": "spark", "version": __version__, "out": options.out}
         with (
             Service(options.service, progress.lake, say, info),
@@ -75,12 +77,20 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> None:
             started as spark,
             progress.counting(spark),
         ):
-            _update(spark, options, kept, progress, typed=bool(datasets))
+            _update(spark, options, kept, progress, stopped, typed=bool(datasets))
+    return bool(stopped)
 
 
 def _update(
-    spark: Any, options: SparkOptions, kept: Sequence[Settings], progress: SparkProgress, *, typed: bool
+    spark: Any,
+    options: SparkOptions,
+    kept: Sequence[Settings],
+    progress: SparkProgress,
+    stopped: list[str],
+    *,
+    typed: bool,
 ) -> None:
+    """`stopped` is what stopped tables, and is said when it changes."""
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
@@ -98,7 +108,15 @@ def _update(
         update = lake.update(options.captures, typed=typed)
         if update.batches or not options.watch:
             _say_update(update)
-        waiting = [_update_state(lake, settings, options) for settings in kept]
+        applied = [_update_state(lake, settings, options) for settings in kept]
+        waiting = [
+            f"{settings.kind} waits for {one.waiting.what}" if one.waiting is not None else _first_line(one.stopped)
+            for settings, one in zip(kept, applied, strict=True)
+        ]
+        for text in (now := [text for one in applied for text in one.stopped]):
+            if text not in stopped:
+                tell(f"error: {text}")
+        stopped[:] = now
         progress.updated(began, waiting)
         merged = compact(lake) if options.compact or batch // _OFTEN < lake.plan.batch // _OFTEN else 0
         if merged or options.compact:
@@ -107,6 +125,10 @@ def _update(
             return
         progress.wait()
         time.sleep(max(options.every - (time.monotonic() - began), 0))
+
+
+def _first_line(texts: Sequence[str]) -> str | None:
+    return texts[0].splitlines()[0] if texts else None
 
 
 def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
@@ -120,8 +142,8 @@ def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
     )
 
 
-def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> str | None:
-    """Bring a state or history up to date. Returns what it waits for, if anything."""
+def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> Applied:
+    """Bring a state or history up to date."""
     from pgtail.spark.state.update import update_state
 
     applied = update_state(lake, settings)
@@ -131,7 +153,7 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> str 
         tell(f"note: {text}")
     changes = lake.progress.changes
     changes[settings.kind] = changes.get(settings.kind, 0) + applied.changes
-    return None if applied.waiting is None else f"{settings.kind} waits for {applied.waiting.what}"
+    return applied
 
 
 def vacuum(out: str, options: VacuumOptions) -> None:

@@ -225,7 +225,8 @@ class _Verify:
             tell=progress.tell,
         )
         state.update(self.captures, typed=True)
-        update_state(state, Settings(until=copy.lsn - 1))
+        for text in update_state(state, Settings(until=copy.lsn - 1)).stopped:
+            tell(f"error: {text}")
         return compare_tables(state, copy.capture, sample=self._sample)
 
 

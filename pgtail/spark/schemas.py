@@ -48,10 +48,11 @@ RELATIONS: Final = pa.schema(
     [
         *fields("relation text, relid bigint, schema text, table text, identity text"),
         pa.field("columns", pa.list_(_COLUMN)),
-        *fields("position bigint, ordinal bigint"),
+        *fields("position bigint, ordinal bigint, partition text"),
     ]
 )
-"""One row for each version of a table, with the place where it was first seen."""
+"""One row for each version of a table, with the place where it was first seen, and the partition whose replica identity
+it has, as in Relation, as SQL writes its name."""
 
 TRANSACTIONS: Final = pa.schema(
     fields(

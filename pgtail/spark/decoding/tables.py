@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Relation, unnamed
+from pgtail.outputs.sql.statements import table
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.spark.decoding.batches import Named, TableColumns
 from pgtail.values import Codec, Undecoded
@@ -19,8 +20,10 @@ _UTF8: Final[dict[type, Callable[[Any], str | None]]] = {bytes: bytes.decode, ty
 def fingerprint(relation: Relation) -> str:
     """16 hexadecimal digits that identify a version of a table, the same wherever they are computed."""
     columns = [[c.name, c.type_oid, c.typmod, c.type_name, c.key] for c in relation.columns]
-    described = orjson.dumps([relation.schema, relation.name, relation.identity, columns])
-    return hashlib.sha256(described).hexdigest()[:FINGERPRINT_LENGTH]
+    parts = [relation.schema, relation.name, relation.identity, columns]
+    if relation.partition is not None:
+        parts.append(table(relation.to_alter))
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:FINGERPRINT_LENGTH]
 
 
 def described(relation: Relation) -> dict[str, Any]:
@@ -35,6 +38,7 @@ def described(relation: Relation) -> dict[str, Any]:
             {"name": c.name, "type": c.type_name, "type_oid": c.type_oid, "typmod": c.typmod, "key": c.key}
             for c in relation.columns
         ],
+        "partition": None if relation.partition is None else table(relation.to_alter),
     }
 
 

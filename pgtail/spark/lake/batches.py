@@ -64,6 +64,8 @@ class Notes:
     tables: dict[int, TableNotes] = field(default_factory=dict)
     vacated: list[str] = field(default_factory=list)
     """Folders that tables left for others, and that are no table's now."""
+    stopped: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Tables to which nothing more is applied: why, and the position of the last snapshot that did not change that."""
 
     @property
     def end(self) -> Place:
@@ -84,6 +86,7 @@ class Notes:
             [(gid, xid, position) for gid, xid, position in found["pending"]],
             {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},
             found.get("vacated", []),
+            {int(relid): (text, position) for relid, (text, position) in found.get("stopped", {}).items()},
         )
 
 

@@ -41,6 +41,15 @@ _MOMENT: Final = ("_position", "_seq", "_commit_ts", FROM_SNAPSHOT.name)
 """pgtail's columns of a row that say how it began."""
 
 
+class UnknownRow(Exception):
+    """Which row an update or delete is about is not known: the server sent too little of it."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+        """The change's."""
+
+
 class Folded(NamedTuple):
     """The rows at the end, and (for a history) closed ones, as ROW's columns describe them.
 
@@ -56,7 +65,7 @@ def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) 
 
     Rows have pgtail's columns of a state and FROM_SNAPSHOT, changes those of a table of changes and SIDE. Neither need
     be in order. Rows of a snapshot are inserts; after SNAPSHOT_STARTS, before which there must be no change, those that
-    are equal to a row which is there leave that one as it is, and all other rows end.
+    are equal to a row which is there leave that one as it is, and all other rows end. Raises UnknownRow.
     """
     order = [("_position", "ascending"), ("_seq", "ascending")]
     rows = rows.sort_by(order).combine_chunks()
@@ -96,12 +105,16 @@ class Events:
         """What identifies the row that a change is about."""
         self.unsent: dict[str, Flags] = {}
         """Where a column was sent neither in the new row nor in the old one."""
+        self.tells: Flags = np.full(len(changes), version.identified)
+        """Where the row that a change is about was identified."""
         if not version.columns:
             return
         old_rows, unchanged = one_chunk(changes["_old"]), one_chunk(changes["_unchanged"])
         fields = dict(zip([field.name for field in old_rows.type], old_rows.flatten(), strict=True))
         old = Cells.of(pa.table(fields | {"_rescued": changes["_old_rescued"]}), version)
         has_old = old_rows.is_valid()
+        if version.full:  # else a partition of the table has another identity
+            self.tells = has_old.to_numpy(zero_copy_only=False)
         for column in version.columns:
             unsent = flags(unchanged, column.name)
             if unsent.any() and (version.full or column.name in version.key):
@@ -184,7 +197,7 @@ class _Fold:
 
     def _match(self) -> tuple[Numbers, Numbers]:
         """For each place the row that it goes on from, and the event that ends it; -1 for none."""
-        keyed, found = bool(self.version.key), self.version.identified
+        of_partition, tells = self.version.partition is not None, self.events.tells.tolist()
         sides = (self.rows, self.events.before, self.events.new)
         changes = self.total - self.first
         parts = identities(sides, self.version)
@@ -210,13 +223,15 @@ class _Fold:
                 self.repeated.append(place)
                 continue
             row = _NOWHERE
-            if op not in (INSERT, COPIED) and side != NEW_ROW and found:
+            if op not in (INSERT, COPIED) and side != NEW_ROW:
+                if not tells[place - self.first] or (of_partition and len(alive.get(old_key, ())) > 1):
+                    raise UnknownRow(self.own["_position"][place].as_py())
                 row = alive[old_key].pop() if alive.get(old_key) else self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
                     until[row] = place
             if op != DELETE and side != OLD_ROW:
                 before[place] = row
-                if keyed:
+                if self.version.key and not of_partition:
                     # A key is there once: a row that still has it is from before a change that was not recorded.
                     for stale in alive.pop(new_key, ()):
                         until[stale] = place

@@ -17,6 +17,7 @@ from pgtail.spark.lake.delta import Bounds, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, rows_in, write_groups
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
+from pgtail.spark.state.fold import UnknownRow
 from pgtail.spark.state.snapshots import Snapshot
 from pgtail.spark.state.tasks import (
     PART,
@@ -78,6 +79,10 @@ class TableBatch:
     """The files after the passes that were done."""
     starts: Sequence[SnapshotStarts] = ()
     """Where snapshots start, each at the first place of a run; for a history."""
+    rest: Sequence[RowsFile] = ()
+    """The files that there are if the table is stopped."""
+    stopped: tuple[int, Version] | None = None
+    """The position of a change whose row is not known, and the version then: nothing of the batch is applied."""
 
     def pass_of(self, number: int) -> tuple[Pass, list[tuple[Item, int]]]:
         """What is to be done for a run, and the files, with their bytes, that are split for it."""
@@ -108,6 +113,15 @@ class TableBatch:
         files = collected(spark, work, paths, size)
         self.now = [one._replace(file=file) for one, file in zip(self.now, files, strict=True)]
         self.before, self.folder = (), self.folder._replace(place=place)
+        self.rest = self.now
+
+    def discard(self, written: Iterable[DataFile]) -> None:
+        """Remove what was written in the batch, and have what there is if the table is stopped."""
+        rest = {one.file.path for one in self.rest}
+        for file in (*written, *(one.file for one in self.now)):
+            if file.path not in rest:
+                (self.folder.place / file.path).delete()
+        self.now = self.rest
 
     def take(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
         """What a pass wrote in the place of the files of these buckets, and of all that were split."""
@@ -178,9 +192,9 @@ def _runs_of_places(
 
 
 def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
-    """Bring tables up to date, in as many passes as one of them has runs."""
+    """Bring tables up to date, in as many passes as one of them has runs; some may be stopped then."""
     for number in range(max((len(table.runs) for table in tables), default=0)):
-        now = {table.relid: table for table in tables if number < len(table.runs)}
+        now = {table.relid: table for table in tables if number < len(table.runs) and table.stopped is None}
         passes, items = {}, []
         for relid, table in now.items():
             passes[relid], own = table.pass_of(number)
@@ -188,6 +202,10 @@ def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
         folded = _fold(spark, passes, items)
         for relid, table in now.items():
             own_parts = [part for part in folded if part.relid == relid]
+            if stops := [part.stopped for part in own_parts if part.stopped is not None]:
+                table.stopped = min(stops), table.runs[number].version
+                table.discard(file for part in own_parts for file in part.files)
+                continue
             done = {bucket for part in own_parts for bucket in part.buckets}
             table.take(passes[relid], done, [file for part in own_parts for file in part.files])
 
@@ -198,6 +216,8 @@ class _Folded(NamedTuple):
     relid: int
     buckets: set[int]
     files: list[DataFile]
+    stopped: int | None = None
+    """As in UnknownRow."""
 
 
 def _fold(
@@ -215,7 +235,10 @@ def _fold(
 
     def fold(parts: pa.Table) -> _Folded:
         relid, buckets = parts["relid"][0].as_py(), set(itertools.chain(*parts["together"].to_pylist()))
-        return _Folded(relid, buckets, list(passes[relid].fold(parts)))
+        try:
+            return _Folded(relid, buckets, list(passes[relid].fold(parts)))
+        except UnknownRow as error:
+            return _Folded(relid, buckets, [], error.position)
 
     def folded(parts: DataFrame, tasks: int) -> list[_Folded]:
         spread = parts.repartition(min(tasks, _TURNS * cores(spark)), "relid", "task")

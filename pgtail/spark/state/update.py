@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from pgtail.errors import COMMAND
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
@@ -29,6 +29,7 @@ from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, Snapshot
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.versions import Version
+from pgtail.terminal.escape import shell_word, sql_identifier
 
 _MOST_BUCKETS: Final = 1024
 
@@ -47,6 +48,8 @@ class Applied:
     """Tables that begin without a snapshot, in captures that were pruned before they were applied."""
     passed: list[str] = field(default_factory=list)
     """What became of names that passed to other tables, in words."""
+    stopped: list[str] = field(default_factory=list)
+    """Why nothing more is applied to some tables."""
 
 
 def update_state(lake: Lake, settings: Settings) -> Applied:
@@ -75,6 +78,8 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     if until is not None:
         cut(increment, until, notes)
     begun = starts(snapshots, notes, increment, until, history=settings.history)
+    begun = {relid: start for relid, start in begun.items() if start.taken > notes.stopped.get(relid, ("", -1))[1]}
+    result.stopped = [text for text, _ in notes.stopped.values()]
     batch = _Batch(lake, settings, notes, increment, prepared, begun)
     if not increment.ranges and not begun and not batch.folders_to_take(batch.names()):
         return result
@@ -82,7 +87,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
         commits, result.changes = batch.run()
     if any(capture.pruned for capture in plan.captures.values()):
         result.begun_pruned = sorted(batch.without_snapshot)
-    result.passed = batch.passed
+    result.passed, result.stopped = batch.passed, [text for text, _ in notes.stopped.values()]
     notes.applied = joined([*notes.applied, *increment.ranges])
     notes.pending = prepared.pending
     notes.gaps += increment.gaps
@@ -90,6 +95,25 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     result.rewritten = sum(file.size for commit in commits for file in commit.adds)
     lake.commit(plan, commits)
     return result
+
+
+def _why_stopped(kind: str, version: Version, position: int) -> str:
+    """Why nothing more is applied to a table, and the cure."""
+    name, to_alter = (
+        f"{version.schema}.{version.table}",
+        f"{sql_identifier(version.schema)}.{sql_identifier(version.table)}",
+    )
+    if version.partition is not None:
+        why, to_alter = f"the replica identity of its partition {version.partition} does not say it", version.partition
+    elif version.full:
+        why, to_alter = "a partition of it has another replica identity than FULL", "partition"
+    else:
+        why = "it has no replica identity"
+    return (
+        f"{kind} of {name} stops before {lsn_text(position)}: which row was changed there is not known, as {why}. To"
+        f" have the old row sent:{COMMAND}ALTER TABLE {to_alter} REPLICA IDENTITY FULL;\nTo go on after that, end the"
+        f" recorder, and start it with:{COMMAND}--snapshot-table {shell_word(name)}"
+    )
 
 
 def _leave_gap(increment: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
@@ -116,15 +140,21 @@ class _Batch:
         self._lake = lake
         self._settings = settings
         self._notes = notes
-        self._starts = starts
+        # A table that was stopped goes on with the rows of its last snapshot.
+        self._starts = {
+            relid: replace(one, snapshots=one.snapshots[-1:], again=not settings.history, since=one.taken)
+            if relid in notes.stopped
+            else one
+            for relid, one in starts.items()
+        }
         self._wanted = WantedChanges([one.transactions for one in increment.ranges], prepared.committed)
         self._of_started = {
-            relid: dataclasses.replace(
-                self._all_since(increment, prepared, start) if start.again else self._wanted,
+            relid: replace(
+                self._all_since(increment, prepared, start) if start.again or relid in notes.stopped else self._wanted,
                 since=start.since,
                 snapshots=frozenset(one.position for one in start.snapshots),
             )
-            for relid, start in starts.items()
+            for relid, start in self._starts.items()
         }
         self.without_snapshot: list[str] = []
         """The tables that begin in this batch, but not with a snapshot."""
@@ -150,18 +180,24 @@ class _Batch:
         The rows of a table are in its new folder before another table takes the old one; after that the catalog says
         so, and last what nobody uses is emptied.
         """
-        tables, count, before = list[TableBatch](), 0, self.names()
+        tables, counts, before, notes = list[TableBatch](), dict[int, int](), self.names(), self._notes
         for relid, changes in sorted(self._changes().items()):
             start = self._starts.get(relid)
+            if start is None and relid in notes.stopped:
+                continue
             snapshots = () if start is None else start.snapshots
-            runs, rows = runs_of(changes, self._of_started.get(relid, self._wanted), snapshots, self._versions)
-            count += rows
+            runs, counts[relid] = runs_of(changes, self._of_started.get(relid, self._wanted), snapshots, self._versions)
             if runs:
                 tables.append(self._table(relid, changes, runs, start))
-        now, notes = self.names(), self._notes
-        passed = former_owners(notes.tables, now, before)
+        passed = former_owners(notes.tables, self.names(), before)
         left = self._move(tables, self.folders_to_take(before), passed)
         fold_all(self._lake.spark, tables)
+        for table in list(tables):
+            if table.stopped is None:
+                notes.stopped.pop(table.relid, None)
+            elif self._stop(table, *table.stopped):
+                tables.remove(table)
+        now = self.names()
         commits = sorted((one for table in tables for one in self._commits(table)), key=lambda one: one.overwrite)
         kind = self._settings.kind
         new = [Entry(kind, *now[relid], relid, one.folder, one.since) for relid, one in notes.tables.items()]
@@ -169,7 +205,9 @@ class _Batch:
             f"another table has the name {'.'.join(now[relid])} now: OID {relid}, in {notes.tables[relid].folder};"
             f" the one before, OID {former}, was dropped or renamed, and is in {notes.tables[former].folder}"
             for relid, former in passed.items()
+            if relid in now and former in now
         ]
+        count = sum(counts[one.relid] for one in tables if one.stopped is None and one.runs)
         return commits + changed(self._lake.out, new, self._lake.codec, notes.vacated) + left, count
 
     def names(self) -> dict[int, Names]:
@@ -203,6 +241,19 @@ class _Batch:
         notes.vacated = sorted({*notes.vacated, *left} - used)
         retain = self._settings.retain
         return [Commit(name, table.schema, overwrite=True, retain=retain) for name, table in left.items()]
+
+    def _stop(self, table: TableBatch, position: int, version: Version) -> bool:
+        """Note that a table stays as it was before the batch, and why. Returns whether there is none then."""
+        relid, kind = table.relid, self._settings.kind
+        start, before = self._starts.get(relid), self._lake.plan.notes.get(kind, Notes()).tables.get(relid)
+        self._notes.stopped[relid] = _why_stopped(kind, version, position), -1 if start is None else start.taken
+        if before is None and relid not in self._moved:
+            del self._notes.tables[relid]
+            return True
+        if before is not None:
+            self._notes.tables[relid] = replace(before, folder=self._notes.tables[relid].folder)
+            table.stored = self._stored(before)
+        return False
 
     def _changes(self) -> dict[int, list[tuple[LakeFile, ChangesFile]]]:
         """The files of OUT/tables that may have rows for the batch, by the table's OID."""
@@ -255,6 +306,7 @@ class _Batch:
             block_bits=notes.block_bits,
             before=before,
             now=there,
+            rest=before,
             starts=[SnapshotStarts(one.position, one.time) for one in snapshots],
         )
 

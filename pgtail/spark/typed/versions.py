@@ -22,7 +22,11 @@ class VersionColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A table as a Relation message described it. `key` is empty for identity full, and if there is none."""
+    """A table as a Relation message described it. `key` is empty for identity full, and if there is none.
+
+    `partition` is the one whose identity the table has, as SQL writes its name: two partitions may have rows with one
+    key.
+    """
 
     relation: str
     schema: str
@@ -30,6 +34,7 @@ class Version:
     identity: str
     key: tuple[str, ...]
     columns: tuple[VersionColumn, ...]
+    partition: str | None = None
 
     @property
     def full(self) -> bool:
@@ -54,7 +59,7 @@ class Version:
         )
         flagged = tuple(one["name"] for one in row["columns"] if one["key"])
         key = flagged if row["identity"] in ("default", "index") else ()
-        return cls(row["relation"], row["schema"], row["table"], row["identity"], key, columns)
+        return cls(row["relation"], row["schema"], row["table"], row["identity"], key, columns, row.get("partition"))
 
 
 def kept(before: Version, now: Version) -> dict[str, str]:
