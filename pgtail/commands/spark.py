@@ -115,7 +115,7 @@ def _update(
         ]
         for text in (now := [text for one in applied for text in one.stopped]):
             if text not in stopped:
-                tell(f"error: {text}")
+                say(f"error: {text}")
         stopped[:] = now
         progress.updated(began, waiting)
         merged = compact(lake) if options.compact or batch // _OFTEN < lake.plan.batch // _OFTEN else 0

@@ -20,7 +20,7 @@ from pgtail.commands.sinks import open_sink
 from pgtail.commands.spark import SparkProgress, conf_of
 from pgtail.commands.spark_options import VerifyOptions
 from pgtail.commands.spark_verify_report import report_table, verified_json
-from pgtail.commands.stderr import StderrThread, tell
+from pgtail.commands.stderr import StderrThread, say, tell
 from pgtail.errors import InputError, OptionError
 from pgtail.files.signals import Interrupt
 from pgtail.files.stopping import Stoppable
@@ -28,6 +28,7 @@ from pgtail.humanize import seconds_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
+from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.records import replace
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.publisher import Publisher
@@ -62,14 +63,14 @@ def run(places: Sequence[str], options: VerifyOptions) -> bool:
     connector = connector_of(replace(options.connection, dsn=dsn))
     try:
         with Interrupt() as interrupt:
-            lsn, found, recorder = _Verify(captures, target, options, conf, connector, interrupt).run()
+            lsn, found, roots, recorder = _Verify(captures, target, options, conf, connector, interrupt).run()
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
         if palette is None:
             sink.show(report_json(verified_json(found, lsn, sample=options.sample), options.report))
         else:
-            sink.show(report_table(found, lsn, palette, width=terminal_width(), recorder=recorder))
+            sink.show(report_table(found, lsn, palette, width=terminal_width(), recorder=recorder, roots=roots))
     return not all(one.found.same for one in found)
 
 
@@ -94,14 +95,21 @@ class _Verify:
     connector: Connector
     interrupt: Interrupt
 
-    def run(self) -> tuple[int, list[VerifiedTable], str]:
-        """The position, how each table compares, and how to record the capture that reaches farthest.
+    def run(self) -> tuple[int, list[VerifiedTable], set[int], str]:
+        """The position, how each table compares, the OIDs of those that are published for their partitions, and how to
+        record the capture that reaches farthest.
 
         Raises PgtailError, KeyboardInterrupt.
         """
         from pgtail.spark.verify.scratch import begin, scratch_folder
 
-        stderr = StderrThread(self.options.verbosity.verbose)
+        stderr, roots = StderrThread(self.options.verbosity.verbose), set[int]()
+
+        def is_copied(table: PublishedTable) -> bool:
+            if any(part.source is None or part.source.oid != table.oid for part in table.parts):
+                roots.add(table.oid)
+            return self._is_selected(table.schema, table.name, base)
+
         with scratch_folder(self.out) as scratch, TemporaryDirectory(prefix="pgtail-verify-") as spool:
             try:
                 with self.interrupt.raising():
@@ -112,7 +120,7 @@ class _Verify:
                 copying = ServerCopying(
                     Publisher(plan, self.connector, self.interrupt, stderr, SlotProgress()),
                     known,
-                    lambda table: self._is_selected(table.schema, table.name, base),
+                    is_copied,
                     sample=self._sample,
                 )
                 copy = copying.run(scratch, Path(spool))
@@ -121,14 +129,14 @@ class _Verify:
             finally:
                 stderr.close()
             found = self._compare(base, copy, scratch)
-        compared = {one.relid for one in found}
+        compared, names = {one.relid for one in found}, {(one.schema, one.table) for one in found}
         for name in base.names(lambda relid: relid not in compared):
-            if self._is_selected(*name, base):
+            if name not in names and self._is_selected(*name, base):
                 tell(f"note: {'.'.join(name)} is in the state, and not published: it was not compared")
         slot = known.head.get(SLOT)
         if slot is None:
-            return copy.lsn, found, "pgtail record"
-        return copy.lsn, found, f"pgtail record -S {shell_word(slot)} -D {shell_word(known.directory)}"
+            return copy.lsn, found, roots, "pgtail record"
+        return copy.lsn, found, roots, f"pgtail record -S {shell_word(slot)} -D {shell_word(known.directory)}"
 
     @property
     def _sample(self) -> int | None:
@@ -226,7 +234,7 @@ class _Verify:
         )
         state.update(self.captures, typed=True)
         for text in update_state(state, Settings(until=copy.lsn - 1)).stopped:
-            tell(f"error: {text}")
+            say(f"error: {text}")
         return compare_tables(state, copy.capture, sample=self._sample)
 
 

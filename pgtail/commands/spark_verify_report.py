@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pgtail.humanize import counted, grouped
@@ -41,12 +41,17 @@ def verified_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) ->
     return "".join(map(json_line, lines))
 
 
-def report_table(found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int, recorder: str) -> str:
-    """The report as text of at most `width` cells a line, as far as names allow. `recorder`: what records, as typed."""
-    return Painter(palette).lines(_lines(found, lsn, max(width, 40), recorder))
+def report_table(
+    found: Sequence[VerifiedTable], lsn: int, palette: Palette, *, width: int, recorder: str, roots: Collection[int]
+) -> str:
+    """The report as text of at most `width` cells a line, as far as names allow. `recorder`: what records, as typed;
+    `roots`: the OIDs of tables that are published for their partitions."""
+    return Painter(palette).lines(_lines(found, lsn, max(width, 40), recorder, roots))
 
 
-def _lines(found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str) -> Iterator[list[Fragment]]:
+def _lines(
+    found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str, roots: Collection[int]
+) -> Iterator[list[Fragment]]:
     names = [escape(f"{one.schema}.{one.table}") for one in found]
     texts = [[grouped(getattr(one.found, count)) for count in _COUNTS] for one in found]
     first = max(map(width_of, ["TABLE", *names]))
@@ -60,6 +65,9 @@ def _lines(found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str) 
             yield from indented(paragraph(escape(words), _STYLES[kind], width - _INDENT), _INDENT)
     yield []
     yield from paragraph(_summary(found, lsn), _worst(found), width)
+    if some := [name for one, name in zip(found, names, strict=True) if one.relid in roots and not one.found.same]:
+        words = "ATTACH PARTITION of a table with rows, DETACH PARTITION and TRUNCATE of a partition send nothing"
+        yield from paragraph(f"{', '.join(some)}: {words}, and may be the cause.", "note", width)
     if cured := [name for one, name in zip(found, names, strict=True) if _state(one) != "good"]:
         options = " ".join(f"--snapshot-table {shell_word(name)}" for name in cured)
         words = "To make the state right from then on, end the recorder of the capture, and start it with:"

@@ -29,7 +29,7 @@ from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, Snapshot
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.spark.typed.versions import Version
-from pgtail.terminal.escape import shell_word, sql_identifier
+from pgtail.terminal.escape import escape, shell_word, sql_identifier
 
 _MOST_BUCKETS: Final = 1024
 
@@ -49,7 +49,7 @@ class Applied:
     passed: list[str] = field(default_factory=list)
     """What became of names that passed to other tables, in words."""
     stopped: list[str] = field(default_factory=list)
-    """Why nothing more is applied to some tables."""
+    """Why nothing more is applied to some tables, for people."""
 
 
 def update_state(lake: Lake, settings: Settings) -> Applied:
@@ -98,21 +98,18 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
 
 
 def _why_stopped(kind: str, version: Version, position: int) -> str:
-    """Why nothing more is applied to a table, and the cure."""
-    name, to_alter = (
-        f"{version.schema}.{version.table}",
-        f"{sql_identifier(version.schema)}.{sql_identifier(version.table)}",
-    )
+    """Why nothing more is applied to a table, and the cure; names are escaped."""
+    name, to_alter = f"{version.schema}.{version.table}", version.partition or "partition"
     if version.partition is not None:
-        why, to_alter = f"the replica identity of its partition {version.partition} does not say it", version.partition
+        why = f"the replica identity of its partition {version.partition} does not say it"
     elif version.full:
-        why, to_alter = "a partition of it has another replica identity than FULL", "partition"
+        why = "a partition of it has another replica identity than FULL"
     else:
-        why = "it has no replica identity"
+        why, to_alter = "it has no replica identity", ".".join(map(sql_identifier, (version.schema, version.table)))
     return (
-        f"{kind} of {name} stops before {lsn_text(position)}: which row was changed there is not known, as {why}. To"
-        f" have the old row sent:{COMMAND}ALTER TABLE {to_alter} REPLICA IDENTITY FULL;\nTo go on after that, end the"
-        f" recorder, and start it with:{COMMAND}--snapshot-table {shell_word(name)}"
+        f"{kind} of {escape(name)} stops before {lsn_text(position)}: which row was changed there is not known, as"
+        f" {why}. To have the old row sent:{COMMAND}ALTER TABLE {to_alter} REPLICA IDENTITY FULL;\nTo go on after that,"
+        f" end the recorder, and start it with:{COMMAND}--snapshot-table {shell_word(name)}"
     )
 
 
@@ -193,10 +190,10 @@ class _Batch:
         left = self._move(tables, self.folders_to_take(before), passed)
         fold_all(self._lake.spark, tables)
         for table in list(tables):
-            if table.stopped is None:
-                notes.stopped.pop(table.relid, None)
-            elif self._stop(table, *table.stopped):
+            if table.stopped is not None and self._stop(table, *table.stopped):
                 tables.remove(table)
+            elif table.stopped is None and table.runs:
+                notes.stopped.pop(table.relid, None)
         now = self.names()
         commits = sorted((one for table in tables for one in self._commits(table)), key=lambda one: one.overwrite)
         kind = self._settings.kind
