@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,6 @@ from pgtail.files.sink import Sink
 from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
-from pgtail.hexview.rows import TemplateWriter
 from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
@@ -80,7 +78,6 @@ class Inspect:
             about_changes=bool(options.filter.ops or options.filter.where),
         )
         self._offsets = [_byte(text) for text in options.offsets]
-        self._shows_all = not self._offsets and self._pick.wants_all
         dump = options.dump
         types = build_types(encoding=dump.encoding, enums=dump.types)
         self._scope = Scope(types, self._redaction)
@@ -89,7 +86,6 @@ class Inspect:
         self._cursor = TracedCursor()
         self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
         self._view: View
-        self._rows: TemplateWriter
         self._waiting: _Candidate | None = None
         self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
@@ -109,9 +105,7 @@ class Inspect:
         whole = unmasked = False
         try:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
-                shown = self._escaping(sink)
-                self._view = self._open_view(shown)
-                self._rows = TemplateWriter(shown, self._view, self._fields, self._scope)
+                self._view = self._open_view(self._escaping(sink))
                 try:
                     with Stoppable():
                         whole = all(self._file(source, sink) for source in self._sources(files))
@@ -201,7 +195,6 @@ class Inspect:
         """Show the remaining messages; returns False once everything that was asked for has been shown."""
         for item in reading.items():
             if isinstance(item, Chunk):
-                self._scan(input_, item)
                 continue
             message, lsn, offset, _ = item
             self._show_waiting(offset)
@@ -216,18 +209,6 @@ class Inspect:
                 self._show_waiting(None)
         self._show_waiting(input_.position)
         return not self._done()
-
-    def _scan(self, input_: Input, chunk: Chunk) -> None:
-        """Show messages like those before undecoded, if every message is to be shown."""
-        base, limit = input_.offset_of(chunk.buf, 0), self._options.limit
-        if not self._shown or not self._shows_all or base is None or chunk.in_stream is None:
-            return
-        most = sys.maxsize if limit is None else limit - self._shown
-        chunk.pos, count = self._rows.scan(
-            chunk.buf, chunk.pos, chunk.end, chunk.framing, chunk.in_stream, base, self._number, most
-        )
-        self._number += count
-        self._shown += count
 
     def _done(self) -> bool:
         limit = self._options.limit
@@ -253,10 +234,9 @@ class Inspect:
         if self._at_offset(place.offset, following) and self._pick.wants(
             place.number, message, place.lsn, waiting.buf, waiting.trace, self._scope
         ):
-            if not self._rows.show(place, message, waiting.buf, waiting.trace):
-                fields = list(self._fields.describe(waiting.buf, spans_of(waiting.trace)))
-                place.relation = self._fields.relation
-                self._view.message(place, waiting.buf, fields)
+            fields = list(self._fields.describe(waiting.buf, spans_of(waiting.trace)))
+            place.relation = self._fields.relation
+            self._view.message(place, waiting.buf, fields)
             self._shown += 1
         self._scope.leave(message)
 

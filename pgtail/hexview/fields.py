@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final
 
 from pgtail.changes.redaction import MASK
 from pgtail.changes.relations import IDENTITIES, Relation, unnamed
 from pgtail.hexview.scope import Scope
-from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
-from pgtail.pgoutput.cursor import Buffer, Span, cell_spans
+from pgtail.pgoutput.cells import Binary
+from pgtail.pgoutput.cursor import Buffer, Span
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.records import NamedTuple
 from pgtail.terminal.layout import Item, breakable
-from pgtail.terminal.values import BARE, Show, ValueStyle, name
+from pgtail.terminal.values import BARE, ValueStyle, name
 from pgtail.values import UNKNOWN
 
 _PART = re.compile(r"(old|new|column|relation)\[(\d+)\](?: (.+))?")
@@ -39,6 +40,9 @@ _BITS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 _NOT_SET: Final = {("Message", "flags"): "not transactional"}
 
+_shown_name: Final = lru_cache(maxsize=1024)(name)
+"""The name of a column: fields have it again in every row."""
+
 _I32 = struct.Struct(">i").unpack
 _I64 = struct.Struct(">q").unpack
 
@@ -56,27 +60,6 @@ class ShownField(NamedTuple):
     words: tuple[str, ...] = ()
     depth: int = 0
     masked: bool = False
-
-
-Reader: TypeAlias = Callable[[bytes], Item]
-"""Shows the value of a field of fixed size."""
-
-
-class CellFields(NamedTuple):
-    """The fields of one kind of cell: its kind and, if it has a value, its length and an empty value."""
-
-    kind: bytes
-    fields: list[ShownField]
-    show: Show
-
-
-_SAMPLES: Final[tuple[tuple[Cell, bytes], ...]] = (
-    (b"", b"t" + bytes(4)),
-    (Binary(), b"b" + bytes(4)),
-    (None, b"n"),
-    (UNCHANGED, b"u"),
-)
-"""A cell of each type, and its bytes."""
 
 
 class FieldDescriber:
@@ -130,7 +113,7 @@ class FieldDescriber:
 
     def _column_name(self, index: int) -> str:
         columns = self._relation.columns if self._relation is not None else ()
-        return name(columns[index].name) if index < len(columns) else unnamed(index)
+        return _shown_name(columns[index].name) if index < len(columns) else unnamed(index)
 
     def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> ShownField:
         if span.type == "String":
@@ -203,40 +186,12 @@ class FieldDescriber:
         if part == "length":
             return self._field(span, data, f"{label} length", depth=1)
         words = () if column is None else (name(column.type_name),)
-        value = self._show(index)(Binary(data) if span.type == "binary" else data)[1]
-        return ShownField(span, label, f"Byten ({span.type})", value, words, 1, masked=self._is_masked(index))
-
-    def _show(self, index: int) -> Show:
-        """The function that shows the values of a column of the current tuple."""
-        column = self._relation.columns[index] if self._relation and index < len(self._relation.columns) else None
-        codec = UNKNOWN if column is None else column.codec
-        values, redaction = self._values, self._redaction
-        if redaction is not None and self._is_masked(index):
-            return values.of_column(redaction.masking(codec), (), "note", bare=True)
-        return values.of_column(codec, (), bare=column is not None and column.type_oid in BARE)
-
-    def reader(self, field: ShownField) -> Reader:
-        """The function that shows other values of a number or time."""
-        read = self._read.get(field.type, self._number)
-        return lambda data: breakable(read(field.span, data)[0], "value")
-
-    def cells(self, relation: Relation, tuple_: str, old_kind: str) -> list[dict[type, CellFields]]:
-        """The fields of every cell of a tuple, by the type of the cell; `tuple_` is old or new."""
-        self._relation, self._tuple, self._cells = relation, old_kind if tuple_ == "old" else "N", len(relation.columns)
-        return [
-            {
-                type(cell): CellFields(
-                    data[:1],
-                    [
-                        self._cell(span, data[span.start : span.end], index, span.field.partition(" ")[2] or None)
-                        for span in cell_spans(f"{tuple_}[{index}]", cell, 0)
-                    ],
-                    self._show(index),
-                )
-                for cell, data in _SAMPLES
-            }
-            for index in range(self._cells)
-        ]
+        codec, bare = (UNKNOWN, False) if column is None else (column.codec, column.type_oid in BARE)
+        cell = Binary(data) if span.type == "binary" else data
+        if self._redaction is not None and self._is_masked(index):
+            value = self._values.cell(self._redaction.masking(codec), cell, "note", bare=True)
+            return ShownField(span, label, f"Byten ({span.type})", value, words, 1, masked=True)
+        return ShownField(span, label, f"Byten ({span.type})", self._values.cell(codec, cell, bare=bare), words, 1)
 
     def _is_masked(self, index: int) -> bool:
         """Whether the value of a cell must not be shown."""

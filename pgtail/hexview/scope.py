@@ -41,20 +41,6 @@ class Scope:
         return self._relations.get(oid, self._stream)
 
     @property
-    def expects_row(self) -> bool:
-        """Whether enter() must get the next message, for it may say what is a partition."""
-        return self._relations.expects_row
-
-    def left_out(self) -> None:
-        """There were rows that enter() did not get."""
-        self._relations.adjacent = None
-
-    @property
-    def tables(self) -> object:
-        """Another value whenever relation() may return another version of a table."""
-        return self._stream, self._relations.messages, self._relations.changes
-
-    @property
     def transaction(self) -> Transaction:
         """The transaction of the message, whose changes are not counted."""
         return Transaction(self.xid or None, begun=False, snapshot=self.xid == 0)

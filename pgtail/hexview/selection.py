@@ -111,11 +111,6 @@ class MessageSelection:
         self._about_tables = about_tables
         self._about_changes = about_changes
 
-    @property
-    def wants_all(self) -> bool:
-        """Whether every message is shown."""
-        return not self._numbers and not self._kinds and not self._lsns and self._filter is None
-
     def done(self, number: int) -> bool:
         """Whether no message from this number on can be selected."""
         return bool(self._numbers) and all(number > wanted.last for wanted in self._numbers)

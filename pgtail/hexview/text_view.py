@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, Final
+from typing import Final
 
 from pgtail.files.sink import Sink
 from pgtail.hexview.fields import ShownField
-from pgtail.hexview.views import Damage, MessageLocation, NoRoom
+from pgtail.hexview.views import Damage, MessageLocation
 from pgtail.humanize import plural
-from pgtail.native import compiled
 from pgtail.pgoutput.cursor import TIME, Buffer
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, palette
-from pgtail.terminal.values import MORE, Show, name
+from pgtail.terminal.values import name
 
 _MARGIN: Final = 2
 _HEX_LINE: Final = 8
@@ -32,8 +30,6 @@ NARROWEST: Final = 40
 """The minimum width in cells: lines are not made narrower than this."""
 _WIDEST_TIME: Final = 33
 """Cells of a time before our era. Times go below their names where values have less room."""
-_VALUE: Final = ("\0", "")
-"""Where a template has the value of a field."""
 _OP_STYLES: Final = {"Insert": "insert", "Update": "update", "Delete": "delete", "Truncate": "truncate"}
 
 
@@ -51,19 +47,16 @@ class TextView:
         self._most = max_bytes
         self._wide = self._width >= _WIDE
         self._bytes = _HEX_LINE if self._width >= _NARROW else _HEX_LINE // 2
-        painter = Painter(palette(color=color, colors=colors))
-        self._paint, self._codes = painter.line, painter.codes
-        self.scanned = not any((*self._codes["value"], *self._codes["plain"]))
-        self.spaced = self._wide
+        self._painter = Painter(palette(color=color, colors=colors))
         self._any = False
         self._layouts: dict[tuple[int, int, int], _Columns] = {}
 
     def message(
         self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
-        self._sink.write(self.begin(place, damage).encode())
+        self._begin(place, damage)
         mark: Item = () if damage is None else ((f"✗ {name(damage.field)}".rstrip(), "bad"),)
-        columns = self.layout(place, fields, mark)
+        columns = self._layout(place, fields, mark)
         for field in fields:
             label = self._label(field)
             values = [field.value, *_words(field)]
@@ -76,26 +69,14 @@ class TextView:
             right = columns.beside(mark, "", reason)
             self._field(columns, place, buf, span, right, style="bad", masked=damage.masked)
 
-    def begin(self, place: MessageLocation, damage: Damage | None = None) -> str:
-        size = place.end - place.start
-        lsn = "" if place.lsn is None else lsn_text(place.lsn)
-        items = self._head(place, damage, str(place.number), lsn, str(place.offset), f"{size} {plural(size, 'byte')}")
-        lines = [self._paint(line) for line in wrap(items, self._width)]
+    def _begin(self, place: MessageLocation, damage: Damage | None) -> None:
+        """Write what precedes the fields of a message."""
         if self._any:
-            lines.insert(0, "")
+            self._sink.write(b"\n")
         self._any = True
-        return "\n".join([*lines, ""])
+        self._write(wrap(_head(place, damage), self._width))
 
-    def head(self, place: MessageLocation) -> tuple[str, int | None]:
-        without_numbers = self._head(place, None, "", "", "", " bytes")
-        room = self._width - GAP * (len(without_numbers) - 1) - sum(map(item_width, without_numbers))
-        if place.relation is not None and "%" in place.relation.qualified:
-            room = 0
-        items = self._head(place, None, "%(number)d", "%(lsn)s", "%(offset)d", "%(size)d bytes")
-        line = [fragment for item in items for fragment in (padding(GAP), *item)]
-        return f"\n{self._paint(line[1:])}\n", max(room, 0)
-
-    def layout(self, place: MessageLocation, fields: Sequence[ShownField], mark: Item = ()) -> _Columns:
+    def _layout(self, place: MessageLocation, fields: Sequence[ShownField], mark: Item) -> _Columns:
         """The columns of a message; `mark` is beside its damage."""
         names = max([item_width(mark), *[2 * field.depth + width_of(field.name) for field in fields]])
         types = max([len(self._type(field.type)) for field in fields], default=0)
@@ -106,24 +87,6 @@ class TextView:
             digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
             columns = self._layouts[key] = _Columns(self._width, offsets, digits, *key[1:])
         return columns
-
-    def _head(
-        self, place: MessageLocation, damage: Damage | None, number: str, lsn: str, offset: str, size: str
-    ) -> list[Item]:
-        style = _OP_STYLES.get(place.kind, "xid")
-        items: list[Item] = [(("● ", "dot" if damage is None else "bad"), (f"{number}  ", "dim"), (place.kind, style))]
-        if place.relation is not None:
-            items.append(((name(place.relation.qualified), "table"),))
-        if place.lsn is not None:
-            items.append(((lsn, "lsn"),))
-        if place.offset is not None:
-            items.append(((f"byte {offset}", "dim"),))
-        if place.sent is not None:
-            items.append(((f"{place.sent.client} to {place.sent.server}", "origin"),))
-            if place.sent.time is not None:
-                items.append(((time_text(place.sent.time).replace("T", " "), "plain"),))
-        items.append(((size, "dim"),))
-        return items
 
     def _label(self, field: ShownField) -> Item:
         return padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain")
@@ -159,144 +122,33 @@ class TextView:
             digits = line.hex(" ") if self._wide else line.hex()
             yield [(f"{sign}{place.at(at)}".rjust(columns.offset), "dim"), padding(GAP), (digits, style)]
 
-    # -- templates ---------------------------------------------------------------------------------------------
-
-    separator = end = ""
-
-    def template(self, field: ShownField, data: bytes | None, layout: _Columns) -> str:
-        size, time = field.span.end - field.span.start, field.type == TIME[0]
-        if size > self._bytes or (time and layout.below_width < _WIDEST_TIME):
-            raise NoRoom
-        left = self._left(layout, "%s" if data is None else self.digits(data), 3 * size - 1 if self._wide else 2 * size)
-        values: list[Item] = [(_VALUE,)] if data is None else [field.value, *_words(field)]
-        first, *more = map(self._paint, layout.beside(self._label(field), self._type(field.type), values, time=time))
-        margin = self._paint([padding(layout.left)])
-        right = "".join([f"{first}\n", *[f"{margin}{line}\n" for line in more]])
-        return left + right.replace("%", "%%").replace("\0", "%s")
-
-    def content_template(self, field: ShownField, layout: _Columns) -> _Content:
-        digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
-        words = _words(field)
-        room = layout.values - sum([GAP + item_width(word) for word in words])
-        word = self._paint([fragment for word in words for fragment in (padding(GAP), *word)])
-        lefts = [self._left(layout, "%s", width) for width in range(digits + 1)]
-        margin = self._paint([padding(layout.left)])
-        bare = self._paint([(f"%{layout.offset}d", "dim"), padding(GAP), ("%s", "plain")]) + "\n"
-        label, type_ = self._label(field), self._type(field.type)
-        heads = [(self._paint(line), item_width(line)) for line in layout.heads(label, type_)]
-        middle = None
-        if len(heads) == 1 and not layout.below:
-            middle = heads[0][0] + " " * (layout.right - heads[0][1])
-        return _Content(layout, lefts, bare, margin, label, type_, heads, middle, words, word, room, field.masked)
-
-    def content(self, template: _Content, at: int, cell: bytes, value: Item) -> str:
-        """As _field()."""
-        rights = self._rights(template, value)
-        size, step = len(cell), self._bytes
-        shown = size if self._most is None or size < self._most else self._most
-        if 0 < size == shown <= step and len(rights) == 1 and not template.masked:
-            line = self.digits(cell)
-            return template.lefts[len(line)] % (at, line) + rights[0]
-        if template.masked:
-            digits = _Hidden(shown).hex(" " if self._wide else "")
-        else:
-            digits = self.digits(cell[:shown])
-        lines = []
-        used = 3 if self._wide else 2
-        for start in range(0, shown, step):
-            line = digits[used * start : used * (start + step)].rstrip(" ")
-            if rights:
-                lines.append(template.lefts[len(line)] % (at + start, line) + rights.pop(0))
-            else:
-                lines.append(template.bare % (at + start, line))
-        lines += [template.margin + right for right in rights]
-        if shown < size:
-            lines.append(self._paint(_more(template.columns, size - shown)) + "\n")
-        return "".join(lines)
-
-    def scanned_content(self, template: _Content, show: Show, python: Callable[[int, bytes], str]) -> Any:
-        fast, columns, words = compiled(), template.columns, template.words
-        if fast is None:
-            return None
-        width = sum(map(item_width, words))
-        ordinary = not template.masked and len(words) <= 1 and width <= columns.values
-        return fast.TextContent(
-            show if ordinary else None,
-            python,
-            left=template.bare[:-1],
-            more=self._paint(_more(columns, None)),
-            one_more=self._paint(_more(columns, 1)),
-            left_width=columns.left,
-            indent=columns.right,
-            room=columns.values,
-            step=self._bytes,
-            most=self._most,
-            spaced=self._wide,
-            heads=[(head.encode(), width) for head, width in template.heads],
-            below=columns.below,
-            gap_and_word=template.word,
-            word=self._paint([fragment for word in words for fragment in word]),
-            word_width=width,
-            ellipsis=self._paint([MORE]),
-        )
-
-    def _rights(self, template: _Content, value: Item) -> list[str]:
-        """The lines of the right half: name, type and the value with its explanations."""
-        if template.middle is not None and len(value) == 1:
-            [(text, style)] = value
-            if len(text) <= template.room and text.isascii():
-                before, after = self._codes[style]
-                return [f"{template.middle}{before}{text}{after}{template.word}\n"]
-        lines = template.columns.beside(template.label, template.type, [value, *template.words])
-        return [f"{self._paint(line)}\n" for line in lines]
-
-    def _left(self, columns: _Columns, digits: str, width: int) -> str:
-        """The template of the left half, with digits that are `width` cells wide."""
-        gap = padding(columns.left - columns.offset - GAP - width)
-        return self._paint([(f"%{columns.offset}d", "dim"), padding(GAP), (digits, "plain"), gap])
-
-    def digits(self, data: bytes) -> str:
-        return data.hex(" ") if self._wide else data.hex()
-
-    def shown(self, value: Item) -> str:
-        return self._paint(value)
-
     def _write(self, lines: Iterable[list[Fragment]]) -> None:
         for line in lines:
-            self._sink.write(f"{self._paint(line)}\n".encode())
+            self._sink.write(f"{self._painter.line(line)}\n".encode())
 
 
-class _Content(NamedTuple):
-    """The parts of the lines of a cell's content, painted."""
-
-    columns: _Columns
-    lefts: list[str]
-    """Templates of offset, digits and the space after them, by the number of digits and spaces."""
-    bare: str
-    """The template of a line without a right half."""
-    margin: str
-    """The left half of a line without bytes."""
-    label: Item
-    type: str
-    heads: list[tuple[str, int]]
-    """The lines of name and type, with their widths."""
-    middle: str | None
-    """Name and type and the space after them; None if they have several lines, or the value goes below."""
-    words: list[Item]
-    word: str
-    """The words, after a gap."""
-    room: int
-    """The maximum width in cells of a value beside its words."""
-    masked: bool
+def _head(place: MessageLocation, damage: Damage | None) -> list[Item]:
+    """What a message is, and where."""
+    style, size = _OP_STYLES.get(place.kind, "xid"), place.end - place.start
+    dot: Fragment = ("● ", "dot" if damage is None else "bad")
+    items: list[Item] = [(dot, (f"{place.number}  ", "dim"), (place.kind, style))]
+    if place.relation is not None:
+        items.append(((name(place.relation.qualified), "table"),))
+    if place.lsn is not None:
+        items.append(((lsn_text(place.lsn), "lsn"),))
+    if place.offset is not None:
+        items.append(((f"byte {place.offset}", "dim"),))
+    if place.sent is not None:
+        items.append(((f"{place.sent.client} to {place.sent.server}", "origin"),))
+        if place.sent.time is not None:
+            items.append(((time_text(place.sent.time).replace("T", " "), "plain"),))
+    items.append(((f"{size} {plural(size, 'byte')}", "dim"),))
+    return items
 
 
-def _more(columns: _Columns, count: int | None) -> list[Fragment]:
-    """The last line of a field that is not shown whole, or its template.
-
-    It may be wider than the left half, so it has no right half.
-    """
-    text = "%d more bytes" if count is None else f"{count} more {plural(count, 'byte')}"
-    return [padding(columns.offset + GAP), (text, "dim")]
+def _more(columns: _Columns, count: int) -> list[Fragment]:
+    """The last line of a field that is not shown whole. It may be wider than the left half: it has no right half."""
+    return [padding(columns.offset + GAP), (f"{count} more {plural(count, 'byte')}", "dim")]
 
 
 def _words(field: ShownField) -> list[Item]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from pgtail.changes.relations import Relation
 from pgtail.errors import DecodeError, Malformed
@@ -11,8 +11,6 @@ from pgtail.hexview.fields import ShownField
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.records import Record
-from pgtail.terminal.layout import Item
-from pgtail.terminal.values import Show
 
 _BAD_BYTES: Final = 16
 """Bytes shown of a bad field of unknown length."""
@@ -53,62 +51,13 @@ class Damage(Record, frozen=False):
     masked: bool = False
 
 
-class NoRoom(Exception):
-    """A field has no template: its bytes need several lines, or a time needs more room."""
-
-
 class View(Protocol):
-    """A way to show messages: field by field, or with templates, %-formats of what many messages share.
-
-    A layout says what templates depend on besides their fields.
-    """
-
-    scanned: bool
-    """Whether the compiled scanner can show its fields: values have no colour."""
-    spaced: bool
-    """Whether digits() has blanks between the bytes."""
-    separator: str
-    """What is between two fields."""
-    end: str
-    """What follows the last field."""
+    """A way to show messages."""
 
     def message(
         self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
         """Show one message, as far as it could be decoded."""
-
-    def begin(self, place: MessageLocation) -> str:
-        """What precedes the fields of a message."""
-
-    def head(self, place: MessageLocation) -> tuple[str, int | None]:
-        """A %-format of begin() for messages after the first one, and the width that its arguments may take together.
-
-        The arguments are number, offset, size and, if the message has one, lsn. The width is None for no limit.
-        """
-
-    def layout(self, place: MessageLocation, fields: Sequence[ShownField]) -> Any:
-        """The layout of a message with these fields."""
-
-    def template(self, field: ShownField, data: bytes | None, layout: Any) -> str:
-        """A field with these bytes: its offset is filled in; without bytes also digits() and shown(). Raises NoRoom."""
-
-    def content_template(self, field: ShownField, layout: Any) -> Any:
-        """What content() needs to show the content of a cell."""
-
-    def content(self, template: Any, at: int, cell: bytes, value: Item) -> str:
-        """The content of a cell, at this offset."""
-
-    def scanned_content(self, template: Any, show: Show, python: Callable[[int, bytes], str]) -> Any:
-        """What shows contents of cells in the scanner, as content() does; `show` shows their values.
-
-        `python`(offset, cell) calls content().
-        """
-
-    def digits(self, data: bytes) -> str:
-        """Bytes in hexadecimal digits."""
-
-    def shown(self, value: Item) -> str:
-        """A value in one line."""
 
 
 def locate_damage(

@@ -51,7 +51,6 @@ include "_columns.pxi"
 include "_stats.pxi"
 include "_shown.pxi"
 include "_table.pxi"
-include "_inspect.pxi"
 
 
 cdef int check_table(str what, native, python, str where="pgtail/native/plan.py") except -2:

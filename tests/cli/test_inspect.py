@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.captures import data_frames, record, segments
 from tests.support.corpus import capture, read
-from tests.support.encode import begin, insert, recvlogical, relation
+from tests.support.encode import begin, commit, frame, insert, recvlogical, relation, snapshot
 from tests.support.run import Result, command, here
 
 FORMS = {name: path for name, path in capture("Z_small", "p1").forms.items() if name != "walsender.bin"}
@@ -103,6 +103,13 @@ def test_messages_are_picked_by_number_and_limit() -> None:
     assert [line["message"] for line in lines(RECV, "--kind", "commit", "-n", "2")] == [5, 8]
 
 
+@pytest.mark.parametrize("limit", [1, 3, 40])
+def test_a_limit_ends_inside_a_transaction(limit: int, tmp_path: Path) -> None:
+    path = tmp_path / "dump"
+    path.write_bytes(recvlogical(relation(), begin(), *[insert(str(number), "v") for number in range(100)], commit()))
+    assert len(lines(path, "--limit", str(limit))) == limit
+
+
 def test_nothing_is_read_after_the_last_number(tmp_path: Path) -> None:
     bad = damaged(tmp_path, RECV, 71, ord("X"))
     assert [inspect(bad, "--message", last).status for last in ("1", "3")] == [0, 1]
@@ -177,6 +184,14 @@ def test_empty_selection_reports_what_was_read(nothing: tuple[str, ...]) -> None
     [last] = [one["message"] for one in lines(RECV, "--offset", str(len(read(RECV)) - 1))]
     expected = f"note: nothing matched in {last} messages, up to byte {len(read(RECV))}"
     assert expected in ran.stderr
+
+
+def test_a_begin_with_xid_0_is_shown_as_that_of_a_snapshot(tmp_path: Path) -> None:
+    path = tmp_path / "dump"
+    ordinary = [begin(), insert("3", "c"), commit()]
+    path.write_bytes(recvlogical(*snapshot(["1", "a"], ["2", "b"]), *ordinary, *snapshot(["1", "a"]), *ordinary))
+    assert shown(path).count("none: the rows of a snapshot follow") == 2
+    assert len(lines(path, "--op", "snapshot")) == 3
 
 
 def test_filter_on_values_not_sent_is_noted() -> None:
@@ -270,6 +285,15 @@ def test_resync_continues_and_sets_the_exit_status(tmp_path: Path) -> None:
     assert [contents(line) for line in found[3:]] == [contents(line) for line in lines(RECV)[3:]]
 
 
+def test_the_number_of_a_damaged_message_after_many_rows(tmp_path: Path) -> None:
+    good = recvlogical(relation(), begin(), *[insert(str(number), "v") for number in range(50)])
+    path = tmp_path / "dump"
+    path.write_bytes(good + b"I\0\0\0dNdamage" + good + recvlogical(commit()))
+    ran = inspect(path, "--resync", "-o", "json")
+    [damaged] = [line for line in ran.objects if "error" in line]
+    assert (ran.status, damaged["message"], damaged["offset"]) == (1, 53, len(good))
+
+
 def test_damage_inside_a_frame_is_shown_at_its_offset(tmp_path: Path) -> None:
     everything = lines(WALSENDER, "--kind", "insert")
     [kind] = [field["offset"] for field in everything[0]["fields"] if field["field"] == "new[0] kind"]
@@ -337,3 +361,11 @@ def test_standard_input_is_read_without_a_file() -> None:
     ran = command("inspect", "-o", "json", input=data)
     assert (ran.status, ran.stderr) == (0, "")
     assert [line["fields"] for line in ran.objects] == [line["fields"] for line in lines(RECV)]
+
+
+def test_a_segment_that_continues_a_transaction_does_not_show_its_beginning_again(tmp_path: Path) -> None:
+    messages = [relation(), begin(), *[insert(str(number), "v" * 100) for number in range(500)], commit()]
+    record(tmp_path / "capture", [frame(one, lsn=0x200 + number) for number, one in enumerate(messages)])
+    paths = segments(tmp_path / "capture")
+    assert len(paths) > 4
+    assert [line["kind"] for line in lines(*paths)] == ["Relation", "Begin", *["Insert"] * 500, "Commit"]

@@ -73,9 +73,6 @@ def test_a_recorded_message_that_is_cut(native: Any) -> None:
     "call",
     [
         lambda native: native.SkippingScanner(None, None).scan(b"", 0, 1, LENGTHS),
-        lambda native: native.InspectScanner(None, {}.get, None, "", "", False).scan(
-            b"", 1, 0, LENGTHS, False, 0, 0, 1
-        ),
         lambda native: native.rows_of_one(b"", 0, 1, LENGTHS, 1),
         lambda native: native.copied_messages(b"", 1, 1, LENGTHS, False, False, 1, *NO_LIMITS),
     ],
@@ -83,13 +80,6 @@ def test_a_recorded_message_that_is_cut(native: Any) -> None:
 def test_what_is_no_part_of_the_buffer(native: Any, call: Callable[[Any], object]) -> None:
     with pytest.raises(ValueError, match=r"^not a part of the buffer$"):
         call(native)
-
-
-def test_more_than_there_is_room_for(native: Any) -> None:
-    with pytest.raises(ValueError, match=r"^too many arguments$"):
-        native.Format("%d" * 100)
-    with pytest.raises(ValueError, match=r"^too many fields$"):
-        native.FieldsBefore("", 0, [(0, 1, "")] * 17)
 
 
 def test_python_code_of_another_version() -> None:

@@ -86,7 +86,7 @@ def main(path: str, seed: int) -> None:
                         damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
                     scanner.leave()
                     taken += scanner.scan(bytes(damaged), 0, len(damaged), framing)
-    print(taken + columns(module, choose) + inspected(choose) + copied(module, choose))
+    print(taken + columns(module, choose) + copied(module, choose))
 
 
 def recorded(module: Any, choose: random.Random, data: bytes, framing: int) -> int:
@@ -163,46 +163,6 @@ def columns(module: Any, choose: random.Random) -> int:
         run.leave()
         taken += run.scan(bytes(damaged[:end]), 0, end, COPY_DATA)
         run.take()
-    return taken
-
-
-def inspected(choose: random.Random) -> int:
-    """The same for the scanner of `pgtail inspect`, which first sees every message whole."""
-    from pgtail.hexview.fields import FieldDescriber
-    from pgtail.hexview.json_view import JsonView
-    from pgtail.hexview.rows import TemplateWriter
-    from pgtail.hexview.scope import Scope
-    from pgtail.hexview.text_view import TextView
-    from pgtail.hexview.views import MessageLocation
-    from pgtail.pgoutput.cursor import TracedCursor
-    from pgtail.pgoutput.decoder import Decoder
-    from pgtail.pgoutput.frames import LENGTHS
-    from pgtail.terminal.values import ValueStyle
-    from pgtail.values import Types
-    from tests.support.encode import UNCHANGED, begin, commit, delete, frame, insert, lengths, relation, update
-
-    text, taken = ["7", 'it\\\'s "quoted" ' * 9], 0
-    rows = [insert(*text), update(["8", UNCHANGED]), update(text, ["7", None]), update(text, text, "O")]
-    messages = [begin(), *rows, insert("1", "x" * 99), delete("7", None), commit()]
-    base = 100_000  # the offsets of all messages have six digits
-    for view in (JsonView(Discard()), TextView(Discard(), width=120, color=True, max_bytes=40)):
-        scope, cursor = Scope(Types()), TracedCursor()
-        decoder = Decoder(cursor=cursor)
-        fields = FieldDescriber(scope, ValueStyle(40 if view.spaced else None), encoding="utf-8")
-        shown = TemplateWriter(Discard(), view, fields, scope)
-        for one in map(frame, [relation(), *messages]):
-            message, lsn, _ = decoder.frame(one, 0, len(one))
-            scope.enter(message)
-            shown.show(
-                MessageLocation(1, type(message).__name__, 0, 0, len(one), base, lsn), message, one, cursor.trace
-            )
-        data = lengths(*messages)
-        assert shown.scan(data, 0, len(data), LENGTHS, False, base, 1, 99) == (len(data), len(messages))
-        for _ in range(MUTATIONS):
-            damaged = bytearray(data)
-            damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
-            end = choose.randrange(len(data))
-            taken += shown.scan(bytes(damaged[:end]), 0, end, LENGTHS, False, base, 1, 99)[0]
     return taken
 
 

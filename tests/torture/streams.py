@@ -59,8 +59,6 @@ def case_of(name: str) -> Case:
     chance = choose.random()
     if chance < 0.06:
         command = ["stats", "-o", choose.choice(("json", "table")), *_filters(choose, stream)]
-    elif chance < 0.1:
-        command = ["inspect", "-o", choose.choice(("json", "table")), *_filters(choose, stream)]
     else:
         command = ["decode", *arguments(choose, stream)]
     if data and choose.random() < 0.1:
