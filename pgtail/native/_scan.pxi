@@ -568,3 +568,31 @@ cdef class SkippingScanner(Scanner):
 
     cdef bint is_full(self) noexcept:
         return self.stops_outside and not self.inside
+
+
+@cython.final
+cdef class KnownTable(Table):
+    """A table of which a row was seen."""
+
+    cdef bint known
+
+
+@cython.final
+cdef class CountingScanner(Scanner):
+    """Counts rows inside a transaction. It declines the first row of each table, so that the output learns of it, and
+    Commit."""
+
+    cdef Table describe(self, relation):
+        return KnownTable(relation)
+
+    cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
+        if not (<KnownTable>table).known:
+            (<KnownTable>table).known = True
+            return DECLINED
+        return 0
+
+    cdef bint may_commit(self) noexcept:
+        return False
+
+    cdef bint is_full(self) noexcept:
+        return not self.inside

@@ -49,8 +49,6 @@ include "_scan.pxi"
 include "_text.pxi"
 include "_columns.pxi"
 include "_stats.pxi"
-include "_shown.pxi"
-include "_table.pxi"
 
 
 cdef int check_table(str what, native, python, str where="pgtail/native/plan.py") except -2:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from pgtail.changes.relations import Relation
-from pgtail.native import compiled
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
-from pgtail.terminal.layout import SPACE, Item, SizedItem, item_width, middle_cut, sized, width_of
+from pgtail.terminal.layout import SPACE, Item, SizedItem, middle_cut, sized, width_of
 from pgtail.terminal.style import Fragment
 from pgtail.values import UNKNOWN, Codec, Undecoded, ValueKind
 from pgtail.values.oids import BUILTIN
@@ -97,15 +96,10 @@ class ValueStyle:
         def show(cell: Cell) -> SizedItem:
             return sized(label + self.cell(codec, cell, style, bare=bare))
 
-        fast, native, limit = compiled(), codec.native, self._limit
         if codec.kind is ValueKind.BOOL:
             known = {cell: show(cell) for cell in (b"t", b"f")}
             return lambda cell: known[cell] if cell.__class__ is bytes and cell in known else show(cell)
-        if fast is None or native is None or codec.masks:
-            return show
-        quoted, more = not bare and codec.kind is ValueKind.TEXT, () if limit is None else (MORE,)
-        compiled_show: Show = fast.ShownColumn(label, style, item_width(label), limit or _CHUNK, quoted, more, show)
-        return compiled_show
+        return show
 
     def cell(
         self, codec: Codec, cell: Cell, style: str = "value", *, bare: bool = False, mark: Item = UNDECODED

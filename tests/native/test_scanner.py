@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,24 @@ def test_ordinary_rows_are_scanned(way: Way, fed: list[str]) -> None:
     else:
         # Only the Begin shows that the stream did not start inside a segment.
         assert fed == ["Relation", "Begin", "Insert"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("streams", [False, True])
+def test_rows_that_a_table_does_not_show_are_counted(streams: bool, way: Way, fed: list[str]) -> None:
+    """All but the first one of each table, of which --columns learns."""
+    xid, notes = 7 if streams else None, list[str]()
+    tables = [relation(1, "t", xid=xid), relation(2, "other", [("id", 23), ("w", 25)], xid=xid)]
+    rows = [insert(str(number), "x", oid=1 + number // 6, xid=xid) for number in range(10)]
+    messages = [begin(), *tables, *rows, commit()]
+    if streams:
+        messages = [stream_start(), *tables, *rows, STREAM_STOP, stream_commit()]
+    options: dict[str, Any] = {"max_rows": 2, "columns": ["id,w"], "tell": notes.append}
+    ran = render(*messages, *messages, output="table", way=way, **options)
+    assert ran.written.count(b"INSERT") == 4
+    assert ran.written.count(b"10 changes, 8 not shown (--max-rows 2)") == 2
+    assert (ran.rows, notes) == (20, [])
+    assert fed.count("Insert") == (0 if streams and way == "compiled" else 8 if way == "compiled" else 20)
 
 
 @pytest.mark.parametrize("way", WAYS)

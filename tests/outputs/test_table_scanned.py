@@ -1,24 +1,18 @@
-"""`-o table` looks the same whether its rows come from the scanner or from the decoder."""
+"""`-o table` looks the same whether the scanner counts the rows beyond --max-rows or the decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.outputs import OutputOptions
-from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
-from pgtail.terminal.layout import SPACE, item_width
-from pgtail.terminal.values import ValueStyle
-from pgtail.values import Types
 from tests.support import encode
 from tests.support.corpus import Capture, captures
-from tests.support.render import WAYS, Way, rows_by
-from tests.support.render_text import BOOL, BYTEA, INT4, JSONB, TEXT, scanned_table
+from tests.support.render import WAYS, Way
+from tests.support.render_text import TEXT, scanned_table
 
 KEY = b"0123456789abcdef"
 SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], bytes | None]] = [
@@ -111,32 +105,3 @@ def test_values_go_below_a_wide_key_where_that_takes_fewer_lines() -> None:
         below = f"{start}\n           note '{note}'  place '{note}'  state '{note}'\n"
         assert (f"{start}  note '{note}'" in decoded, below in decoded) == (beside, not beside)
         assert f"{start}  note NULL  place NULL  state 'paid'\n" in decoded
-
-
-CELLS = st.one_of(
-    st.none(),
-    st.just(UNCHANGED),
-    st.binary(max_size=30),
-    st.binary(max_size=30).map(Binary),
-    st.text(st.sampled_from("ab '\\\n\x7fé日\u202e"), max_size=80).map(str.encode),
-    st.text(st.sampled_from("a1 "), max_size=95).map(str.encode),
-    st.integers(16_380, 16_386).map(lambda size: b"x" * size),
-    st.integers(65_534, 65_538).map(lambda size: b"x" * size),
-)
-
-
-@pytest.mark.parametrize("way", WAYS)
-@given(
-    CELLS,
-    st.sampled_from([TEXT, INT4, BOOL, BYTEA, JSONB]),
-    st.booleans(),
-    st.none() | st.integers(1, 90),
-    st.sampled_from(["utf-8", "latin1", "utf-16-le"]),
-)
-def test_the_cells_of_a_column_look_like_single_cells(
-    way: Way, cell: Cell, type_: int, bare: bool, limit: int | None, encoding: str
-) -> None:
-    values, codec, label = ValueStyle(limit), Types(encoding=encoding).codec(type_), (("né", "name"), SPACE)
-    item = label + values.cell(codec, cell, bare=bare)
-    with rows_by(way):
-        assert values.of_column(codec, label, bare=bare)(cell) == (item_width(item), item)

@@ -21,12 +21,6 @@ if TYPE_CHECKING:  # its servers would be looked for under AddressSanitizer
     from tests.torture.bench import Bench
 
 MUTATIONS = 600
-TABLES: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("table", {"max_rows": None, "max_width": 10, "width": 60}),
-    ("table", {"max_rows": 3, "max_width": None, "colored": True}),
-    ("table", {"max_rows": None, "changed": True, "highlight": ("1",)}),
-)
-"""Pages of every row, pages that end with a few rows, and rows as events."""
 
 
 class Discard:
@@ -119,7 +113,7 @@ def scanners(table: Any) -> Iterator[Any]:
 
     conditions = [f"{table.columns[0].name} is not null", " or ".join(every_test(table))]
     for filter_ in (None, *[Filter(where=[condition]) for condition in conditions], Filter(ops=["update"])):
-        for output, options in (*OUTPUTS, *TABLES):
+        for output, options in OUTPUTS:
             made = open_output(output, Discard(), OutputOptions(open_file=lambda *_: Discard(), **options))
             scanner = made.scanner({100: table}.get, filter_)
             if scanner is not None:

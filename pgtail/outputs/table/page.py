@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
-from typing import Final, Protocol, TypeAlias
+from typing import Final
 
-from pgtail.outputs.table.rows import LEFT, MARGIN, NO_NULLS, Hidden, NullColumns, TableRow
+from pgtail.outputs.table.rows import LEFT, MARGIN, Hidden, NullColumns, TableRow
 from pgtail.terminal.layout import GAP, SizedItem, line_count, padding, wrap_sized
 from pgtail.terminal.style import Fragment
 
@@ -23,8 +23,6 @@ MIN_WIDTH: Final = 40
 _TABLE_SHARE, _KEY_SHARE = 0.4, 0.25
 _VALUES_SHARE, _MIN_VALUES = 0.35, 28
 
-WriteLines: TypeAlias = Callable[[Iterable[list[Fragment]]], None]
-
 
 class Columns:
     """The positions and widths of columns, for tables and keys that are so wide."""
@@ -37,7 +35,7 @@ class Columns:
         self.min_values = max(_MIN_VALUES, int(width * _VALUES_SHARE))
         self.below = LEFT if width >= 2 * MIN_WIDTH else 2 * MARGIN
 
-    def lines(self, row: TableRow, hidden: Hidden = NO_NULLS) -> Iterable[list[Fragment]]:
+    def lines(self, row: TableRow, hidden: Hidden) -> Iterable[list[Fragment]]:
         """The lines of a row: values beside the key, or below it if there is no room or little of it."""
         left, used = self._left(row)
         values = row.shown(hidden)
@@ -68,33 +66,8 @@ class Columns:
         return left, used
 
 
-class Page(Protocol):
-    """Rows that are not yet laid out."""
-
-    full: bool
-
-    def __len__(self) -> int: ...
-
-    def add(self, row: TableRow) -> None:
-        """Add a row."""
-
-    def widths(self, most_table: int, most_key: int) -> tuple[int, int]:
-        """The widths of the widest table and the widest key within these limits."""
-
-    def may_hide(self, fewest: int) -> bool:
-        """Whether so many columns may be NULL in all rows."""
-
-    def find_nulls(self, nulls: NullColumns) -> None:
-        """Add the columns of all rows that are NULL, or not."""
-
-    def lay_out(
-        self, columns: Columns, hidden: Hidden, write: Callable[[bytes], object], write_lines: WriteLines
-    ) -> None:
-        """Write the lines of all rows, either as text or as fragments, without `hidden`, and remove the rows."""
-
-
-class RowPage(Page):
-    """A page for which nothing is compiled. Its text is limited to `most_text` characters."""
+class Page:
+    """Rows that are not yet laid out. Their text is limited to `most_text` characters."""
 
     def __init__(self, most_text: int) -> None:
         self._rows: list[TableRow] = []
@@ -104,36 +77,32 @@ class RowPage(Page):
         return len(self._rows)
 
     @property
-    def full(self) -> bool:  # type: ignore[override]
+    def full(self) -> bool:
         """Whether it must be laid out."""
         return len(self._rows) >= PAGE or self._left <= 0
 
     def add(self, row: TableRow) -> None:
+        """Add a row."""
         self._rows.append(row)
         self._left -= row.weight()
 
     def widths(self, most_table: int, most_key: int) -> tuple[int, int]:
+        """The widths of the widest table and the widest key within these limits."""
         rows = self._rows
         return _widest([row.table for row in rows], most_table), _widest([row.key for row in rows], most_key)
 
-    def may_hide(self, fewest: int) -> bool:
-        return True
+    def nulls(self) -> NullColumns:
+        """The columns of all rows that are NULL, or not."""
+        nulls = NullColumns()
+        for row in self._rows:
+            if row.relation is not None:
+                nulls.add(row.relation, row.nulls.values(), row.not_null)
+        return nulls
 
-    def find_nulls(self, nulls: NullColumns) -> None:
-        find_nulls(self._rows, nulls)
-
-    def lay_out(
-        self, columns: Columns, hidden: Hidden, write: Callable[[bytes], object], write_lines: WriteLines
-    ) -> None:
+    def lay_out(self, columns: Columns, hidden: Hidden) -> Iterator[list[Fragment]]:
+        """The lines of all rows without `hidden`; the page is then empty."""
         rows, self._rows, self._left = self._rows, [], self._most_text
-        write_lines(chain.from_iterable([columns.lines(row, hidden) for row in rows]))
-
-
-def find_nulls(rows: Iterable[TableRow], nulls: NullColumns) -> None:
-    """Add the columns of rows that are NULL, or not."""
-    for row in rows:
-        if row.relation is not None:
-            nulls.add(row.relation, row.nulls.values(), row.not_null)
+        return chain.from_iterable([columns.lines(row, hidden) for row in rows])
 
 
 def _widest(items: Iterable[SizedItem], most: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import OLD_ROWS, SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
@@ -21,8 +20,6 @@ from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, paddi
 from pgtail.terminal.style import Fragment
 from pgtail.terminal.values import (
     BARE,
-    MORE,
-    NULL,
     SEEN_ARROW,
     UNCHANGED_MARK,
     Show,
@@ -56,7 +53,7 @@ def _sized(text: str, style: str) -> SizedItem:
     return sized(((text, style),))
 
 
-FEWEST_NULLS: Final = 3
+_FEWEST_NULLS: Final = 3
 """Columns of a page that are always NULL; fewer of them are shown in their rows."""
 _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
@@ -67,7 +64,6 @@ _CLIENT: Final = _operation("CLIENT", "origin")
 
 Hidden: TypeAlias = Mapping[int, Collection[int | None]]
 """By version of a table, the indexes of columns whose NULLs are not shown in rows."""
-NO_NULLS: Final[Hidden] = MappingProxyType({})
 
 
 class TableRow:
@@ -115,7 +111,6 @@ class _Column(Record):
 
     index: int
     label: Item
-    maybe_label: Item
     codec: Codec
     bare: bool
     style: ValueStyle
@@ -144,10 +139,9 @@ class _TableParts:
                 label = (*([(",", "plain"), SPACE] if self.keys else []), (f"{shown}=", "key"))
             style = keys if key else values
             show = maybe = style.of_column(codec, label, "key" if key else "value", bare=bare)
-            maybe_label: Item = ((f"{MAYBE}{shown}", "dim"), SPACE)
             if choice.changed and not key:
-                maybe = values.of_column(codec, maybe_label, bare=bare)
-            found = _Column(index, label, maybe_label, codec, bare, style, show, maybe)
+                maybe = values.of_column(codec, ((f"{MAYBE}{shown}", "dim"), SPACE), bare=bare)
+            found = _Column(index, label, codec, bare, style, show, maybe)
             (self.keys if key else self.others).append(found)
         kept = self.others[1:] if not self.keys else self.others
         self.optional = frozenset([column.index for column in kept] if relation.seen else ())
@@ -172,7 +166,7 @@ class NullColumns:
     def found(self) -> dict[int, set[int]]:
         """By version of a table, the indexes of the columns."""
         found = {version: nulls - self._not_null[version] for version, nulls in self._nulls.items()}
-        return {version: indexes for version, indexes in found.items() if len(indexes) >= FEWEST_NULLS}
+        return {version: indexes for version, indexes in found.items() if len(indexes) >= _FEWEST_NULLS}
 
     def lines(self, width: int, left: int) -> Iterator[list[Fragment]]:
         """A line for each table that has such columns, after `left` cells."""
@@ -188,14 +182,9 @@ class NullColumns:
 class RowFormatter:
     """Makes the rows of changes with the columns of `choice`; `values` shows their values, `keys` those of the key."""
 
-    operations: Final = [*_OF_ROWS.values()]
-    """How rows start, by operation; this and the next are for the scanner."""
-    fixed_items: Final = [_ARROW, (NULL,), (MORE,), _ONLY_THE_KEY[1], _NO_COLUMNS[1]]
-
     def __init__(
         self, values: ValueStyle, choice: ColumnChoice, *, fill_unchanged: bool, keys: ValueStyle | None = None
     ) -> None:
-        self.only_changed = choice.changed
         self._keys, self._values = keys or values, values
         self._choice = choice
         self._fill = fill_unchanged
@@ -266,10 +255,6 @@ class RowFormatter:
             values = [_sized(name(text), "dim") for text in differences(event.before, now)]
         return TableRow(_SCHEMA, _sized(table_name(now), "dim"), _NO_KEY, values)
 
-    def tell_unknown(self, relation: Relation) -> None:
-        """An update of this table has no old row."""
-        self._choice.tell_unknown(relation)
-
     def parts(self, relation: Relation, count: int = 0) -> _TableParts:
         """The parts of the rows of a table with up to `count` cells."""
         parts = self._tables.get(relation.version)
@@ -292,12 +277,12 @@ class RowFormatter:
             if now is UNCHANGED or before == now:
                 size, item = column.show(before)
             else:
-                size, item = self.changed(column, before, now)
+                size, item = self._changed(column, before, now)
             width += size
             found += item
         return width, found
 
-    def changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
+    def _changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
         """A value that changed: old → new, after its label."""
         before = column.style.cell(column.codec, old, "old", bare=column.bare)
         now = column.style.cell(column.codec, new, "new", bare=column.bare)
@@ -330,7 +315,7 @@ class RowFormatter:
                 item = (*column.show(old[index])[1], SPACE) if filled else column.label
                 _add(row, column, sized((*item, UNCHANGED_MARK)))
             else:
-                _add(row, column, self.changed(column, old[index], cell, arrow))
+                _add(row, column, self._changed(column, old[index], cell, arrow))
 
     def _deleted(self, row: TableRow, parts: _TableParts, kind: str, old: TupleData) -> None:
         """Show the old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""

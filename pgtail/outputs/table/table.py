@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
-from pgtail.changes import events
 from pgtail.changes.events import (
     Change,
     Ended,
@@ -29,16 +28,15 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
 from pgtail.local_time import clock
-from pgtail.native import Scanner, compiled
+from pgtail.native import Scanner, Written, compiled
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import local_time
-from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, RowPage, columns_for, find_nulls
-from pgtail.outputs.table.rows import FEWEST_NULLS, MARGIN, NO_NULLS, NullColumns, RowFormatter, TableRow, rolled_back
+from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, columns_for
+from pgtail.outputs.table.rows import MARGIN, RowFormatter, TableRow, rolled_back
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.terminal import layout
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import DOT, Item, SizedItem, padding, sized, sized_sentence, wrap_sized
 from pgtail.terminal.style import Fragment, Painter, palette
@@ -82,21 +80,22 @@ class TableOutput(Output):
             fill_unchanged=options.fill_unchanged,
             keys=ValueStyle(most_value and max(most_value, _MOST_KEY)),
         )
-        self._page, self._scanned = self._pages(options)
+        self._page = Page(PAGE_TEXT if options.max_width is None else sys.maxsize)
         self._columns: Columns | None = None
-        self.headed = False
+        self._headed = False
         """Whether the header of the transaction is written."""
         self._placed = False
         self._any = self._outside = False
         self._seen = self._messages = self._rolled_back = 0
-        self.left = self._most
+        self._left = self._most
         """How many more changes of the transaction are shown; negative: how many were not."""
+        self._scanner: Scanner | None = None
         self._render: dict[type, Callable[[Any], None]] = {
             RowChange: self._change,
             TableTruncate: self._change,
             LogicalMessage: self._message,
-            Started: lambda _: self.begin(),
-            Ended: lambda event: self.end(event.transaction, complete=event.complete),
+            Started: self._start,
+            Ended: self._end,
             Outcome: self._outcome,
             SchemaChange: self._schema,
             FromClient: self._from_client,
@@ -109,7 +108,7 @@ class TableOutput(Output):
 
     def finish(self) -> None:
         """Write the page."""
-        self.lay_out()
+        self._lay_out()
         self._choice.tell_unused()
 
     # -- the scanner -------------------------------------------------------------------------------------------
@@ -118,53 +117,45 @@ class TableOutput(Output):
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
         fast = compiled()
-        if fast is None:
-            return None
-        scanner: Scanner = fast.TableScanner(find, filter_, self, self._scanned, mask, events)
-        return scanner
+        self._scanner = None if fast is None else fast.CountingScanner(find, filter_)
+        return self._scanner
 
-    def _pages(self, options: OutputOptions) -> tuple[Page, Page | None]:
-        """The page for all rows, and the same if the scanner adds rows to it."""
-        most_text = PAGE_TEXT if options.max_width is None else sys.maxsize
-        fast = compiled()
-        if fast is None or options.highlight:  # a match may span several fragments
-            return RowPage(most_text), None
-        page: Page = fast.TablePage(self._rows, self._painter.codes, layout, find_nulls, PAGE, most_text)
-        return page, page
+    def takes(self, transaction: Transaction) -> bool:
+        return self._headed and self._left <= 0
 
-    def counted(self, count: int) -> None:
-        """Count rows that the scanner added to the page, or that are not shown."""
+    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
+        assert self._scanner is not None
+        count = self._scanner.rows - self._scanner.left_out
         self._seen += count
-        self.left -= count
-
-    def begin(self) -> None:
-        """A transaction starts."""
-        self.lay_out()
-        self.headed = False
-        self._columns = None
-        self._seen = self._messages = self._rolled_back = 0
-        self.left = self._most
-
-    def end(self, transaction: Transaction, *, complete: bool = True) -> None:
-        """It ends, or (not `complete`) the source broke off inside it."""
-        nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
-        if not (nothing and complete and transaction.gid is None):
-            if not self.headed:
-                self.head(transaction)
-            self.lay_out()
-            self._write(self._footer(transaction, complete=complete), _INDENT)
-        self.headed = False
+        self._left -= count
 
     # -- events ------------------------------------------------------------------------------------------------
+
+    def _start(self, _: Started) -> None:
+        self._lay_out()
+        self._headed = False
+        self._columns = None
+        self._seen = self._messages = self._rolled_back = 0
+        self._left = self._most
+
+    def _end(self, event: Ended) -> None:
+        transaction, complete = event.transaction, event.complete
+        nothing = not (self._seen or self._messages or self._rolled_back or transaction.snapshot)
+        if not (nothing and complete and transaction.gid is None):
+            if not self._headed:
+                self._head(transaction)
+            self._lay_out()
+            self._write(self._footer(transaction, complete=complete), _INDENT)
+        self._headed = False
 
     def _change(self, change: RowChange | TableTruncate) -> None:
         if change.aborted:
             self._rolled_back += 1
         else:
             self._seen += 1
-        self.left -= 1
+        self._left -= 1
         rows = self._rows
-        if self.left >= 0:
+        if self._left >= 0:
             self._add(change, rows.change(change) if isinstance(change, RowChange) else rows.truncate(change))
         elif isinstance(change, RowChange):
             rows.parts(change.relation)  # --columns knows tables of which no row is shown, too
@@ -175,8 +166,8 @@ class TableOutput(Output):
             return
         self._rolled_back += message.aborted
         self._messages += not message.aborted
-        self.left -= 1
-        if self.left >= 0:
+        self._left -= 1
+        if self._left >= 0:
             self._add(message, self._rows.message(message))
 
     def _lone_message(self, message: LogicalMessage) -> None:
@@ -195,7 +186,7 @@ class TableOutput(Output):
             self._by_itself(self._rows.schema(event))
 
     def _outcome(self, outcome: Outcome) -> None:
-        self.lay_out()
+        self._lay_out()
         prepared: Item = ((f"prepared {name(quoted(outcome.gid))}", "prepared"),)
         if outcome.op == "commit_prepared":
             items = self._opening(_xid(outcome.xid), outcome.lsn, outcome.time)
@@ -208,20 +199,20 @@ class TableOutput(Output):
     # -- pages -------------------------------------------------------------------------------------------------
 
     def _add(self, change: Change, row: TableRow) -> None:
-        if not self.headed and change.transaction is not None:
-            self.head(change.transaction)
+        if not self._headed and change.transaction is not None:
+            self._head(change.transaction)
         self._push(rolled_back(row) if change.aborted else row)
-        if not self.left:
-            self.lay_out()
+        if not self._left:
+            self._lay_out()
 
     def _push(self, row: TableRow) -> None:
         self._page.add(row)
         if self._page.full:
-            self.lay_out()
+            self._lay_out()
 
     def _by_itself(self, row: TableRow) -> None:
         """Show a row of no transaction, between transactions or between the rows of one."""
-        if self.headed:
+        if self._headed:
             self._push(row)
             return
         if not self._outside:
@@ -229,28 +220,24 @@ class TableOutput(Output):
         self._outside = True
         self._columns = None
         self._push(row)
-        self.lay_out()
+        self._lay_out()
         self._columns = None
 
-    def lay_out(self) -> None:
+    def _lay_out(self) -> None:
         """Lay out and write the page."""
         if not self._page:
             return
         if self._columns is None:
             self._columns = columns_for(self._page, self._width)
-        if not self._page.may_hide(FEWEST_NULLS):
-            self._page.lay_out(self._columns, NO_NULLS, self._sink.write, self._lines)
-            return
-        nulls = NullColumns()
-        self._page.find_nulls(nulls)
-        self._page.lay_out(self._columns, nulls.found(), self._sink.write, self._lines)
+        nulls = self._page.nulls()
+        self._lines(self._page.lay_out(self._columns, nulls.found()))
         self._lines(nulls.lines(self._width, self._columns.below))
 
     # -- headers and footers -----------------------------------------------------------------------------------
 
-    def head(self, transaction: Transaction) -> None:
+    def _head(self, transaction: Transaction) -> None:
         """Write the header of a transaction."""
-        self.headed = True
+        self._headed = True
         self._placed = transaction.lsn is not None
         title = _snapshot_of(transaction) if transaction.snapshot else _xid(transaction.xid)
         items = self._opening(title, transaction.lsn, transaction.time)
@@ -286,8 +273,8 @@ class TableOutput(Output):
         if rolled_back:
             counts.append(f"{grouped(rolled_back)} rolled back")
         text = ", ".join(counts)
-        if self.left < 0:
-            text += f", {grouped(-self.left)} not shown (--max-rows {self._most})"
+        if self._left < 0:
+            text += f", {grouped(-self._left)} not shown (--max-rows {self._most})"
         if not complete:
             return [sized_sentence(text, "dim", width), sized((("broken off here: its end was not seen", "bad"),))]
         if not self._placed and transaction.lsn is not None:
