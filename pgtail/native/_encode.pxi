@@ -118,19 +118,6 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
     return DECLINED if put_shown(out, p, size, 0x7F) else 0
 
 
-cdef int encode_short_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    """The same, if it has at most as many bytes as the parameter: it then has no more terminal cells."""
-    return DECLINED if size > parameter else encode_bare(out, p, size, 0)
-
-
-cdef int encode_short_sql(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    """A string literal of at most as many bytes as the parameter."""
-    cdef Py_ssize_t start = out.size
-    if size > parameter or encode_sql(out, p, size, 0) < 0 or out.size - start > parameter:
-        return DECLINED
-    return 0
-
-
 # ==== wal2json: what outputs/wal2json/values.py writes for numbers and bytea =======================================
 
 cdef int encode_wal2json_number(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
@@ -561,8 +548,6 @@ register("csv", encode_csv)
 register("sql", encode_sql)
 register("sql_date", encode_sql_date)
 register("bare", encode_bare)
-register("short_bare", encode_short_bare)
-register("short_sql", encode_short_sql)
 register("wal2json_number", encode_wal2json_number)
 register("wal2json_bytea", encode_wal2json_bytea)
 register("debezium_integer", encode_debezium_integer)

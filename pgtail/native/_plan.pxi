@@ -11,7 +11,7 @@ cdef object _Dollars = pieces_module.Dollars
 cdef object _IfChanged = pieces_module.IfChanged
 cdef object _Count = pieces_module.Count
 cdef object _Changed = pieces_module.Changed
-cdef object _Fitted = pieces_module.Fitted
+cdef object _Padded = pieces_module.Padded
 cdef object _Ordinal = pieces_module.Ordinal
 cdef object _Ordinals = pieces_module.Ordinals
 
@@ -31,7 +31,7 @@ cdef enum StepKind:
     STEP_IF_CHANGED
     STEP_COUNT
     STEP_CHANGED
-    STEP_FITTED
+    STEP_PADDED
     STEP_ORDINAL
     STEP_ORDINALS
 
@@ -71,8 +71,7 @@ cdef struct Step:
     int object              # the place in RowPlan.objects of a function, or of the first of two nested plans
     bint sides[2]           # of Names: new, old
     bint filled, absent
-    Py_ssize_t least, most  # of Fitted, in terminal cells
-    bint wraps
+    Py_ssize_t least        # of Padded, in terminal cells
 
 
 cdef inline Bytes view_of(object text):
@@ -260,11 +259,9 @@ cdef class RowPlan:
             step.kind, step.object = STEP_CHANGED, self.keep(piece.render)
             self.keep(piece.compared)
             self.keep(piece.unknown)
-        elif isinstance(piece, _Fitted):
-            step.kind, step.object = STEP_FITTED, self.keep(self.nested(piece.pieces))
-            step.least, step.most, step.text = piece.least, piece.most, self.text(piece.more)
-            step.wraps = piece.wraps
-            self.room += FIELD_SIZE     # for the number of columns
+        elif isinstance(piece, _Padded):
+            step.kind, step.object = STEP_PADDED, self.keep(self.nested(piece.pieces))
+            step.least = piece.least
         elif isinstance(piece, _Count):
             step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
         elif isinstance(piece, _Ordinal):

@@ -16,109 +16,19 @@ cdef inline bint skipped(Skip skip, const Cell *cell, const Cell *other, bint ol
     return skip == SKIP_SAME and has_other and same_cell(cell, other)
 
 
-cdef enum:
-    COLUMN_MARK = 0x1F      # plan.COLUMN
-    OLD_MARK = 0x1E         # plan.OLD
-
-
-cdef int fit(Out *out, Py_ssize_t start, const Step *step) except -2:
-    """Pad or cut what was written from `start` on (plan.Fitted). DECLINED if its width is not known here, or it would
-    have to be broken, or lose an old value."""
-    cdef Py_ssize_t i = start, width = 0, columns = 0, old = 0
-    cdef uint8_t value
+cdef int pad(Out *out, Py_ssize_t start, Py_ssize_t least) except -2:
+    """Pad what was written from `start` on with blanks (plan.Padded). DECLINED if its width is not known here."""
+    cdef Py_ssize_t i = start, width = 0
     while i < out.size:
-        value = <uint8_t>out.data[i]
-        if value == 0x1B:               # an SGR sequence
-            i = after_sgr(out, i)
-            continue
-        if value == COLUMN_MARK:
-            columns += 1
-            i += 1
-            continue
-        if value == OLD_MARK:
-            old += 1
-            i += 1
-            continue
-        if 0x20 <= value < 0x7F:
-            i += 1
-        elif value == 0xE2 and is_mark(<const uint8_t *>out.data + i, out.size - i):
-            i += 3
+        if out.data[i] == 0x1B:         # an SGR sequence
+            while i < out.size and out.data[i] != c"m":
+                i += 1
+        elif 0x20 <= out.data[i] < 0x7F:
+            width += 1
         else:
             return DECLINED
-        width += 1
-    if step.most and width > step.most:
-        return DECLINED if step.wraps else cut(out, start, step, columns)
-    if columns or old:
-        out.size = without_marks(out, start, out.size)
-    put_blanks(out, step.least - width)
-    return 0
-
-
-cdef int cut(Out *out, Py_ssize_t start, const Step *step, Py_ssize_t columns) except -2:
-    """Cut a text that is too wide, and has so many columns."""
-    cdef Py_ssize_t digits = 1, rest = columns, left_out = 0, end, i, old = 0
-    while rest >= 10:
-        rest //= 10
-        digits += 1
-    end = end_of_cells(out, start, step.most - 3 - digits, &left_out)
-    if left_out == 0:
-        end = end_of_cells(out, start, step.most - 1, &left_out)
-    for i in range(start, end):
-        old += out.data[i] == OLD_MARK
-    if old % 3:
-        return DECLINED
-    out.size = without_marks(out, start, end)
-    put_padded(out, step.text)
-    if left_out:
-        put(out, <const char *>b" +", 2)
-        put_unsigned(out, left_out)
-    return 0
-
-
-cdef Py_ssize_t end_of_cells(Out *out, Py_ssize_t start, Py_ssize_t room, Py_ssize_t *left_out) noexcept:
-    """Where the first `room` cells of a text end, which is wider; `left_out` gets the number of columns after them."""
-    cdef Py_ssize_t i = start, width = 0, end = -1
-    cdef uint8_t value
-    left_out[0] = 0
-    while i < out.size:
-        value = <uint8_t>out.data[i]
-        if value == 0x1B:
-            i = after_sgr(out, i)
-        elif value == COLUMN_MARK:
-            left_out[0] += width >= room - 1
-            i += 1
-        elif value == OLD_MARK:
-            i += 1
-        else:
-            if width == room:
-                end = i
-            width += 1
-            i += 3 if value == 0xE2 else 1
-    return end
-
-
-cdef Py_ssize_t without_marks(Out *out, Py_ssize_t start, Py_ssize_t end) noexcept:
-    """Remove the marks of columns and old values from a text; returns its end."""
-    cdef Py_ssize_t i, to = start
-    for i in range(start, end):
-        if out.data[i] != COLUMN_MARK and out.data[i] != OLD_MARK:
-            out.data[to] = out.data[i]
-            to += 1
-    return to
-
-
-cdef inline Py_ssize_t after_sgr(Out *out, Py_ssize_t i) noexcept:
-    """Where the SGR sequence ends that starts here."""
-    while i < out.size and out.data[i] != c"m":
         i += 1
-    return i + 1
-
-
-cdef inline bint is_mark(const uint8_t *p, Py_ssize_t size) noexcept:
-    """Whether an arrow (U+2192, or U+21E2) or an ellipsis (U+2026) starts here."""
-    return size >= 3 and (
-        (p[1] == 0x86 and p[2] == 0x92) or (p[1] == 0x87 and p[2] == 0xA2) or (p[1] == 0x80 and p[2] == 0xA6)
-    )
+    return put_blanks(out, least - width)
 
 
 cdef inline Step *step_of(RowPlan plan, bint old) noexcept:
@@ -248,11 +158,6 @@ cdef class TextScanner(Scanner):
             table = self.described[relation.version] = TextTable(relation)
             table.plans = [False] * (OPS * 4)
         return table
-
-    def forget_plans(self):
-        """Ask for new plans: those of the output have changed."""
-        self.described = {}
-        self.forget()
 
     @property
     def written(self):
@@ -429,9 +334,9 @@ cdef class TextScanner(Scanner):
                 put_object(out, plan.objects[step.object](self.last_ordinals.by_key()))
             elif step.kind == STEP_CHANGED:
                 self.list_changed(plan, step)
-            elif step.kind == STEP_FITTED:
+            elif step.kind == STEP_PADDED:
                 mark = out.size
-                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or fit(out, mark, step) < 0:
+                if self.execute(<RowPlan>plan.objects[step.object]) < 0 or pad(out, mark, step.least) < 0:
                     return DECLINED
             else:
                 nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]

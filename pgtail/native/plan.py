@@ -106,8 +106,6 @@ EncoderName: TypeAlias = Literal[
     "sql",
     "sql_date",
     "bare",
-    "short_bare",
-    "short_sql",
     "wal2json_number",
     "wal2json_bytea",
     "debezium_integer",
@@ -267,29 +265,15 @@ class IfChanged(Record, eq=False):
     otherwise: tuple[Piece, ...]
 
 
-COLUMN: Final = b"\x1f"
-"""Precedes a column, and the blank before it, in the text of Fitted pieces, which leave it out; no value has it."""
+class Padded(Record, eq=False):
+    """Pieces whose text is padded with blanks to `least` terminal cells.
 
-
-OLD: Final = b"\x1e"
-"""Stands before an old value, after it, and after the arrow to the new value, in the same way."""
-
-
-class Fitted(Record, eq=False):
-    """Pieces whose text is padded with blanks to `least` terminal cells, and cut to `most` cells.
-
-    A text that is cut ends with `more`, one cell wide, and with how many columns (COLUMN) begin after that: ` +3`. An
-    old value (OLD) is left out where the text would end before the arrow: it would look like the new one. With `wraps`
-    the text is broken instead. SGR sequences have no width. `fit` does this to any text; the scanner to printable
-    ASCII with arrows and ellipses, and declines others and what would have to be broken. `most` 0: no limit.
+    SGR sequences have no width. `pad` does this to any text; the scanner to printable ASCII, and declines others.
     """
 
     pieces: tuple[Piece, ...]
-    fit: Callable[[bytes], bytes]
-    least: int = 0
-    most: int = 0
-    more: bytes = b""
-    wraps: bool = False
+    pad: Callable[[bytes], bytes]
+    least: int
 
 
 class Count(Record):
@@ -323,7 +307,7 @@ Piece: TypeAlias = (
     | Undecodable
     | Dollars
     | IfChanged
-    | Fitted
+    | Padded
     | Count
     | Ordinal
     | Ordinals

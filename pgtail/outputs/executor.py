@@ -14,12 +14,12 @@ from pgtail.native.plan import (
     Count,
     Dollars,
     Empty,
-    Fitted,
     IfChanged,
     Names,
     NoPlan,
     Ordinal,
     Ordinals,
+    Padded,
     Plan,
     Side,
     Skip,
@@ -86,9 +86,9 @@ class Execution:
             elif isinstance(piece, IfChanged):
                 differs = _differ(self._row.old, self._row.new, piece.indexes)
                 self._add(piece.then if differs else piece.otherwise, parts, later)
-            elif isinstance(piece, (Dollars, Fitted)):
-                fit = dollar_quoted if isinstance(piece, Dollars) else piece.fit
-                parts.append(fit(joined_parts(self.parts(piece.pieces))))
+            elif isinstance(piece, (Dollars, Padded)):
+                change = dollar_quoted if isinstance(piece, Dollars) else piece.pad
+                parts.append(change(joined_parts(self.parts(piece.pieces))))
             elif isinstance(piece, Ordinal):
                 self.numbered.append(piece.key)
                 parts.append(b"%d" % (self._ordinals.get(piece.key, 0) + self.numbered.count(piece.key)))

@@ -7,41 +7,34 @@ them instead. Elsewhere nothing is cut.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Final
 
-from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
-from pgtail.changes.filters import Filter
+from pgtail.changes.events import (
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    TableTruncate,
+    Transaction,
+)
 from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
-from pgtail.native import Scanner, Written
-from pgtail.native.plan import (
-    COLUMN,
-    OLD,
-    Cell,
-    Cells,
-    Field,
-    Fitted,
-    Piece,
-    Plan,
-    Previous,
-    Side,
-    Skip,
-    Text,
-    Value,
-    joined,
-)
+from pgtail.native.plan import Cell, Cells, Field, Padded, Piece, Plan, Previous, Side, Skip, Text, Value, joined
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import MAYBE, Shown
+from pgtail.outputs.executor import Part, joined_parts
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Shape, Write
 from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
-from pgtail.records import replace
+from pgtail.records import NamedTuple, replace
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette
@@ -62,10 +55,6 @@ _NARROWEST: Final = 40
 _INDENT: Final = 4
 """Cells before the lines of a change that follow the first one (--wrap)."""
 _BREAK: Final = "\n" + " " * _INDENT
-_COLUMN: Final = COLUMN.decode()
-_OLD: Final = OLD.decode()
-_MARK: Final = re.compile(f"[{_COLUMN}{_OLD}]")
-_PARTS: Final = re.compile(f"{SGR.pattern[:-1]}|{_MARK.pattern})")
 _OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepared": "ROLLBACK"}
 
 
@@ -73,7 +62,7 @@ class Line(PlannedOutput):
     """`-o line`. Of an update it shows what --changed shows, and the old value before a value that is known to have
     changed; on a terminal without --changed also the rest.
 
-    Lines with --highlight are not for the scanner.
+    Lines on a terminal and lines with --highlight are laid out column by column, and not for the scanner.
     """
 
     resumes = True
@@ -83,9 +72,9 @@ class Line(PlannedOutput):
         super().__init__(sink, options)
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
         self._codes = self._painter.codes
-        self._more = f"{RESET}…".encode() if options.colored else "…".encode()
-        self.events_only = options.colored and bool(options.highlight)
-        self._scanner: Any = None
+        self._more = f"{RESET}…" if options.colored else "…"
+        self._marks = options.colored and bool(options.highlight)
+        self.events_only = self._marks or options.measure is not None
         self._set_width(options.width if options.measure is None else options.measure())
 
     # -- the terminal's width ----------------------------------------------------------------------------------
@@ -104,11 +93,7 @@ class Line(PlannedOutput):
         self._values = ValueStyle(limit if on_terminal else None)
         self._keys = ValueStyle(keys if on_terminal else None, ends=True)  # keys may differ at either end only
         self._contents = ValueStyle(options.max_width if on_terminal else None)
-        self._gap = (COLUMN if self._most else b"") + b" "
         self._time = Field.CLOCK if narrow else Field.TIME
-        self._fit = fit = wrapped(self._most) if options.wrap else cut(self._most, self._more)
-        if self.events_only:
-            self._fit = lambda text: self._painter.marked_line(fit(text).decode()).encode()
 
     def _follow_width(self) -> None:
         """Make new plans after a resize."""
@@ -116,21 +101,9 @@ class Line(PlannedOutput):
         if width != self._width:
             self._set_width(width)
             self.rows.forget_plans()
-            if self._scanner is not None:
-                self._scanner.forget_plans()
 
     def started(self, transaction: Transaction) -> None:
         self._follow_width()
-
-    def scanner(
-        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner | None:
-        self._scanner = scanner = super().scanner(find, filter_, mask)
-        return scanner
-
-    def before_run(self) -> Written:
-        self._follow_width()
-        return super().before_run()
 
     # -- rows --------------------------------------------------------------------------------------------------
 
@@ -148,12 +121,38 @@ class Line(PlannedOutput):
         pieces += [b" ", self._paint("(seen before)", "note")] if seen else []
         for part in (cells, self._rest(shape, shown, cells)):
             if part:
-                pieces.append(Cells(side, tuple(map(self._apart, part)), b""))
+                columns = tuple(map(_apart, part))
+                together = [(cell,) for cell in columns] if self._lays_out else [columns]
+                pieces += [Cells(side, cells_, b"") for cells_ in together]
         pieces.append(Text(_origin))  # last: where a line is cut, what changed says more
-        if self._most or self.events_only:
-            wraps = self.options.wrap
-            pieces = [Fitted(tuple(pieces), self._fit, most=self._most, more=self._more, wraps=wraps)]
         return joined([*pieces, b"\n"]), self.write
+
+    @property
+    def _lays_out(self) -> bool:
+        """Whether lines are cut, broken or marked."""
+        return bool(self._most) or self._marks
+
+    def _row(self, change: RowChange) -> None:
+        if not self._lays_out:
+            super()._row(change)
+            return
+        columns = [ColumnText("")]
+        for piece, parts in self.rows.pieces(change):
+            if isinstance(piece, Cells) and not piece.separator:  # of one column
+                columns += [self._column(*map(_text, parts))] if parts else []
+            else:
+                last = columns.pop()
+                columns.append(last._replace(rest=last.rest + "".join(map(_text, parts))))
+        last = columns.pop()
+        self.write(self._fitted([*columns, last._replace(rest=last.rest.removesuffix("\n"))]))
+
+    def _column(self, _: str, before: str, *parts: str) -> ColumnText:
+        """The parts of a cell, in which the old value is between two texts."""
+        if len(parts) == 2:
+            return ColumnText(before + "".join(parts))
+        start, old, end, *rest = parts
+        stop = len(self._codes["old"][1])
+        return ColumnText(before, start + old + end[:stop], "".join([end[stop:], *rest]))
 
     def _rest(self, shape: Shape, shown: Shown, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
         """The columns that an update did not change; only on a terminal, where the line ends at its width."""
@@ -162,18 +161,13 @@ class Line(PlannedOutput):
         rest = [cell for cell in cells if cell.index in shown.optional]
         return tuple([replace(cell, after=b"", previous=None, uncompared=None, skip=Skip.DIFFERENT) for cell in rest])
 
-    def _apart(self, cell: Cell) -> Cell:
-        """A cell after a blank."""
-        uncompared = None if cell.uncompared is None else self._gap + cell.uncompared
-        return replace(cell, before=self._gap + cell.before, uncompared=uncompared)
-
     def _keyed(self, shape: Shape, shown: Shown, side: Side, keys: list[int], *, pad: bool) -> list[Piece]:
         """The key and the state of the transaction, padded if something follows."""
         cells = self._cells(shape, shown, side, keys, key=True)
         pieces: list[Piece] = [b"[", Cells(side, cells, b",", fill=True), b"]"] if cells else []
         pieces += _STATE
         least = (_KEY if cells else 0) + GAP - 1  # the last blank precedes a column
-        return [Fitted((*pieces, b" " * (GAP - 1)), padded(least), least)] if pad else pieces
+        return [Padded((*pieces, b" " * (GAP - 1)), partial(padded, least), least)] if pad else pieces
 
     def _cells(
         self, shape: Shape, shown: Shown, side: Side, indexes: list[int], *, key: bool = False
@@ -200,17 +194,15 @@ class Line(PlannedOutput):
                     self._paint(*UNCHANGED_MARK) if side == "new" or not shape.seen else None,
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),
-                    previous=self._previous(bold[1], arrow, marked=not key) if compared else None,
+                    previous=self._previous(bold[1], arrow) if compared else None,
                     uncompared=maybe if side == "new" and index in shape.seen else None,
                 )
             )
         return tuple(cells)
 
-    def _previous(self, end: str, arrow: bytes, *, marked: bool) -> Previous:
+    def _previous(self, end: str, arrow: bytes) -> Previous:
         before, after = self._codes["old"]
-        mark = OLD if marked and self._most else b""
-        new = self._codes["new"][0].encode()
-        return Previous(end.encode() + mark + before.encode(), after.encode() + mark + arrow + mark + new)
+        return Previous(f"{end}{before}".encode(), after.encode() + arrow + self._codes["new"][0].encode())
 
     # -- other events ------------------------------------------------------------------------------------------
 
@@ -280,7 +272,17 @@ class Line(PlannedOutput):
         return f"{before}{text}{after}".encode() if text else b""
 
     def _write(self, text: bytes) -> None:
-        self.write(self._fit(text.rstrip(b" ")) + b"\n")
+        text = text.rstrip(b" ")
+        self.write(self._fitted([ColumnText(text.decode())]) if self._lays_out else text + b"\n")
+
+    def _fitted(self, columns: Sequence[ColumnText]) -> bytes:
+        """A line of these columns."""
+        fitted = (
+            wrapped([column.text for column in columns], self._most)
+            if self.options.wrap
+            else cut(columns, self._most, self._more)
+        )
+        return f"{self._painter.marked_line(fitted) if self._marks else fitted}\n".encode()
 
 
 def _origin(transaction: Transaction) -> bytes:
@@ -309,73 +311,85 @@ _MARKS: Final[list[Piece]] = [*_STATE, Text(_origin)]
 """What is special about a transaction."""
 
 
-def padded(least: int) -> Callable[[bytes], bytes]:
-    """A function that pads a text with blanks to so many terminal cells."""
+class ColumnText(NamedTuple):
+    """The text of a column: an old value may stand between two parts, of which the second begins with an arrow."""
 
-    def fit(text: bytes) -> bytes:
-        return text + b" " * (least - width_of(SGR.sub("", text.decode())))
+    before: str
+    old: str = ""
+    rest: str = ""
 
-    return fit
-
-
-def cut(most: int, more: bytes) -> Callable[[bytes], bytes]:
-    """A function that cuts a text to `most` terminal cells, as Fitted says; 0: it only removes the marks."""
-
-    def fit(text: bytes) -> bytes:
-        parts = _PARTS.split(text.decode())
-        if not most or sum(map(width_of, parts[::2])) <= most:
-            return _MARK.sub("", text.decode()).encode()
-        width, starts = 0, []
-        for part, mark in zip(parts[::2], [*parts[1::2], ""], strict=True):
-            width += width_of(part)
-            if mark == _COLUMN:
-                starts.append(width)
-        room = most - 1 - len(f" +{len(starts)}")
-        left_out = sum([start >= room - 1 for start in starts])  # not more than its blank is shown
-        count = f" +{left_out}" if left_out else ""
-        shown = _first_cells(parts, room if left_out else most - 1)
-        if shown.count(_OLD) % 3:
-            return fit(_without_old(text.decode(), shown.count(_OLD) // 3).encode())
-        return shown.replace(_OLD, "").encode() + more + count.encode()
-
-    return fit
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.before + self.old + self.rest
 
 
-def _without_old(text: str, number: int) -> str:
-    """A text without the old value of this number, from 0."""
-    parts, at = text.split(_OLD), 3 * number
-    return _OLD.join([*parts[:at], f"{parts[at]}…{parts[at + 2]}{parts[at + 3]}", *parts[at + 4 :]])
+def _apart(cell: Cell) -> Cell:
+    """A cell after a blank."""
+    uncompared = None if cell.uncompared is None else b" " + cell.uncompared
+    return replace(cell, before=b" " + cell.before, uncompared=uncompared)
 
 
-def wrapped(most: int) -> Callable[[bytes], bytes]:
-    """A function that breaks a text into lines of `most` terminal cells, between columns where it can; 0: no limit."""
+def _text(part: Part) -> str:
+    return joined_parts([part]).decode()
 
-    def fit(text: bytes) -> bytes:
-        found, used, active = "", 0, ""
-        for column in text.decode().replace(_OLD, "").split(_COLUMN):
-            parts = SGR.split(column)
-            if most and used > _INDENT and used + sum(map(width_of, parts[::2])) > most:
-                found, used = found.rstrip(" ") + _BREAK, _INDENT
-                parts[0] = parts[0].removeprefix(" ")
-            for number, part in enumerate(parts):
-                if number % 2:
-                    active = "" if part == RESET else active + part
-                    found += part
-                    continue
-                start = 0
-                while most and used + width_of(part[start:]) > most:
-                    end = fit_end(part, start, most - used)
-                    found += f"{part[start:end]}{active and RESET}{_BREAK}{active}"
-                    start, used = end, _INDENT
-                found += part[start:]
-                used += width_of(part[start:])
-        return found.encode()
 
-    return fit
+def _width(text: str) -> int:
+    """The width of a text with SGR sequences in cells."""
+    return width_of(SGR.sub("", text))
+
+
+def padded(least: int, text: bytes) -> bytes:
+    """A text padded with blanks to so many terminal cells."""
+    return text + b" " * (least - _width(text.decode()))
+
+
+def cut(columns: Sequence[ColumnText], most: int, more: str) -> str:
+    """A line cut to `most` terminal cells (0: no limit), with `more` and how many columns are left out: ` +3`.
+
+    An old value is left out where the line would end before the new one: it would look like it.
+    """
+    widths = [_width(column.text) for column in columns]
+    text = "".join([column.text for column in columns])
+    if not most or sum(widths) <= most:
+        return text
+    *starts, _ = accumulate(widths)
+    room = most - 1 - len(f" +{len(starts)}")
+    left_out = sum([start >= room - 1 for start in starts])  # not more than its blank is shown
+    end = room if left_out else most - 1
+    for place, (column, start) in enumerate(zip(columns, [0, *starts], strict=True)):
+        value = start + _width(column.before)
+        if column.old and value <= end <= value + _width(column.old):
+            without = ColumnText(f"{column.before}…{column.rest}")
+            return cut([*columns[:place], without, *columns[place + 1 :]], most, more)
+    return _first_cells(SGR.split(text), end) + more + (f" +{left_out}" if left_out else "")
+
+
+def wrapped(columns: Iterable[str], most: int) -> str:
+    """A line broken into lines of `most` terminal cells, between columns where it can; 0: no limit."""
+    found, used, active = "", 0, ""
+    for column in columns:
+        parts = SGR.split(column)
+        if most and used > _INDENT and used + sum(map(width_of, parts[::2])) > most:
+            found, used = found.rstrip(" ") + _BREAK, _INDENT
+            parts[0] = parts[0].removeprefix(" ")
+        for number, part in enumerate(parts):
+            if number % 2:
+                active = "" if part == RESET else active + part
+                found += part
+                continue
+            start = 0
+            while most and used + width_of(part[start:]) > most:
+                end = fit_end(part, start, most - used)
+                found += f"{part[start:end]}{active and RESET}{_BREAK}{active}"
+                start, used = end, _INDENT
+            found += part[start:]
+            used += width_of(part[start:])
+    return found
 
 
 def _first_cells(parts: list[str], left: int) -> str:
-    """The first `left` cells of text, of which every second part is an SGR sequence or a mark; with OLD marks only."""
+    """The first `left` cells of text, of which every second part is an SGR sequence."""
     found = ""
     for number, part in enumerate(parts):
         if number % 2 == 0:
@@ -384,6 +398,6 @@ def _first_cells(parts: list[str], left: int) -> str:
             left -= width_of(part[:end])
             if end < len(part):
                 break
-        elif part != _COLUMN:
+        else:
             found += part
     return found

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from pgtail.changes.events import OLD_ROWS, SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
-from pgtail.native.plan import LARGE, Encoding, Field, Form, Plan, Side, Text
+from pgtail.native.plan import LARGE, Encoding, Field, Form, Piece, Plan, Side, Text
 from pgtail.outputs.executor import Execution, Part, joined_parts
 from pgtail.outputs.fields import Clock, PlanRow
 from pgtail.records import NamedTuple
@@ -138,6 +138,12 @@ class Rows:
     def text(self, change: RowChange) -> bytes:
         """The text of a change. Raises NoPlan."""
         return joined_parts(self._parts(self._plan(change)[0], self._row(change.transaction, change)))
+
+    def pieces(self, change: RowChange) -> Iterator[tuple[Piece, list[Part]]]:
+        """The pieces of the plan of a change, each with the parts of its text. Raises NoPlan."""
+        row = self._row(change.transaction, change)
+        for piece in self._plan(change)[0]:
+            yield piece, self._parts((piece,), row)
 
     def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
         """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""

@@ -26,14 +26,13 @@ def shown_encoding(codec: Codec, values: ValueStyle, *, bare: bool = False, alon
     def undecoded(found: Undecoded) -> bytes:
         return text_of_item(values.undecoded(found)) + (b"" if alone else text_of_item(UNDECODED))
 
-    return Encoding(codec, shown, lambda cell: shown(Binary(cell)), undecoded, _form(codec, values, bare, alone))
+    form = _form(codec, bare, alone) if values.limit is None else None
+    return Encoding(codec, shown, lambda cell: shown(Binary(cell)), undecoded, form)
 
 
-def _form(codec: Codec, values: ValueStyle, bare: bool, alone: bool) -> Form:
+def _form(codec: Codec, bare: bool, alone: bool) -> Form:
     if codec.kind is ValueKind.BOOL:
         return Form("boolean")
-    if values.limit is not None:
-        return Form("short_bare" if bare else "short_sql", values.limit)
     return Form("bare", alone) if bare else Form("sql")
 
 

@@ -104,7 +104,6 @@ def encodings(name: str) -> list[Case]:
         values.encoding_of(one, as_string=True),
         shown_encoding(one.codec, ValueStyle(None), bare=bare),
         shown_encoding(one.codec, ValueStyle(None), alone=True),
-        shown_encoding(one.codec, ValueStyle(9), bare=bare),
     ]
     return [Case(encoding.form, encoding.text) for encoding in found]
 

@@ -13,7 +13,7 @@ import pytest
 from pgtail.capture.format import copy_data
 from pgtail.capture.recorder import NO_LIMITS
 from pgtail.native import compiled
-from pgtail.native.plan import Field, Fitted, Plan, Value
+from pgtail.native.plan import Field, Padded, Plan, Value
 from pgtail.pgoutput.frames import LENGTHS
 from tests.support.encode import begin, commit, frame, lengths
 from tests.support.render import need_compiled
@@ -51,7 +51,7 @@ def test_what_stands_for_fields_that_are_not_known(native: Any) -> None:
 
 def test_a_start_of_a_transaction_that_may_be_declined(native: Any) -> None:
     with pytest.raises(ValueError, match=r"^the start or end of a transaction cannot be declined$"):
-        written(native, begin_=(Fitted((b"too wide",), bytes, most=3, wraps=True),), row=(b"row",))
+        written(native, begin_=(Padded((b"\x07",), bytes, least=3),), row=(b"row",))
 
 
 def test_an_unknown_piece_of_a_plan(native: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pgtail.outputs.line import cut, padded
+from pgtail.outputs.line import ColumnText, cut, padded
 from pgtail.outputs.template import SEQUENCES
 from pgtail.terminal.escape import hides
 from pgtail.terminal.layout import width_of
@@ -153,28 +153,28 @@ def test_a_terminal_gets_lines_of_its_width_and_a_pipe_whole_ones(width: str) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("columns", "found"),
     [
-        ("abcdef", "abcdef"),
-        ("abcd\x1f e", "abcd e"),
-        ("ab\x1f c\x1f d", "ab c d"),
-        ("ab\x1f c\x1f de", "ab… +2"),
-        ("a\x1f bcdef", "a … +1"),
-        ("abcdefgh\x1f i", "ab… +1"),
-        ("abcdefg", "abcde…"),
-        ("\x1b[1mabcdefg\x1b[0m", "\x1b[1mabcde…"),
-        ("日本", "日本"),
-        ("日本語", "日本語"),
-        ("日本語x", "日本…"),
+        (["abcdef"], "abcdef"),
+        (["abcd", " e"], "abcd e"),
+        (["ab", " c", " d"], "ab c d"),
+        (["ab", " c", " de"], "ab… +2"),
+        (["a", " bcdef"], "a … +1"),
+        (["abcdefgh", " i"], "ab… +1"),
+        (["abcdefg"], "abcde…"),
+        (["\x1b[1mabcdefg\x1b[0m"], "\x1b[1mabcde…"),
+        (["日本"], "日本"),
+        (["日本語"], "日本語"),
+        (["日本語x"], "日本…"),
     ],
 )
-def test_fitting_counts_cells(text: str, found: str) -> None:
-    assert cut(6, "…".encode())(text.encode()).decode() == found
+def test_fitting_counts_cells(columns: list[str], found: str) -> None:
+    assert cut([*map(ColumnText, columns)], 6, "…") == found
 
 
 def test_padding_counts_cells() -> None:
-    assert padded(4)("\x1b[1m語\x1b[0m".encode()).decode() == "\x1b[1m語\x1b[0m  "
-    assert padded(4)(b"abcde") == b"abcde"
+    assert padded(4, "\x1b[1m語\x1b[0m".encode()).decode() == "\x1b[1m語\x1b[0m  "
+    assert padded(4, b"abcde") == b"abcde"
 
 
 @pytest.mark.parametrize("way", WAYS)
