@@ -47,10 +47,6 @@ class Written(NamedTuple):
 
     elements: int
     """How many elements of the open transaction were written; 0 outside."""
-    ordinals: dict[str, int]
-    """The last numbers in the open transaction by key, in the order of their first use; empty outside."""
-    last_end: int | None
-    """The end LSN of the transaction written last."""
     counts: dict[str, int]
     """The executions of each Count in the open transaction; empty outside."""
     ended: dict[str, int]

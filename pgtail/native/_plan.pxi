@@ -8,12 +8,9 @@ cdef object _Cells = pieces_module.Cells
 cdef object _Names = pieces_module.Names
 cdef object _Undecodable = pieces_module.Undecodable
 cdef object _Dollars = pieces_module.Dollars
-cdef object _IfChanged = pieces_module.IfChanged
 cdef object _Count = pieces_module.Count
 cdef object _Changed = pieces_module.Changed
 cdef object _Padded = pieces_module.Padded
-cdef object _Ordinal = pieces_module.Ordinal
-cdef object _Ordinals = pieces_module.Ordinals
 
 cdef object ABORTED_FIELD = pieces_module.Field.ABORTED
 
@@ -28,12 +25,9 @@ cdef enum StepKind:
     STEP_CELLS
     STEP_NAMES
     STEP_DOLLARS
-    STEP_IF_CHANGED
     STEP_COUNT
     STEP_CHANGED
     STEP_PADDED
-    STEP_ORDINAL
-    STEP_ORDINALS
 
 cpdef enum Skip:
     SKIP_NOTHING
@@ -68,7 +62,7 @@ cdef struct Step:
     bint fill, not_empty, complete
     CellPlan *cells
     int count
-    int object              # the place in RowPlan.objects of a function, or of the first of two nested plans
+    int object              # the place in RowPlan.objects of a function or a nested plan
     bint sides[2]           # of Names: new, old
     bint filled, absent
     Py_ssize_t least        # of Padded, in terminal cells
@@ -101,73 +95,13 @@ cdef class Group:
 
 @cython.final
 cdef class Tally:
-    """The executions of a Count in the open transaction, or the last number of an Ordinal."""
+    """The executions of a Count in the open transaction."""
 
     cdef object key
     cdef Py_ssize_t count
 
     def __cinit__(self, key):
         self.key = key
-
-
-@cython.final
-cdef class LastOrdinals:
-    """The last number of each Ordinal in the open transaction."""
-
-    cdef dict groups
-    cdef list used      # Tally, in the order of their first use
-    cdef list of_row    # those that the row has used so far
-
-    def __cinit__(self, dict groups):
-        self.groups, self.used, self.of_row = groups, [], []
-
-    cdef Py_ssize_t next(self, Tally tally) except -2:
-        if tally.count == 0:
-            self.used.append(tally)
-        tally.count += 1
-        self.of_row.append(tally)
-        return tally.count
-
-    cdef int undo(self) except -2:
-        """Take back the numbers of a row that is declined."""
-        cdef Tally tally
-        for tally in self.of_row:
-            tally.count -= 1
-            if tally.count == 0:
-                self.used.remove(tally)
-        return 0
-
-    cdef int forget(self) except -2:
-        cdef Tally tally
-        for tally in self.used:
-            tally.count = 0
-        self.used.clear()
-        return 0
-
-    cdef dict by_key(self):
-        cdef Tally tally
-        cdef dict found = {}
-        for tally in self.used:
-            found[tally.key] = tally.count
-        return found
-
-    cdef int resume(self, dict last) except -2:
-        """Go on after these numbers."""
-        cdef Tally tally
-        self.forget()
-        for key, count in last.items():
-            tally = tally_of(_Ordinal(key), self.groups)
-            tally.count = count
-            self.used.append(tally)
-        return 0
-
-
-cdef Tally tally_of(ordinal, dict groups):
-    """The tally of an Ordinal, which all plans share."""
-    cdef Tally tally = groups.get(ordinal)
-    if tally is None:
-        tally = groups[ordinal] = Tally(ordinal.key)
-    return tally
 
 
 @cython.final
@@ -183,7 +117,7 @@ cdef class RowPlan:
     cdef object write
 
     def __cinit__(self, tuple pieces, write, dict groups):
-        """`groups` has what plans share by its pieces: groups, and the tallies of Ordinals; None: make no groups."""
+        """`groups` has the groups that plans share by their pieces; None: make no groups."""
         cdef int i
         cdef list found = used(pieces, groups)
         self.write, self.groups = write, groups
@@ -241,6 +175,8 @@ cdef class RowPlan:
                 step.missing_field, step.missing = -1, self.text(piece.missing)
             else:
                 step.missing_field = piece.missing
+            if step.field >= FIELDS or step.missing_field >= FIELDS:
+                raise TypeError(f"no field of the scanner: {piece!r}")
         elif isinstance(piece, _Text):
             step.kind, step.object = STEP_TEXT, self.keep(piece.render)
         elif isinstance(piece, _Cells):
@@ -251,10 +187,6 @@ cdef class RowPlan:
             step.filled, step.absent = piece.filled, piece.absent
         elif isinstance(piece, _Dollars):
             step.kind, step.object = STEP_DOLLARS, self.keep(self.nested(piece.pieces))
-        elif isinstance(piece, _IfChanged):
-            step.kind, step.object = STEP_IF_CHANGED, self.keep(piece.indexes)
-            self.keep(self.nested(piece.then))
-            self.keep(self.nested(piece.otherwise))
         elif isinstance(piece, _Changed):
             step.kind, step.object = STEP_CHANGED, self.keep(piece.render)
             self.keep(piece.compared)
@@ -264,11 +196,6 @@ cdef class RowPlan:
             step.least = piece.least
         elif isinstance(piece, _Count):
             step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
-        elif isinstance(piece, _Ordinal):
-            step.kind, step.object = STEP_ORDINAL, self.keep(tally_of(piece, self.groups))
-            self.room += FIELD_SIZE
-        elif isinstance(piece, _Ordinals):
-            step.kind, step.object = STEP_ORDINALS, self.keep(piece.render)
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0

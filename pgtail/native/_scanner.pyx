@@ -62,7 +62,7 @@ cdef dict without_prefix(members):
     return {name.partition("_")[2]: <int>value for name, value in members.items()}
 
 
-check_table("fields", without_prefix(Field.__members__), dict(pieces_module.Field.__members__))
+check_table("fields", without_prefix(Field.__members__), {one.name: one.value for one in pieces_module.Field if one < FIELDS})
 check_table("operations", OPERATIONS, pieces_module.ROW_OPS)
 check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
 check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))

@@ -56,27 +56,17 @@ cpdef enum Field:
     FIELD_COMMIT_LSN
     FIELD_COMMIT_TS
     FIELD_TIMESTAMP
-    FIELD_UNIX_MS
-    FIELD_UNIX_US
-    FIELD_UNIX_NS
     FIELD_END_LSN
     FIELD_CHANGES
-    FIELD_LAST_END
     FIELD_SEQ
     FIELD_LSN
-    FIELD_LSN_NUMBER
-    FIELD_POSITION_NUMBER
     FIELD_ABORTED
-    FIELD_NOW_MS
-    FIELD_NOW_US
-    FIELD_NOW_NS
     FIELD_COMMIT_TIME
     FIELD_STATE
     FIELD_TIME
-    FIELD_CLOCK
-    FIELD_END_NUMBER
 
 cdef enum:
+    FIELDS = FIELD_TIME + 1
     FIELD_SIZE = 48         # bytes; the text of no field is longer
 
 
@@ -93,23 +83,18 @@ cdef class TextScanner(Scanner):
     """Writes rows by the plans of an output (outputs/planned.py).
 
     `plan_of(relation, op, old kind)` returns (pieces, write), or None; `output` has the plans of a transaction's start and
-    end, the separator and the clock.
+    end and the separator.
     """
 
     cdef Out out
-    cdef object clock               # nanoseconds since 1970
-    cdef dict local                 # the texts of FIELD_CLOCK, and where local time is not UTC of FIELD_TIME
-    cdef uint64_t last_end
-    cdef bint has_last_end
+    cdef object local_time          # the text of FIELD_TIME; None where local time is UTC
     cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
-    cdef int64_t unix_time          # microseconds; of the commit or the prepare
-    cdef bint has_unix_time
-    cdef bint late                  # whether that time is out of range: no row is written
+    cdef int64_t time               # of the commit or the prepare
+    cdef bint has_time
     cdef bytes state                # of a transaction that did not start here
     cdef dict groups                # by their pieces
-    cdef uint64_t generation        # counts the transactions and the times that were read
+    cdef uint64_t generation        # counts the transactions
     cdef uint64_t lsn
-    cdef int64_t now                # nanoseconds; 0 if not read for what is in `out`
     cdef object plan_of, output, write, target
     cdef dict described             # by version: every table that was described, with its plans
     cdef RowPlan begin, end, separator
@@ -119,18 +104,16 @@ cdef class TextScanner(Scanner):
     cdef list tallies       # of the open transaction since `counts`, in the order of their first use
     cdef dict counts        # of the open transaction when the run started
     cdef dict ended         # of transactions that ended in this run
-    cdef LastOrdinals last_ordinals
 
     def __cinit__(self, find, filter_, plan_of, output):
         self.groups = {}
         new_text(&self.out)
         self.tallies, self.counts, self.ended = [], {}, {}
-        self.last_ordinals = LastOrdinals(self.groups)
         self.plan_of, self.output, self.write = plan_of, output, output.write
         self.target = self.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = RowPlan((output.separator,), None, None), output.one_by_one
-        self.clock, self.local = output.clock, output.local
+        self.local_time = output.local_time
         self.described = {}
 
     def __dealloc__(self):
@@ -140,9 +123,6 @@ cdef class TextScanner(Scanner):
         cdef Py_ssize_t complete = self.complete
         cdef uint64_t resume_at = self.resume_at
         cdef bytes text
-        if self.now:
-            self.now = 0
-            self.generation += 1
         if complete:
             self.complete = self.resume_at = 0  # without memory it is lost, and the run cannot be resumed after it
             text = taken(&self.out, complete)
@@ -162,17 +142,14 @@ cdef class TextScanner(Scanner):
     @property
     def written(self):
         """What was written when the last run ended (Written)."""
-        last_end = self.last_end if self.has_last_end else None
         if not self.started:
-            return Written(0, {}, last_end, {}, self.ended)
+            return Written(0, {}, self.ended)
         self.add_counts(self.counts)
-        return Written(self.elements, self.last_ordinals.by_key(), last_end, self.counts, self.ended)
+        return Written(self.elements, self.counts, self.ended)
 
     @written.setter
     def written(self, before not None):
         self.elements = before.elements
-        self.last_ordinals.resume(before.ordinals)
-        self.has_last_end, self.last_end = before.last_end is not None, before.last_end or 0
         self.counts, self.ended = dict(before.counts), {}
 
     cdef int entered(self) except -2:
@@ -181,22 +158,16 @@ cdef class TextScanner(Scanner):
         self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, transaction.end_lsn is not None
         self.end_lsn = transaction.end_lsn or 0
         self.state = None if transaction.state is None else transaction.state.encode()
-        self.has_unix_time = transaction.time is not None
-        self.late = self.has_unix_time and transaction.time > LATEST_UNIX
-        self.unix_time = <int64_t>transaction.time + EPOCH if self.has_unix_time and not self.late else 0
+        self.has_time, self.time = transaction.time is not None, transaction.time or 0
         self.generation += 1
         return 0
 
     cdef int start(self) except -2:
         self.elements = 0
-        self.last_ordinals.forget()
-        if self.commit_ts > LATEST_UNIX:
-            return DECLINED
-        self.late = False
-        self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_unix_time = True
+        self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_time = True
         self.has_end_lsn = False
         self.state = None
-        self.unix_time = self.commit_ts + EPOCH
+        self.time = self.commit_ts
         self.generation += 1
         return 0
 
@@ -209,7 +180,6 @@ cdef class TextScanner(Scanner):
         self.has_end_lsn = True
         self.boundary(self.end)
         self.complete = self.out.size
-        self.last_end, self.has_last_end = self.end_lsn, True
         if self.counts:
             for key, count in self.counts.items():
                 self.ended[key] = self.ended.get(key, 0) + count
@@ -263,7 +233,7 @@ cdef class TextScanner(Scanner):
         cdef int place = 4 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2 if kind == c"O" else 3)
         cdef PyObject *ready = (<TextTable>table).ready[place]
         cdef RowPlan plan = <RowPlan>ready if ready != NULL else <RowPlan>self.plan(<TextTable>table, place)
-        if plan is None or self.late:
+        if plan is None:
             return DECLINED
         self.aim(plan.write)
         if self.one_by_one and not self.started:
@@ -275,10 +245,7 @@ cdef class TextScanner(Scanner):
         if self.elements:
             self.run_plan(self.separator)
         self.lsn, self.has_old, self.has_new = lsn, kind != c"N", op != OP_DELETE
-        if self.last_ordinals.of_row:
-            self.last_ordinals.of_row.clear()
         if self.run_plan(plan) < 0:
-            self.last_ordinals.undo()
             out.size = mark
             return DECLINED
         self.started = True
@@ -304,7 +271,6 @@ cdef class TextScanner(Scanner):
         cdef Step *step = plan.steps
         cdef Step *end = step + plan.count
         cdef Py_ssize_t mark
-        cdef RowPlan nested
         while step < end:
             if step.kind == STEP_LITERAL:
                 put_padded(out, step.text)
@@ -328,19 +294,11 @@ cdef class TextScanner(Scanner):
                 put_object(out, b"$$")
             elif step.kind == STEP_COUNT:
                 self.count(<Tally>plan.objects[step.object])
-            elif step.kind == STEP_ORDINAL:
-                put_unsigned(out, self.last_ordinals.next(<Tally>plan.objects[step.object]))
-            elif step.kind == STEP_ORDINALS:
-                put_object(out, plan.objects[step.object](self.last_ordinals.by_key()))
             elif step.kind == STEP_CHANGED:
                 self.list_changed(plan, step)
-            elif step.kind == STEP_PADDED:
+            else:
                 mark = out.size
                 if self.execute(<RowPlan>plan.objects[step.object]) < 0 or pad(out, mark, step.least) < 0:
-                    return DECLINED
-            else:
-                nested = plan.objects[step.object + (1 if self.differ(plan.objects[step.object]) else 2)]
-                if self.execute(nested) < 0:
                     return DECLINED
             step += 1
         return 0
@@ -381,64 +339,30 @@ cdef class TextScanner(Scanner):
         elif field == FIELD_TIMESTAMP:
             known = self.has_commit_ts
             put_moment(out, self.commit_ts, True)
-        elif field == FIELD_UNIX_MS or field == FIELD_UNIX_US or field == FIELD_UNIX_NS:
-            known = self.has_unix_time
-            put_signed(out, floor_divided(self.unix_time, 1000) if field == FIELD_UNIX_MS else self.unix_time)
-            if field == FIELD_UNIX_NS:
-                put(out, <const char *>b"000", 3)
-        else:
-            known = self.rarer_field(field)
-        return known
-
-    cdef int rarer_field(self, int field) except -2:
-        cdef Out *out = &self.out
-        cdef bint known = True
-        if field == FIELD_LSN_NUMBER:
-            known = self.lsn != 0
-            put_unsigned(out, self.lsn)
-        elif field == FIELD_POSITION_NUMBER:
-            put_unsigned(out, self.lsn or self.commit_lsn)
         elif field == FIELD_END_LSN:
             known = self.has_end_lsn
             put_lsn(out, self.end_lsn)
-        elif field == FIELD_END_NUMBER:
-            known = self.has_end_lsn
-            put_unsigned(out, self.end_lsn)
         elif field == FIELD_CHANGES:
             put_unsigned(out, self.seq)
-        elif field == FIELD_LAST_END:
-            known = self.has_last_end
-            put_unsigned(out, self.last_end)
         elif field == FIELD_COMMIT_TIME:
             known = self.has_commit_ts
             put_time(out, self.commit_ts, c" ")
-        elif field == FIELD_TIME or field == FIELD_CLOCK:
-            known = self.has_unix_time
-            if field in self.local:
-                put_object(out, self.local[field](self.unix_time - EPOCH).encode())
+        elif field == FIELD_TIME:
+            known = self.has_time
+            if self.local_time is None:
+                put_time(out, self.time, c" ")
             else:
-                put_time(out, self.unix_time - EPOCH, c" ")
+                put_object(out, self.local_time(self.time).encode())
         elif field == FIELD_STATE:
             known = self.state is not None
             if known:
                 put_object(out, self.state)
-        elif field == FIELD_ABORTED:
-            known = False
         else:
-            put_unsigned(
-                out,
-                self.nanoseconds() // (1000000 if field == FIELD_NOW_MS else 1000 if field == FIELD_NOW_US else 1)
-            )
+            known = False
         return known
 
-    cdef int64_t nanoseconds(self) except -2:
-        """The time, read once for what is written at once."""
-        if self.now == 0:
-            self.now = self.clock()
-        return self.now
-
     cdef inline int group(self, RowPlan plan, Step *step) except -2:
-        """Pieces that do not depend on the row: made once for a transaction and a time."""
+        """Pieces that do not depend on the row: made once for a transaction."""
         cdef Bytes text
         if step.made.generation != self.generation:
             return self.make(<Group>plan.objects[step.object])
@@ -575,11 +499,3 @@ cdef class TextScanner(Scanner):
                     if not (fill and self.old[cells.cells[i].index].kind != c"n"):
                         found.append(cells.cells[i].index)
         return 0
-
-    cdef bint differ(self, tuple indexes) except *:
-        cdef int i
-        for index in indexes:
-            i = index
-            if differ(&self.new[i], &self.old[i]):
-                return True
-        return False

@@ -7,7 +7,7 @@ has written any of it if a piece cannot be executed; the row is then decoded and
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from pgtail.records import NamedTuple, Record
@@ -34,44 +34,46 @@ class Field(enum.IntEnum):
     """ISO 8601 in UTC with six fractional digits: 2026-01-31T12:00:00.000000Z."""
     TIMESTAMP = 3
     """As PostgreSQL prints a timestamptz in UTC: 2026-01-31 12:00:00+00."""
-    UNIX_MS = 4
-    UNIX_US = 5
-    UNIX_NS = 6
-    END_LSN = 7
+    END_LSN = 4
     """Known at the end of the transaction only."""
-    CHANGES = 8
+    CHANGES = 5
     """The number of row changes and truncated tables, at the end of the transaction. The scanner ends no snapshot."""
-    LAST_END = 9
-    """The end LSN of the transaction written before, which is no snapshot, as a number."""
-    SEQ = 10
-    LSN = 11
-    LSN_NUMBER = 12
-    POSITION_NUMBER = 13
-    """The number of the row's LSN or, if unknown, of the transaction's."""
-    ABORTED = 14
+    SEQ = 6
+    LSN = 7
+    ABORTED = 8
     """`true` for a change that was rolled back, otherwise unknown."""
-    NOW_MS = 15
-    """The current time, read once for a row; by the scanner once for the rows that it writes at once."""
-    NOW_US = 16
-    NOW_NS = 17
-    COMMIT_TIME = 18
+    COMMIT_TIME = 9
     """As COMMIT_TS, with a blank in place of the T."""
-    STATE = 19
+    STATE = 10
     """`aborted` for a change that was rolled back, otherwise `prepared` or `open`; unknown for what was committed."""
-    TIME = 20
+    TIME = 11
     """As COMMIT_TIME, of the commit or the prepare."""
-    CLOCK = 21
+    # The scanner does not know these.
+    CLOCK = 12
     """The same in fewer characters, see local_clock()."""
-    END_NUMBER = 22
+    UNIX_MS = 13
+    UNIX_US = 14
+    UNIX_NS = 15
+    LAST_END = 16
+    """The end LSN of the transaction written before, which is no snapshot, as a number."""
+    LSN_NUMBER = 17
+    POSITION_NUMBER = 18
+    """The number of the row's LSN or, if unknown, of the transaction's."""
+    END_NUMBER = 19
     """The number of END_LSN."""
+    NOW_MS = 20
+    """The current time, read once for a row."""
+    NOW_US = 21
+    NOW_NS = 22
 
 
 TRANSACTION_FIELDS: Final = frozenset(
-    [*range(Field.XID, Field.UNIX_NS + 1), Field.LAST_END, Field.COMMIT_TIME, Field.TIME, Field.CLOCK]
+    [
+        *(Field.XID, Field.COMMIT_LSN, Field.COMMIT_TS, Field.TIMESTAMP, Field.COMMIT_TIME, Field.TIME, Field.CLOCK),
+        *(Field.UNIX_MS, Field.UNIX_US, Field.UNIX_NS, Field.LAST_END),
+    ]
 )
 """The fields that are the same for all rows of a transaction."""
-_SHARED_FIELDS: Final = TRANSACTION_FIELDS | {Field.NOW_MS, Field.NOW_US, Field.NOW_NS}
-"""The fields that do not depend on the row."""
 
 
 class Value(Record):
@@ -108,16 +110,6 @@ EncoderName: TypeAlias = Literal[
     "bare",
     "wal2json_number",
     "wal2json_bytea",
-    "debezium_integer",
-    "debezium_integers",
-    "debezium_decimal",
-    "debezium_variable_decimal",
-    "debezium_decimal_text",
-    "debezium_bytes",
-    "debezium_date",
-    "debezium_time",
-    "debezium_timestamp",
-    "debezium_timestamptz",
 ]
 """The encoders of the scanner (_encode.pxi); the empty name is none of them."""
 
@@ -254,17 +246,6 @@ class Dollars(Record, eq=False):
     pieces: tuple[Piece, ...]
 
 
-class IfChanged(Record, eq=False):
-    """`then` if one of the columns at `indexes` differs between the old and the new tuple, else `otherwise`.
-
-    An unchanged TOAST value does not differ.
-    """
-
-    indexes: tuple[int, ...]
-    then: tuple[Piece, ...]
-    otherwise: tuple[Piece, ...]
-
-
 class Padded(Record, eq=False):
     """Pieces whose text is padded with blanks to `least` terminal cells.
 
@@ -282,36 +263,7 @@ class Count(Record):
     key: str
 
 
-class Ordinal(Record):
-    """The element's number in its transaction among those with the same `key`, from 1. Not at its start and end."""
-
-    key: str
-
-
-class Ordinals(Record, eq=False):
-    """A text about the numbers of the transaction, at its end only.
-
-    `render` gets the last number by key, in the order of their first use.
-    """
-
-    render: Callable[[Mapping[str, int]], bytes]
-
-
-Piece: TypeAlias = (
-    bytes
-    | Value
-    | Text
-    | Cells
-    | Names
-    | Changed
-    | Undecodable
-    | Dollars
-    | IfChanged
-    | Padded
-    | Count
-    | Ordinal
-    | Ordinals
-)
+Piece: TypeAlias = bytes | Value | Text | Cells | Names | Changed | Undecodable | Dollars | Padded | Count
 Plan: TypeAlias = tuple[Piece, ...]
 
 
@@ -340,7 +292,7 @@ def _end_of_group(pieces: Sequence[Any], start: int) -> int:
     end = start
     for index in range(start, len(pieces)):
         piece = pieces[index]
-        if isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in _SHARED_FIELDS):
+        if isinstance(piece, Text) or (isinstance(piece, Value) and piece.field in TRANSACTION_FIELDS):
             end = index + 1
         elif end == start or not isinstance(piece, bytes):
             break

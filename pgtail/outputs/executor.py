@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from pgtail.native.plan import (
@@ -14,11 +14,8 @@ from pgtail.native.plan import (
     Count,
     Dollars,
     Empty,
-    IfChanged,
     Names,
     NoPlan,
-    Ordinal,
-    Ordinals,
     Padded,
     Plan,
     Side,
@@ -40,16 +37,11 @@ _OTHER: Final[dict[Side, Side]] = {"old": "new", "new": "old"}
 
 
 class Execution:
-    """Executes plans for one row. Then `counts` has the keys of each Count, `numbered` those of each Ordinal.
+    """Executes plans for one row. Then `counts` has the keys of each Count."""
 
-    `ordinals` are the last numbers before this row.
-    """
-
-    def __init__(self, row: PlanRow, ordinals: Mapping[str, int]) -> None:
+    def __init__(self, row: PlanRow) -> None:
         self.counts: list[str] = []
-        self.numbered: list[str] = []
         self._row = row
-        self._ordinals = ordinals
         self._undecoded: list[UndecodedValue] = []
         self._not_sent: dict[Side, tuple[list[int], list[int], list[int]]] = {}
         """By tuple: the indexes of its unchanged cells, of those of them that were filled, and of NULLs outside the
@@ -83,17 +75,9 @@ class Execution:
                 parts.append(text_of_transaction(piece, self._row))
             elif isinstance(piece, Changed):
                 parts.append(piece.render(*_changed(piece, self._row.old, self._row.new)))
-            elif isinstance(piece, IfChanged):
-                differs = _differ(self._row.old, self._row.new, piece.indexes)
-                self._add(piece.then if differs else piece.otherwise, parts, later)
             elif isinstance(piece, (Dollars, Padded)):
                 change = dollar_quoted if isinstance(piece, Dollars) else piece.pad
                 parts.append(change(joined_parts(self.parts(piece.pieces))))
-            elif isinstance(piece, Ordinal):
-                self.numbered.append(piece.key)
-                parts.append(b"%d" % (self._ordinals.get(piece.key, 0) + self.numbered.count(piece.key)))
-            elif isinstance(piece, Ordinals):
-                parts.append(piece.render(self._ordinals))
             else:
                 assert isinstance(piece, Count)
                 self.counts.append(piece.key)
@@ -206,8 +190,3 @@ def _changed(piece: Changed, old: Sequence[SentCell], new: Sequence[SentCell]) -
 def _sent(cells: Sequence[SentCell]) -> set[int]:
     """The indexes of the cells that are not unchanged TOAST."""
     return {index for index, cell in enumerate(cells) if cell is not UNCHANGED}
-
-
-def _differ(old: Sequence[SentCell], new: Sequence[SentCell], indexes: tuple[int, ...]) -> bool:
-    known = [index for index in indexes if index < min(len(old), len(new)) and new[index] is not UNCHANGED]
-    return any(old[index] != new[index] for index in known)

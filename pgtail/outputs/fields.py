@@ -109,10 +109,6 @@ def local_clock(time: int) -> str:
     return f"{date.removeprefix(year)} {clock.partition('.')[0]}{zone_text(time)}{before_christ}"
 
 
-LOCAL: Final = {Field.TIME: local_time, Field.CLOCK: local_clock}
-"""The fields that are local time, as functions of a time in UTC."""
-
-
 def _state(row: PlanRow) -> bytes | None:
     state = "aborted" if row.aborted else row.transaction.state
     return None if state is None else state.encode()

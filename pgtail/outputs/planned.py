@@ -13,15 +13,14 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.local_time import is_utc
 from pgtail.native import Scanner, Written, compiled
-from pgtail.native.plan import Field, NoPlan, Plan
+from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask
 from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.fields import LOCAL, Clock
+from pgtail.outputs.fields import Clock, local_time
 from pgtail.outputs.prepared import PreparedBuffer
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.written import Once, WrittenTables
-from pgtail.pgoutput.scalars import unix_micros
 
 if TYPE_CHECKING:
     from pgtail.changes.seen_rows import SeenRows
@@ -70,9 +69,8 @@ class PlannedOutput:
             takes_seen=options.takes_seen,
         )
         self.clock: Clock = time.time_ns
-        own = {Field.TIME} if is_utc() else ()
-        self.local = {field: lru_cache(maxsize=8)(text) for field, text in LOCAL.items() if field not in own}
-        """Field -> its text for a time, which the rows of a transaction share; the scanner itself knows UTC."""
+        self.local_time = None if is_utc() else lru_cache(maxsize=8)(local_time)
+        """The text of Field.TIME, which the rows of a transaction share; the scanner itself knows UTC."""
         self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""
@@ -169,25 +167,22 @@ class PlannedOutput:
         return scanner
 
     def takes(self, transaction: Transaction) -> bool:
-        if unix_micros(transaction.time or 0) >= 1 << 63:  # the scanner declines such a Begin too
-            return False
         return not self.after and (transaction.state is None or not self.buffers_prepared)
 
     def before_run(self) -> Written:
-        return Written(self.elements, self.rows.ordinals, self.rows.last_end, self.rows.counts, {})
+        return Written(self.elements, self.rows.counts, {})
 
     def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
         assert written is not None
-        self.rows.last_end = written.last_end
         self._enter(transaction, written.elements)
-        self.rows.resume(written.ordinals, written.counts)
+        self.rows.resume(written.counts)
         if self._prepared is not None:
             self._prepared.inside = transaction is not None
 
     def _enter(self, transaction: Transaction | None, elements: int = 0) -> None:
         """The output is inside a transaction of which so many elements were written, or outside any."""
         self.open, self.elements = transaction, elements
-        self.rows.resume({}, {})
+        self.rows.resume({})
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RowChange):

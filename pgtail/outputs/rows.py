@@ -109,8 +109,6 @@ class Rows:
         """The value of Field.LAST_END."""
         self.counts: Counter[str] = Counter()
         """The executions of each Count in the open transaction."""
-        self.ordinals: dict[str, int] = {}
-        """The last number of each Ordinal in the open transaction."""
         self._plan_of = plan_of
         self._clock = clock
         self._one_by_one = one_by_one
@@ -118,9 +116,9 @@ class Rows:
         """PlanRow.known of the rows of a transaction that follow the transaction with this end LSN."""
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Plan, Write]] = {}
 
-    def resume(self, ordinals: Mapping[str, int], counts: Mapping[str, int]) -> None:
-        """Number and count on from these in the open transaction."""
-        self.ordinals, self.counts = {**ordinals}, Counter(counts)
+    def resume(self, counts: Mapping[str, int]) -> None:
+        """Count on from these in the open transaction."""
+        self.counts = Counter(counts)
 
     def forget_plans(self) -> None:
         """Ask for new plans: those of the output have changed."""
@@ -181,12 +179,10 @@ class Rows:
         return row
 
     def _parts(self, plan: Plan, row: PlanRow) -> list[Part]:
-        execution = Execution(row, self.ordinals)
+        execution = Execution(row)
         parts = execution.parts(plan)
         for key in execution.counts:
             self.counts[key] += 1
-        for key in execution.numbered:
-            self.ordinals[key] = self.ordinals.get(key, 0) + 1
         return parts
 
 

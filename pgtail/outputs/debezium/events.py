@@ -7,12 +7,14 @@ Sources: Debezium's documentation, "Data change events" and "Transaction metadat
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from pgtail import __version__
 from pgtail._orjson import orjson
-from pgtail.changes.events import Ended, Event, LogicalMessage, SnapshotEnded, TableTruncate, Transaction
+from pgtail.changes.events import Ended, Event, LogicalMessage, RowChange, SnapshotEnded, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
@@ -21,9 +23,6 @@ from pgtail.native.plan import (
     Cell,
     Cells,
     Field,
-    IfChanged,
-    Ordinal,
-    Ordinals,
     Piece,
     Plan,
     Undecodable,
@@ -36,7 +35,8 @@ from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.snapshot import MARK, SnapshotRows
 from pgtail.outputs.debezium.values import UNAVAILABLE, Converter, converter
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write, encoding_of_text
+from pgtail.outputs.rows import Rows, Shape, Write, encoding_of_text
+from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.terminal.escape import escape
 
 _READ: Final = b"r"
@@ -45,8 +45,10 @@ _ROWS: Final = {"old": "before", "new": "after"}
 _XID: Final = (Value(Field.XID, missing=b"None"), b":")
 _POSITION: Final = (Value(Field.POSITION_NUMBER, missing=b"None"),)
 """The two parts of a transaction's ID; the position is that of the change or, if unknown, of the commit."""
+_ORDERS: Final = b"\1"
+"""Stands in events for their numbers in the transaction (--transactions). JSON has no such byte."""
 _ALL, _MESSAGES = "events", "messages"
-"""Keys of the numbers with --transactions. Those of tables are their names, which have a dot."""
+"""Keys of these numbers. Those of tables are their names, which have a dot."""
 _TIMES: Final = (
     *(b'"ts_ms":', Value(Field.NOW_MS)),
     *(b',"ts_us":', Value(Field.NOW_US)),
@@ -65,13 +67,16 @@ class Debezium(PlannedOutput):
     """
 
     buffers_prepared = True
+    events_only = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         self._server, _, database = (options.source_name or "pgtail").partition("/")
         self._database = database or options.database
         self.begin = self._boundary(b"BEGIN", _POSITION, [b'"event_count":null,"data_collections":null'])
-        self.end = self._boundary(b"END", [Value(Field.END_NUMBER, missing=Field.POSITION_NUMBER)], [Ordinals(_counts)])
+        self._numbers: Counter[str] = Counter()
+        """The last number of the open transaction by key."""
+        self._new_keys = Rows(self._new_key, self.clock)
         self._snapshot = SnapshotRows(self.write)
         self._truncates = 0
         """The truncates that were left out."""
@@ -87,13 +92,17 @@ class Debezium(PlannedOutput):
         if transaction.snapshot:
             self._snapshot.begin_table(transaction)
         else:
+            self._numbers.clear()
             super().started(transaction)
 
     def ended(self, event: Ended) -> None:
-        if not event.transaction.snapshot:
-            super().ended(event)
-        elif event.complete:
+        transaction = event.transaction
+        if event.complete and transaction.snapshot:
             self._snapshot.end_table()
+        elif event.complete:
+            position = [Value(Field.END_NUMBER, missing=Field.POSITION_NUMBER)]
+            plan = self._boundary(b"END", position, [_counts(self._numbers)])
+            self.write(self.rows.boundary(plan, transaction, lsn=transaction.commit_lsn))
 
     def close(self) -> None:
         super().close()
@@ -102,26 +111,56 @@ class Debezium(PlannedOutput):
             self.options.tell(f"left out {counted(self._truncates, 'truncate')}: they have no key (--keys)")
             self._truncates = 0
 
+    def _row(self, change: RowChange) -> None:
+        if _has_new_key(change):
+            self._new_keys.last_end = self.rows.last_end
+            self._new_keys.write(change)
+        else:
+            super()._row(change)
+
     def row(self, shape: Shape) -> tuple[Plan, Write]:
-        converters = [(column, converter(column, self.options.numbers)) for column in shape.columns]
-        relation, envelope = shape.relation, self._envelope(shape.relation, converters)
+        before, after = self._tuples(shape)
+        plan = self._row_event(shape, _OPS[shape.op], before, after)
+        return plan, self._snapshot.write if shape.op == "snapshot" else self._numbering(shape.relation)
 
-        def event(op: bytes, before: Cells | None, after: Cells | None) -> Plan:
-            states = [b'"before":', *_object(before), b',"after":', *_object(after), b","]
-            undecoded = _undecoded(shape.columns, [cells.side for cells in (before, after) if cells is not None])
-            line = self._line(envelope, self._payload(op, relation, states, [Undecodable(undecoded)]))
-            return self._keyed(op, line, relation, converters, after or before)
+    def _new_key(self, shape: Shape) -> tuple[Plan, Write]:
+        """An update of the key: the connector writes a delete of the old key and a create of the new one."""
+        before, after = self._tuples(shape)
+        plan = self._row_event(shape, b"d", before, None) + self._row_event(shape, b"c", None, after)
+        return joined(plan), self._numbering(shape.relation)
 
-        before = None if shape.old_width is None else _before(shape, converters[: shape.old_width])
-        after = None if shape.new_width is None else _after(converters[: shape.new_width])
-        plan = event(_OPS[shape.op], before, after)
-        # REPLICA IDENTITY DEFAULT is the only one whose columns are the primary key. The old key is also sent if it is
-        # TOASTed.
-        if before is not None and after is not None and relation.identity == "default" and not relation.partition:
-            key = tuple(relation.key_indexes)
-            # The connector writes a delete of the old key and a create of the new one.
-            plan = (IfChanged(key, event(b"d", before, None) + event(b"c", None, after), plan),)
-        return plan, self._snapshot.write if shape.op == "snapshot" else self.write
+    def _tuples(self, shape: Shape) -> tuple[Cells | None, Cells | None]:
+        """The old and the new row."""
+        converters = self._converters(shape.columns)
+        return (
+            None if shape.old_width is None else _before(shape, converters[: shape.old_width]),
+            None if shape.new_width is None else _after(converters[: shape.new_width]),
+        )
+
+    def _converters(self, columns: Sequence[Column]) -> list[tuple[Column, Converter]]:
+        return [(column, converter(column, self.options.numbers)) for column in columns]
+
+    def _row_event(self, shape: Shape, op: bytes, before: Cells | None, after: Cells | None) -> Plan:
+        relation, converters = shape.relation, self._converters(shape.columns)
+        states = [b'"before":', *_object(before), b',"after":', *_object(after), b","]
+        undecoded = _undecoded(shape.columns, [cells.side for cells in (before, after) if cells is not None])
+        payload = self._payload(op, relation, states, [Undecodable(undecoded)])
+        line = self._line(self._envelope(relation, converters), payload)
+        return self._keyed(op, line, relation, converters, after or before)
+
+    def _numbering(self, relation: Relation | None) -> Write:
+        """What writes events, or parts of them, of a table or of messages."""
+        if not self.options.transactions:
+            return self.write
+        return partial(self._write_numbered, _MESSAGES if relation is None else _collection(relation))
+
+    def _write_numbered(self, collection: str, text: bytes) -> None:
+        first, *rest = text.split(_ORDERS)
+        for part in rest:
+            self._numbers.update((_ALL, collection))
+            numbers = self._numbers[_ALL], self._numbers[collection]
+            first += b'"total_order":%d,"data_collection_order":%d%b' % (*numbers, part)
+        self.write(first)
 
     def other(self, event: Event) -> None:
         if isinstance(event, SnapshotEnded):
@@ -130,9 +169,9 @@ class Debezium(PlannedOutput):
             self._truncates += 1
         elif isinstance(event, TableTruncate):
             relation = event.relation
-            converters = [(column, converter(column, self.options.numbers)) for column in relation.columns]
-            plan = self._line(self._envelope(relation, converters), self._payload(b"t", relation))
-            self.write(self.rows.truncate(plan, event))
+            envelope = self._envelope(relation, self._converters(relation.columns))
+            plan = self._line(envelope, self._payload(b"t", relation))
+            self._numbering(relation)(self.rows.truncate(plan, event))
         elif isinstance(event, LogicalMessage):
             content = b',"message":{"prefix":%b,"content":"%b"}' % (_dumps(event.prefix), b64encode(event.content))
             payload = self._payload(b"m", None, [], [content], inside=event.transaction is not None)
@@ -140,7 +179,7 @@ class Debezium(PlannedOutput):
             if self.options.keys:
                 key = self._with_schema(schema.MESSAGE_KEY, [b'{"prefix":%b}' % _dumps(event.prefix)])
                 line = joined([*key, b"\t", *line])
-            self.write(self.rows.message(line, event))
+            self._numbering(None)(self.rows.message(line, event))
 
     def _boundary(self, status: bytes, position: Sequence[Piece], counts: Sequence[Piece]) -> Plan:
         """The start or the end of a transaction, with --transactions."""
@@ -161,7 +200,7 @@ class Debezium(PlannedOutput):
     ) -> list[Piece]:
         """An event; `inside` a transaction, or outside any. A message has no relation."""
         source = self._source(relation, MARK if op == _READ else b"false")
-        block = self._block(relation) if inside and op != _READ else [b"null"]
+        block = self._block() if inside and op != _READ else [b"null"]
         return [b"{", *states, *source, b',"transaction":', *block, b',"op":"%b",' % op, *_TIMES, *last, b"}"]
 
     def _source(self, relation: Relation | None, snapshot: bytes) -> list[Piece]:
@@ -181,13 +220,9 @@ class Debezium(PlannedOutput):
             *(b',"lsn":', Value(Field.LSN_NUMBER, missing=b"null"), b',"xmin":null}'),
         ]
 
-    def _block(self, relation: Relation | None) -> list[Piece]:
+    def _block(self) -> list[Piece]:
         """The transaction block: the event's position in its transaction; null without --transactions."""
-        if not self.options.transactions:
-            return [b"null"]
-        collection = _MESSAGES if relation is None else f"{relation.schema}.{relation.name_or_oid}"
-        orders = (b'"total_order":', Ordinal(_ALL), b',"data_collection_order":', Ordinal(collection))
-        return [b'{"id":"', *_XID, *_POSITION, b'",', *orders, b"}"]
+        return [b'{"id":"', *_XID, *_POSITION, b'",', _ORDERS, b"}"] if self.options.transactions else [b"null"]
 
     def _envelope(self, relation: Relation, converters: list[tuple[Column, Converter]]) -> bytes:
         """The schema of a table's events; empty without --schema."""
@@ -230,10 +265,26 @@ class Debezium(PlannedOutput):
         return joined([*self._with_schema(described, payload), b"\n"])
 
 
-def _counts(ordinals: Mapping[str, int]) -> bytes:
+def _has_new_key(change: RowChange) -> bool:
+    """Whether this is an update of the key. REPLICA IDENTITY DEFAULT is the only one whose columns are the primary key.
+
+    The old key is also sent if it is TOASTed. An unchanged value is no other one.
+    """
+    old, new, relation = change.old, change.new, change.relation
+    if old is None or new is None or relation.identity != "default" or relation.partition is not None:
+        return False
+    known = [index for index in relation.key_indexes if index < min(len(old), len(new)) and new[index] is not UNCHANGED]
+    return any(old[index] != new[index] for index in known)
+
+
+def _collection(relation: Relation) -> str:
+    return f"{relation.schema}.{relation.name_or_oid}"
+
+
+def _counts(numbers: Counter[str]) -> bytes:
     """What the end of a transaction says of its events."""
-    tables = [{"data_collection": key, "event_count": count} for key, count in ordinals.items() if "." in key]
-    return b'"event_count":%d,"data_collections":%b' % (ordinals.get(_ALL, 0), _dumps(tables))
+    tables = [{"data_collection": key, "event_count": count} for key, count in numbers.items() if "." in key]
+    return b'"event_count":%d,"data_collections":%b' % (numbers[_ALL], _dumps(tables))
 
 
 def _object(cells: Cells | None) -> tuple[Piece, ...]:
@@ -253,7 +304,7 @@ def _cell(index: int, column: Column, convert: Converter, *, null: bool) -> Cell
     return Cell(
         index,
         _dumps(column.name) + b":",
-        encoding_of_text(column, convert.encode, form=convert.form, undecoded=lambda _: b"null"),
+        encoding_of_text(column, convert.encode, undecoded=lambda _: b"null"),
         b"null" if null else None,
         convert.placeholder or b"null",
         unchanged_undecoded="" if convert.placeholder else UNAVAILABLE,

@@ -17,7 +17,6 @@ from typing import Any, Final, Literal
 
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
-from pgtail.native.plan import EncoderName, Form
 from pgtail.outputs.debezium import times
 from pgtail.records import Record
 from pgtail.values.arraytext import NotAnArray, reader
@@ -46,14 +45,12 @@ class Converter(Record):
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.
-    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none. `form` is what `json` is in the
-    scanner.
+    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none.
     """
 
     schema: dict[str, Any]
     json: Callable[[str], bytes]
     placeholder: bytes | None = None
-    form: Form | None = None
 
     def encode(self, text: str) -> bytes:
         """`json`, but raises Undecoded for text without a JSON form."""
@@ -86,21 +83,18 @@ def _scalar(oid: int, typmod: int, numbers: Literal["exact", "string"]) -> Conve
         return _temporal(name, typmod)
     if name == "timestamptz":
         digits = 6 if typmod < 0 else typmod
-        form = Form("debezium_timestamptz", digits)
         read = times.timestamptz_text
-        return _named("string", "io.debezium.time.ZonedTimestamp", lambda text: _dumps(read(text, digits)), form=form)
+        return _named("string", "io.debezium.time.ZonedTimestamp", lambda text: _dumps(read(text, digits)))
     return _SCALARS.get(name, _STRING)
 
 
-def _named(
-    type_: str, name: str, json: Callable[[str], bytes], placeholder: bytes | None = None, form: Form | None = None
-) -> Converter:
-    return Converter({"type": type_, "name": name, "version": 1}, json, placeholder, form)
+def _named(type_: str, name: str, json: Callable[[str], bytes], placeholder: bytes | None = None) -> Converter:
+    return Converter({"type": type_, "name": name, "version": 1}, json, placeholder)
 
 
 def _text(name: str) -> Converter:
     """A type with a name of its own whose values are PostgreSQL's text."""
-    return _named("string", name, _dumps, _TEXT, Form("string"))
+    return _named("string", name, _dumps, _TEXT)
 
 
 def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Converter:
@@ -120,8 +114,7 @@ def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Co
         placeholder = _dumps([UNAVAILABLE])
     elif items.schema["type"] in ("int16", "int32", "int64") and "name" not in items.schema:
         placeholder = _dumps(list(UNAVAILABLE.encode()))
-    form = _ARRAY_FORMS.get(items.form) if delimiter == "," else None
-    return Converter({"type": "array", "items": {**items.schema, "optional": True}}, json, placeholder, form)
+    return Converter({"type": "array", "items": {**items.schema, "optional": True}}, json, placeholder)
 
 
 def _integer(text: str) -> bytes:
@@ -160,7 +153,7 @@ def _bytes(data: bytes) -> bytes:
 
 def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
     if numbers == "string":
-        return Converter({"type": "string"}, _numeric_text, form=Form("debezium_decimal_text"))
+        return Converter({"type": "string"}, _numeric_text)
     modifier = numeric_modifier(typmod)
     if modifier is None:
         fields = [
@@ -169,10 +162,9 @@ def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
         ]
         name = "io.debezium.data.VariableScaleDecimal"
         schema = {"type": "struct", "fields": fields, "name": name, "version": 1}
-        return Converter(schema, _variable_scale, form=Form("debezium_variable_decimal"))
+        return Converter(schema, _variable_scale)
     precision, scale = modifier
-    form = Form("debezium_decimal", scale) if scale >= 0 else None
-    return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal, form)
+    return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal)
 
 
 def _numeric_text(text: str) -> bytes:
@@ -185,7 +177,6 @@ def _decimal(
     scale: int,
     parameters: dict[str, str],
     is_decimal: Callable[[str], re.Match[str] | None],
-    form: Form | None = None,
 ) -> Converter:
     """Kafka Connect's Decimal: the unscaled value as bytes in base64."""
 
@@ -201,7 +192,7 @@ def _decimal(
 
     name = "org.apache.kafka.connect.data.Decimal"
     schema = {"type": "bytes", "name": name, "version": 1, "parameters": {"scale": str(scale), **parameters}}
-    return Converter(schema, json, form=form)
+    return Converter(schema, json)
 
 
 def _two_complement(digits: str) -> bytes:
@@ -252,7 +243,6 @@ def _temporal(name: str, typmod: int) -> Converter:
     """time and timestamp: milliseconds if the column has at most three fractional digits, else microseconds."""
     read = times.time_micros if name == "time" else times.timestamp_micros
     word = name.capitalize()
-    encoder: EncoderName = "debezium_time" if name == "time" else "debezium_timestamp"
     if 0 <= typmod <= 3:
         infinite = (times.POSITIVE_INFINITY, times.NEGATIVE_INFINITY)
 
@@ -260,10 +250,8 @@ def _temporal(name: str, typmod: int) -> Converter:
             micros = read(text)
             return b"%d" % (micros if micros in infinite else micros // 1000)
 
-        form = Form(encoder, 1000)
-        return _named("int32" if name == "time" else "int64", f"io.debezium.time.{word}", millis, form=form)
-    form = Form(encoder, 1)
-    return _named("int64", f"io.debezium.time.Micro{word}", lambda text: b"%d" % read(text), form=form)
+        return _named("int32" if name == "time" else "int64", f"io.debezium.time.{word}", millis)
+    return _named("int64", f"io.debezium.time.Micro{word}", lambda text: b"%d" % read(text))
 
 
 def _point(text: str) -> bytes:
@@ -286,17 +274,7 @@ def _hstore(text: str) -> bytes:
 
 
 _TEXT: Final = _dumps(UNAVAILABLE)
-_STRING: Final = Converter({"type": "string"}, _dumps, _TEXT, Form("string"))
-_INTEGER: Final = Form("debezium_integer")
-_FLOAT: Final = Form("number")
-_BOOLEAN: Final = Form("boolean")
-_ARRAY_FORMS: Final[dict[Form | None, Form]] = {
-    _STRING.form: Form("strings"),
-    _INTEGER: Form("debezium_integers"),
-    _FLOAT: Form("numbers"),
-    _BOOLEAN: Form("booleans"),
-}
-"""The forms of arrays by those of their elements."""
+_STRING: Final = Converter({"type": "string"}, _dumps, _TEXT)
 _JSON: Final = "io.debezium.data.Json"
 _POINT_FIELDS: Final = [
     {"type": "double", "optional": False, "field": "x"},
@@ -306,17 +284,15 @@ _POINT_FIELDS: Final = [
 ]
 _POINT: Final = {"type": "struct", "fields": _POINT_FIELDS, "name": "io.debezium.data.geometry.Point", "version": 1}
 _SCALARS: Final = {
-    "bool": Converter({"type": "boolean"}, _boolean("t", "f"), form=_BOOLEAN),
-    "int2": Converter({"type": "int16"}, _integer, form=_INTEGER),
-    "int4": Converter({"type": "int32"}, _integer, form=_INTEGER),
-    "int8": Converter({"type": "int64"}, _integer, form=_INTEGER),
-    "oid": Converter({"type": "int64"}, _integer, form=_INTEGER),
-    "float4": Converter({"type": "float"}, _float, form=_FLOAT),
-    "float8": Converter({"type": "double"}, _float, form=_FLOAT),
-    "bytea": Converter({"type": "bytes"}, _bytea, _bytes(UNAVAILABLE.encode()), Form("debezium_bytes")),
-    "date": _named(
-        "int32", "io.debezium.time.Date", lambda text: b"%d" % times.date_days(text), form=Form("debezium_date")
-    ),
+    "bool": Converter({"type": "boolean"}, _boolean("t", "f")),
+    "int2": Converter({"type": "int16"}, _integer),
+    "int4": Converter({"type": "int32"}, _integer),
+    "int8": Converter({"type": "int64"}, _integer),
+    "oid": Converter({"type": "int64"}, _integer),
+    "float4": Converter({"type": "float"}, _float),
+    "float8": Converter({"type": "double"}, _float),
+    "bytea": Converter({"type": "bytes"}, _bytea, _bytes(UNAVAILABLE.encode())),
+    "date": _named("int32", "io.debezium.time.Date", lambda text: b"%d" % times.date_days(text)),
     "timetz": _named("string", "io.debezium.time.ZonedTime", lambda text: _dumps(times.timetz_text(text))),
     "interval": _named("int64", "io.debezium.time.MicroDuration", lambda text: b"%d" % times.interval_micros(text)),
     "json": _text(_JSON),
