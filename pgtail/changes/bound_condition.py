@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from pgtail.changes.comparison import COMPARE, NUMBER, TIMESTAMPTZ, Comparison, has_zone
 from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
 from pgtail.changes.events import Change, RowChange
-from pgtail.changes.like import Like, like_bytes
+from pgtail.changes.like import Like
 from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
@@ -86,31 +86,21 @@ class BoundTest:
 
     def native(self) -> NativeTest | None:
         """The test for the scanner; None if Python must do it."""
-        op = self.test.op
-        if op in ("is null", "changed") and not self.left.path:
+        op, how = self.test.op, self._how.native
+        if op in ("is null", "changed") and self.left.column is not None and not self.left.path:
             return NativeTest(op, "")
-        if op in ("~", "~*") or any(one is not None and not _is_native(one) for one in (self.left, self.right)):
+        if how is None or not (op in COMPARE or op == "in"):
+            return None
+        if not all(map(_is_native, [self.left] if self.right is None else [self.left, self.right])):
             return None
         if self.right is not None:
-            return NativeTest(op, self._how.native) if self.left.how is self.right.how else None
+            return NativeTest(op, how) if self.left.how is self.right.how else None
+        if how == "number" and not all(map(_PLAIN_NUMBER, self._literals)):
+            return None
         try:
-            return self._native_values()
+            return NativeTest(op, how, tuple([value.encode() for value in self._literals]))
         except UnicodeEncodeError:
             return None
-
-    def _native_values(self) -> NativeTest | None:
-        op, values = self.test.op, tuple(self._literals)
-        if op == "like":
-            return NativeTest(op, "like", (like_bytes(self.test.values[0]),))
-        if op == "ilike":
-            pattern = self.test.values[0].lower()
-            return NativeTest("like", "ilike", (like_bytes(pattern),)) if pattern.isascii() else None
-        how = self._how.native
-        if how == "number" and not all(_PLAIN_NUMBER(value) for value in values):
-            return None
-        if how == "time" and any(not _is_ordinary_time(value) for value in values):
-            return None
-        return NativeTest(op, how, tuple([value.encode() for value in values]))
 
     def _is_unchanged(self, change: RowChange) -> bool:
         """Whether the server sent that a value is as before, in place of the value."""
@@ -293,18 +283,11 @@ def _literal(test: Test, left: OperandSource, how: Comparison, value: str) -> st
 def _common(test: Test, left: OperandSource, right: OperandSource) -> Comparison:
     """How the values of two columns compare. Raises OptionError if they do not."""
     one, other = left.how, right.how
-    if NULL in (left, right) or one.what == other.what or {one.native, other.native} <= {"time"}:
+    if NULL in (left, right) or one.what == other.what or {one.key, other.key} == {TIMESTAMPTZ.key}:
         return other if left == NULL else one
     raise OptionError(f"--where {test.shown!r}: {left.name} is {one.what}, {right.name} is {other.what}")
 
 
 def _is_native(source: OperandSource) -> bool:
-    """Whether the scanner finds the text of this source. A member of a JSON document is left to Python."""
-    if source.column is None:
-        return source.place in ("xid", "commit_ts")
-    return not source.path and source.column.codec.native is not None
-
-
-def _is_ordinary_time(text: str) -> bool:
-    """Whether it sorts as text among times of the years 1 to 9999."""
-    return text[4:5] == "-" and text[0].isdigit() and not text.endswith("BC")
+    """Whether the scanner finds the text of this source: all but properties and members of JSON documents."""
+    return source.column is not None and not source.path and source.column.codec.native is not None

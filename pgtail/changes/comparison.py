@@ -35,11 +35,11 @@ class Comparison(NamedTuple):
 
     `key` makes an object of a value's text that compares as the value does, `literal` that text of what the user wrote;
     both raise ValueError. `native` says what the scanner compares: text, plain decimal numbers, text without the blanks
-    at its end, or PostgreSQL's text of dates and times. `ordered`: the order is PostgreSQL's, apart from collations.
+    at its end, or nothing. `ordered`: the order is PostgreSQL's, apart from collations.
     """
 
     what: str
-    native: Literal["text", "number", "padded", "time"]
+    native: Literal["text", "number", "padded"] | None
     key: Callable[[str], Any]
     literal: Callable[[str], str]
     ordered: bool = True
@@ -124,7 +124,7 @@ def _uuid(text: str) -> str:
 
 TEXT: Final = Comparison("text", "text", str, str)
 NUMBER: Final = Comparison("a number", "number", _number, _number_literal)
-TIMESTAMPTZ: Final = Comparison("a timestamp with time zone", "time", _micros, timestamptz)
+TIMESTAMPTZ: Final = Comparison("a timestamp with time zone", None, _micros, timestamptz)
 _BOOL: Final = Comparison("a boolean", "text", str, _bool)
 _PADDED: Final = Comparison("text", "padded", _padded, _padded)
 _UNORDERED: Final = Comparison("text", "text", str, str, ordered=False)
@@ -135,8 +135,8 @@ _TEXTS: Final = {
 _BY_NAME: Final = {
     "character": _PADDED,
     "bpchar": _PADDED,
-    "date": Comparison("a date", "time", _micros, _date),
-    "timestamp without time zone": Comparison("a timestamp without time zone", "time", _micros, _timestamp),
+    "date": Comparison("a date", None, _micros, _date),
+    "timestamp without time zone": Comparison("a timestamp without time zone", None, _micros, _timestamp),
     "timestamp with time zone": TIMESTAMPTZ,
     "uuid": Comparison("a uuid", "text", str, _uuid),
     # Servers since PostgreSQL 19 print leading zeros. It is no plain number, so the scanner leaves it to Python.

@@ -4,13 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import Final
-
-ANY: Final = b"\xff"
-ONE: Final = b"\xfe"
-"""% and _ in like_bytes(); no byte of UTF-8."""
-
-_SHOWN: Final = {"%": ANY, "_": ONE}
 
 
 class Like:
@@ -39,11 +32,6 @@ class Like:
                 return False
             place = found.end()
         return True
-
-
-def like_bytes(pattern: str) -> bytes:
-    """A pattern for the scanner: UTF-8 with ANY and ONE. Raises UnicodeEncodeError."""
-    return b"".join([_SHOWN.get(piece) or piece[-1].encode() for piece in _pieces(pattern)])
 
 
 def _pieces(pattern: str) -> list[str]:

@@ -124,8 +124,6 @@ cdef extern from *:
 cdef int64_t DAY = 86400000000              # microseconds
 cdef int64_t EPOCH = 946684800000000        # microseconds between the Unix epoch and PostgreSQL's
 cdef int64_t LATEST_UNIX = 0x7FFFFFFFFFFFFFFF - 946684800000000    # the last time that has a Unix time
-cdef int64_t EARLIEST_TIMESTAMP = -211813488000000000
-cdef int64_t TIMESTAMPS_END = 9223371331200000000
 
 cdef enum:
     DECLINED = -1
@@ -323,14 +321,6 @@ cdef inline void put_unsigned(Out *out, uint64_t value) noexcept:
     put(out, digits + start, 20 - start)
 
 
-cdef inline void put_signed(Out *out, int64_t value) noexcept:
-    if value < 0:
-        put_char(out, c"-")
-        put_unsigned(out, 0 - <uint64_t>value)
-    else:
-        put_unsigned(out, <uint64_t>value)
-
-
 cdef inline void put_hex(Out *out, uint32_t value) noexcept:
     """The same as %X."""
     cdef int shift = 28
@@ -402,5 +392,23 @@ cdef void put_time(Out *out, int64_t time, char between) noexcept:
     put_char(out, c".")
     put_digits(out, <uint32_t>(rest % 1000000), 6)
     put_char(out, c"Z")
+    if before_christ:
+        put(out, <const char *>b" BC", 3)
+
+
+cdef void put_moment(Out *out, int64_t micros, bint zone) noexcept:
+    """The text of a timestamp, with +00 if `zone`."""
+    cdef int64_t rest = floor_remainder(micros, DAY)
+    cdef uint32_t fraction = <uint32_t>(rest % 1000000)
+    cdef bint before_christ = put_date(out, floor_divided(micros, DAY))
+    put_char(out, c" ")
+    put_clock(out, rest)
+    if fraction:
+        put_char(out, c".")
+        put_digits(out, fraction, 6)
+        while out.data[out.size - 1] == c"0":
+            out.size -= 1
+    if zone:
+        put(out, <const char *>b"+00", 3)
     if before_christ:
         put(out, <const char *>b" BC", 3)

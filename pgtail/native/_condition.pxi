@@ -1,69 +1,6 @@
-"""Conditions (changes/bound_condition.py) evaluated on cells. What no operator here can test is tested by Python."""
+"""Conditions (changes/bound_condition.py) evaluated on cells. Python does all tests but comparisons of text cells."""
 
-# ==== comparisons: text, plain decimal numbers, LIKE patterns ======================================================
-
-cdef enum:
-    LIKE_ONE = 0xFE         # as in changes/like.py
-    LIKE_ANY = 0xFF
-
-
-cdef inline Py_ssize_t next_character(const uint8_t *p, Py_ssize_t at, Py_ssize_t size) noexcept:
-    """Where the character after the one at `at` starts, in valid UTF-8."""
-    at += 1
-    while at < size and (p[at] & 0xC0) == 0x80:
-        at += 1
-    return at
-
-
-cdef bint is_like(const uint8_t *p, Py_ssize_t size, const uint8_t *pattern, Py_ssize_t length) noexcept:
-    """Whether a pattern (like_bytes() in changes/like.py) matches all of a text in valid UTF-8."""
-    cdef Py_ssize_t i = 0, j = 0, any = -1, retry = 0
-    cdef const void *found
-    while i < size:
-        if j < length and pattern[j] == LIKE_ANY:
-            any, retry = j, i
-            j += 1
-            if j == length:
-                return True
-        elif j < length and pattern[j] == LIKE_ONE:
-            i = next_character(p, i, size)
-            j += 1
-        elif j < length and pattern[j] == p[i]:
-            i += 1
-            j += 1
-        elif any < 0:
-            return False
-        else:
-            retry = next_character(p, retry, size)
-            j = any + 1
-            if pattern[j] < LIKE_ONE:
-                found = memchr(p + retry, pattern[j], size - retry)
-                if found == NULL:
-                    return False
-                retry = <const uint8_t *>found - p
-            i = retry
-    while j < length and pattern[j] == LIKE_ANY:
-        j += 1
-    return j == length
-
-
-cdef bint put_lower(Out *out, const uint8_t *p, Py_ssize_t size) except -1:
-    """An ASCII text in lower case, from the start of `out`; False if it is not ASCII."""
-    cdef Py_ssize_t i
-    out.size = 0
-    reserve(out, size + 1)
-    for i in range(size):
-        if p[i] >= 0x80:
-            return False
-        out.data[i] = <char>(p[i] + 32 if 65 <= p[i] <= 90 else p[i])
-    out.size = size
-    return True
-
-
-cdef bint is_ordinary_time(const uint8_t *p, Py_ssize_t size) noexcept:
-    """Whether a date or timestamp is of the years 1 to 9999: such texts sort as their values."""
-    return size >= 10 and is_digit(p[0]) and p[4] == c"-" and p[size - 1] != c"C"
-
+# ==== comparisons: text, plain decimal numbers =====================================================================
 
 cdef inline int compare_texts(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
     """Less than, equal to or greater than 0, by code points: their order is that of the bytes of UTF-8."""
@@ -151,32 +88,25 @@ cdef enum Operator:
     OP_PYTHON
     OP_IS_NULL
     OP_CHANGED
-    OP_LIKE
     OP_IN
     OP_EQUAL
     OP_DIFFERENT
-    OP_DISTINCT
     OP_LESS
     OP_AT_MOST
     OP_GREATER
     OP_AT_LEAST
 
 cdef dict OPERATORS = {
-    "is null": OP_IS_NULL, "changed": OP_CHANGED, "like": OP_LIKE, "in": OP_IN, "=": OP_EQUAL,
-    "<>": OP_DIFFERENT, "distinct": OP_DISTINCT, "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
+    "is null": OP_IS_NULL, "changed": OP_CHANGED, "in": OP_IN, "=": OP_EQUAL,
+    "<>": OP_DIFFERENT, "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
 }
 
 cdef enum How:
     HOW_TEXT
     HOW_NUMBER
     HOW_PADDED
-    HOW_TIME
-    HOW_LOWER               # text in lower case
 
-cdef dict HOWS = {
-    "text": HOW_TEXT, "number": HOW_NUMBER, "padded": HOW_PADDED, "time": HOW_TIME, "ilike": HOW_LOWER,
-    "like": HOW_TEXT, "": HOW_TEXT,
-}
+cdef dict HOWS = {"text": HOW_TEXT, "number": HOW_NUMBER, "padded": HOW_PADDED, "": HOW_TEXT}
 
 cdef enum NodeKind:
     NODE_TEST
@@ -208,7 +138,6 @@ cdef struct Source:         # as in changes/operand.py
     Place place
     int index
     bint key, same_row
-    BinaryType binary
 
 cdef struct Node:
     NodeKind kind
@@ -254,7 +183,6 @@ cdef class Condition:
     cdef Node *nodes
     cdef int count
     cdef list objects
-    cdef Out left, right    # texts of binary cells, of properties, and in lower case
     cdef bint untested      # whether the last evaluation needed a value that was not sent or cannot be compared
 
     def __cinit__(self, bound):
@@ -262,8 +190,6 @@ cdef class Condition:
         flat = bound.nodes()
         self.objects = []
         self.count = len(flat)
-        grow(&self.left, 256)
-        grow(&self.right, 256)
         self.nodes = <Node *>PyMem_Calloc(self.count + 1, sizeof(Node))
         if self.nodes == NULL:
             raise MemoryError
@@ -279,8 +205,6 @@ cdef class Condition:
             for i in range(self.count):
                 PyMem_Free(self.nodes[i].values)
         PyMem_Free(self.nodes)
-        PyMem_Free(self.left.data)
-        PyMem_Free(self.right.data)
 
     cdef int fill(self, Node *node, test) except -2:
         cdef int i
@@ -301,9 +225,7 @@ cdef class Condition:
         return 0
 
     cdef int fill_source(self, Source *to, source) except -2:
-        native = None if source.column is None else source.column.codec.native
         to.place, to.index, to.key, to.same_row = PLACES[source.place], source.index, source.key, source.same_row
-        to.binary = BINARY_UNKNOWN if native is None else BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
         return 0
 
     cdef int holds(self, int at, const Row *row) except -2:
@@ -346,7 +268,7 @@ cdef class Condition:
                 return NOT_SENT
         if node.operator == OP_CHANGED:
             return FALSE if same_cell(left, right) else TRUE
-        if node.operator == OP_IS_NULL and left != NULL:
+        if node.operator == OP_IS_NULL:
             return TRUE if left.kind == c"n" else FALSE
         return self.test_texts(node, left, right, row)
 
@@ -357,67 +279,18 @@ cdef class Condition:
         cdef Py_ssize_t size = 0, other = 0
         cdef int found = DECLINED, second = TRUE
         if node.operator != OP_PYTHON:
-            found = self.text(node, &node.left, left, row, &self.left, &p, &size)
-            if found != DECLINED and node.right.place != PLACE_NONE:
-                second = self.text(node, &node.right, right, row, &self.right, &q, &other)
+            found = text_of(node.how, left, &p, &size)
+            if found != DECLINED and right != NULL:
+                second = text_of(node.how, right, &q, &other)
         if found == DECLINED or second == DECLINED:
             return self.test_in_python(node, left, right, row)
-        if node.operator == OP_IS_NULL:
-            return TRUE if found == NULL_VALUE else FALSE
         if found == NULL_VALUE or second == NULL_VALUE:
-            if node.operator == OP_DISTINCT:
-                return TRUE if found != second else FALSE
             return NULL_VALUE
-        if node.operator == OP_LIKE:
-            return is_like(p, size, <const uint8_t *>node.values[0].data, node.values[0].size)
         if node.operator == OP_IN:
             return self.is_in(node, p, size)
-        if node.right.place == PLACE_NONE:
+        if right == NULL:
             q, other = <const uint8_t *>node.values[0].data, node.values[0].size
         return is_true(node.operator, compare(node.how, p, size, q, other))
-
-    cdef int text(
-        self, Node *node, const Source *source, const Cell *cell, const Row *row, Out *out, const uint8_t **p,
-        Py_ssize_t *size
-    ) except -2:
-        """The text of an operand: TRUE, NULL_VALUE or DECLINED."""
-        out.size = 0
-        if source.place == PLACE_XID:
-            if not row.has_xid:
-                return NULL_VALUE
-            put_integer(out, row.xid)
-        elif source.place == PLACE_COMMIT_TS:
-            if not row.has_commit_ts:
-                return NULL_VALUE
-            if put_timestamp(out, row.commit_ts, True) < 0:
-                return DECLINED
-        elif cell.kind == c"n":
-            return NULL_VALUE
-        elif cell.kind == c"b":
-            if source.binary == BINARY_UNKNOWN or put_binary(out, source.binary, cell.data, cell.size) < 0:
-                return DECLINED
-        if source.place > PLACE_OLD or cell.kind == c"b":
-            p[0], size[0] = <const uint8_t *>out.data, out.size
-        else:
-            p[0], size[0] = cell.data, cell.size
-        return self.comparable(node.how, p, size)
-
-    cdef int comparable(self, How how, const uint8_t **p, Py_ssize_t *size) except -2:
-        """What of a text is compared: TRUE, or DECLINED."""
-        if how == HOW_NUMBER:
-            return TRUE if is_plain_number(p[0], size[0]) else DECLINED
-        if how == HOW_TIME:
-            return TRUE if is_ordinary_time(p[0], size[0]) else DECLINED
-        if how == HOW_LOWER:
-            if not put_lower(&self.right, p[0], size[0]):
-                return DECLINED
-            p[0], size[0] = <const uint8_t *>self.right.data, self.right.size
-        elif not is_utf8(p[0], size[0]):
-            return DECLINED
-        if how == HOW_PADDED:
-            while size[0] and p[0][size[0] - 1] == c" ":
-                size[0] -= 1
-        return TRUE
 
     cdef bint is_in(self, Node *node, const uint8_t *p, Py_ssize_t size) except -1:
         cdef int i
@@ -440,6 +313,23 @@ cdef class Condition:
         return NULL_VALUE if found is None else TRUE if found else FALSE
 
 
+cdef int text_of(How how, const Cell *cell, const uint8_t **p, Py_ssize_t *size) noexcept:
+    """The text of a cell that is compared: TRUE, NULL_VALUE or DECLINED."""
+    if cell.kind == c"n":
+        return NULL_VALUE
+    if cell.kind == c"b":
+        return DECLINED
+    p[0], size[0] = cell.data, cell.size
+    if how == HOW_NUMBER:
+        return TRUE if is_plain_number(cell.data, cell.size) else DECLINED
+    if not is_utf8(cell.data, cell.size):
+        return DECLINED
+    if how == HOW_PADDED:
+        while size[0] and p[0][size[0] - 1] == c" ":
+            size[0] -= 1
+    return TRUE
+
+
 cdef object operand_value(const Source *to, source, const Cell *cell, const Row *row):
     """The cell of an operand as the decoder returns it."""
     if to.place <= PLACE_OLD:
@@ -458,7 +348,7 @@ cdef inline int compare(How how, const uint8_t *p, Py_ssize_t size, const uint8_
 
 cdef inline int is_true(Operator operator, int order) noexcept:
     return TRUE if (
-        order == 0 if operator == OP_EQUAL else order != 0 if operator <= OP_DISTINCT
+        order == 0 if operator == OP_EQUAL else order != 0 if operator == OP_DIFFERENT
         else order < 0 if operator == OP_LESS else order <= 0 if operator == OP_AT_MOST
         else order > 0 if operator == OP_GREATER else order >= 0
     ) else FALSE

@@ -45,7 +45,6 @@ cdef struct CellPlan:
     Bytes skipped, previous_before, previous_after      # previous_before: its data is NULL without `previous`
     bint null_absent, required, unchanged_undecoded
     Skip skip
-    BinaryType binary
     int encoding            # its place in RowPlan.objects
 
 cdef struct Made:
@@ -235,7 +234,6 @@ cdef class RowPlan:
         self.keep(encoding.binary)
         if native is None:
             return 0
-        cell.binary = BINARY_TYPES.get(native.type, BINARY_UNKNOWN)
         cell.constant = view_of(self.objects[self.keep(native.constant)])
         if encoding.form is not None:
             cell.parameter = encoding.form.parameter
@@ -275,17 +273,13 @@ cdef int put_call(Out *out, object convert, const Cell *cell) except -2:
     return put_object(out, text)
 
 
-cdef int put_value(Out *out, Out *scratch, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
+cdef int put_value(Out *out, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
     """A value in a format; DECLINED if it cannot be decoded."""
     cdef const uint8_t *p = cell.data
     cdef Py_ssize_t size = cell.size, start = out.size
     cdef bint text = cell.kind == c"t"
     if how.constant.data != NULL:
         p, size, text = <const uint8_t *>how.constant.data, how.constant.size, True
-    elif not text and how.binary != BINARY_UNKNOWN:
-        scratch.size = 0
-        if put_binary(scratch, how.binary, p, size) == 0:
-            p, size, text = <const uint8_t *>scratch.data, scratch.size, True
     if text and how.encode != NULL:
         if how.encode(out, p, size, how.parameter) == 0:
             return 0

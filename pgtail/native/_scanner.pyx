@@ -38,7 +38,6 @@ cdef extern from "Python.h":
 # One module, so that the C compiler inlines across these files; types stand before their use.
 include "_bytes.pxi"
 include "_json.pxi"
-include "_binary.pxi"
 include "_encode.pxi"
 include "_frames.pxi"
 include "_copy.pxi"

@@ -429,7 +429,7 @@ cdef class TextScanner(Scanner):
                         return DECLINED
                 if instead != NULL:
                     put_padded(out, instead[0])
-                elif how.written and put_value(out, &self.scratch, plan, how, cell) < 0:
+                elif how.written and put_value(out, plan, how, cell) < 0:
                     return DECLINED
                 put_padded(out, how.after)
             how += 1
@@ -440,7 +440,7 @@ cdef class TextScanner(Scanner):
         put_padded(&self.out, how.previous_before)
         if cell.kind == c"n":
             put_padded(&self.out, how.null)
-        elif how.written and put_value(&self.out, &self.scratch, plan, how, cell) < 0:
+        elif how.written and put_value(&self.out, plan, how, cell) < 0:
             return DECLINED
         put_padded(&self.out, how.previous_after)
         return 0

@@ -21,14 +21,13 @@ from pgtail.values.codec import (
     Json,
     Loader,
     Native,
-    Pieces,
     Undecoded,
     ValueKind,
     opaque,
 )
 from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
 from pgtail.values.oids import BUILTIN, OIDS
-from pgtail.values.render import hex_pieces, string_pieces, strings
+from pgtail.values.render import string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Types", "Undecoded", "ValueKind"]
 
@@ -214,12 +213,12 @@ class Types:
         json_binary: Callable[[bytes], bytes] = json_of_binary
         encoding = self._context.encoding
         long = (lambda cell: string_pieces(cell, encoding)) if loader.json is strings else None
-        long_binary: Pieces | None = hex_pieces if loader.native == "bytea" else None
+        long_binary = loader.long_binary
         is_text = loader.binary is text.encoded
         if is_text:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
-        native = Native(json.native, json.quoted, loader.native) if encoding == "utf-8" else None
+        native = Native(json.native, json.quoted) if encoding == "utf-8" else None
         functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
         return Codec(loader.kind, *functions, is_text, native, self._own_session)
 

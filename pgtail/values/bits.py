@@ -9,7 +9,7 @@ import struct
 from typing import Final
 
 from pgtail.values.codec import Loader, ValueKind, hex_text, plain
-from pgtail.values.render import booleans, strings
+from pgtail.values.render import booleans, hex_pieces, strings
 
 _AT_ONCE = 4096
 _count = struct.Struct(">i").unpack_from
@@ -46,10 +46,10 @@ def uuid_text(cell: bytes) -> str:
 
 
 TYPES: Final = {
-    "bool": Loader(ValueKind.BOOL, booleans, plain(bool_text), "bool"),
+    "bool": Loader(ValueKind.BOOL, booleans, plain(bool_text)),
     "bit": Loader(ValueKind.TEXT, strings, plain(bits_text)),
     "varbit": Loader(ValueKind.TEXT, strings, plain(bits_text)),
-    "bytea": Loader(ValueKind.TEXT, strings, plain(hex_text), "bytea"),
-    "uuid": Loader(ValueKind.TEXT, strings, plain(uuid_text), "uuid"),
+    "bytea": Loader(ValueKind.TEXT, strings, plain(hex_text), hex_pieces),
+    "uuid": Loader(ValueKind.TEXT, strings, plain(uuid_text)),
 }
 """The types by name. Bytea is in the format of bytea_output hex."""

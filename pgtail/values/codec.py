@@ -67,8 +67,6 @@ class Native(NamedTuple):
     json: NativeForm
     quoted: bool
     """As in Json."""
-    type: str = ""
-    """As in Loader."""
     constant: bytes | None = None
     """The text of every value, for masks."""
 
@@ -142,8 +140,8 @@ class Loader(Record):
     kind: ValueKind
     json: Callable[[Context], Json]
     binary: Callable[[Context], BinaryText]
-    native: str = ""
-    """The reader of compiled code for the binary form (native/_binary.pxi), if there is one."""
+    long_binary: Pieces | None = None
+    """As in Codec, if the JSON is not that of a text."""
 
 
 def hex_text(cell: bytes) -> str:

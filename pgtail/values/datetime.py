@@ -117,11 +117,11 @@ timestamp_text: Final = _timestamp("")
 timestamptz_text: Final = _timestamp("+00")
 
 TYPES: Final = {
-    "date": Loader(ValueKind.TEXT, strings, plain(date_text), "date"),
+    "date": Loader(ValueKind.TEXT, strings, plain(date_text)),
     "time": Loader(ValueKind.TEXT, strings, plain(time_text)),
     "timetz": Loader(ValueKind.TEXT, strings, plain(timetz_text)),
-    "timestamp": Loader(ValueKind.TEXT, strings, plain(timestamp_text), "timestamp"),
-    "timestamptz": Loader(ValueKind.TEXT, strings, plain(timestamptz_text), "timestamptz"),
+    "timestamp": Loader(ValueKind.TEXT, strings, plain(timestamp_text)),
+    "timestamptz": Loader(ValueKind.TEXT, strings, plain(timestamptz_text)),
     "interval": Loader(ValueKind.TEXT, strings, plain(interval_text)),
 }
 """The types by name."""

@@ -134,7 +134,7 @@ def _not_finite(value: float) -> str:
 
 
 TYPES: Final = {
-    "float4": Loader(ValueKind.NUMBER, numbers, plain(float4_text), "float4"),
-    "float8": Loader(ValueKind.NUMBER, numbers, plain(float8_text), "float8"),
+    "float4": Loader(ValueKind.NUMBER, numbers, plain(float4_text)),
+    "float8": Loader(ValueKind.NUMBER, numbers, plain(float8_text)),
 }
 """The types by name."""

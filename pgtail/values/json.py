@@ -90,7 +90,7 @@ def _on_one_line(document: bytes) -> bytes:
 
 
 TYPES: Final = {
-    "json": Loader(ValueKind.JSON, json, encoded, "json"),
-    "jsonb": Loader(ValueKind.JSON, json, versioned, "jsonb"),
+    "json": Loader(ValueKind.JSON, json, encoded),
+    "jsonb": Loader(ValueKind.JSON, json, versioned),
 }
 """The types by name."""

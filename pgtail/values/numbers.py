@@ -33,11 +33,11 @@ def money_text(cell: bytes) -> str:
 
 
 TYPES: Final = {
-    "int2": Loader(ValueKind.NUMBER, numbers, plain(_integer(">h")), "int2"),
-    "int4": Loader(ValueKind.NUMBER, numbers, plain(_integer(">i")), "int4"),
-    "int8": Loader(ValueKind.NUMBER, large_numbers, plain(_integer(">q")), "int8"),
-    "oid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I")), "oid"),
-    "xid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I")), "oid"),
+    "int2": Loader(ValueKind.NUMBER, numbers, plain(_integer(">h"))),
+    "int4": Loader(ValueKind.NUMBER, numbers, plain(_integer(">i"))),
+    "int8": Loader(ValueKind.NUMBER, large_numbers, plain(_integer(">q"))),
+    "oid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I"))),
+    "xid": Loader(ValueKind.NUMBER, numbers, plain(_integer(">I"))),
     "cid": Loader(ValueKind.TEXT, strings, plain(_integer(">I"))),
     "xid8": Loader(ValueKind.TEXT, strings, plain(_integer(">Q"))),
     "oid8": Loader(ValueKind.TEXT, strings, plain(_integer(">Q"))),

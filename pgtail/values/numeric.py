@@ -51,6 +51,6 @@ def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
 
 
 TYPES: Final = {
-    "numeric": Loader(ValueKind.NUMBER, large_numbers, plain(numeric_text), "numeric"),
+    "numeric": Loader(ValueKind.NUMBER, large_numbers, plain(numeric_text)),
 }
 """The types by name."""

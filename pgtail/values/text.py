@@ -78,7 +78,7 @@ def xml_binary(context: Context) -> BinaryText:
     return text
 
 
-TEXT: Final = Loader(ValueKind.TEXT, strings, encoded, "text")
+TEXT: Final = Loader(ValueKind.TEXT, strings, encoded)
 ENUM: Final = Loader(ValueKind.TEXT, strings, label)
 TYPES: Final = {
     **dict.fromkeys(("bpchar", "name", "pg_node_tree", "refcursor", "text", "varchar"), TEXT),

@@ -33,9 +33,7 @@ def native() -> Any:
 def written(native: Any, *, begin_: Plan = (), row: Plan = ()) -> bytes:
     """What an output with these plans writes of a transaction with a row."""
     parts: list[bytes] = []
-    output = SimpleNamespace(
-        begin=begin_, end=(), separator=b"", write=parts.append, one_by_one=False, clock=lambda: 0, local={}
-    )
+    output = SimpleNamespace(begin=begin_, end=(), separator=b"", write=parts.append, one_by_one=False, local_time=None)
     scanner = native.TextScanner({100: TABLE}.get, None, lambda *_: (row, parts.append), output)
     scanner.leave()
     data = lengths(begin(), ROWS[0], commit())
@@ -57,6 +55,8 @@ def test_a_start_of_a_transaction_that_may_be_declined(native: Any) -> None:
 def test_an_unknown_piece_of_a_plan(native: Any) -> None:
     with pytest.raises(TypeError, match=r"^no piece of a plan: 1$"):
         written(native, begin_=(1,))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^no field of the scanner: Value"):
+        written(native, row=(Value(Field.NOW_MS),))
 
 
 def test_what_is_no_row_of_a_stream_segment(native: Any) -> None:
