@@ -54,8 +54,8 @@ To add...
                       tests/support/golden_messages.py
     an option:        a field of a class in commands/*options.py (or OutputOptions, Request or Wanted), its use where
                       the class is read, and a test; a filter is also an argument of Filter, with the same name
-    a type of values: an entry in TYPES of its module in values/ (a new module is named in values/__init__.py), a reader
-                      in native/_binary.pxi if compiled code should read its binary form, a test in tests/values/
+    a type of values: an entry in TYPES of its module in values/ (a new module is named in values/__init__.py), a test
+                      in tests/values/
     a metric:         a line in commands/metrics.py, its value in service/progress.py, and its entry in the page
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
 A new format also needs its entry in man/parts/; `make man` writes the pages, with all options, and
