@@ -17,13 +17,12 @@ from pgtail.inputs.text.layout import (
     TextForm,
     default_layout,
     find_layout,
-    find_layouts_of_cut_rows,
     message_codec,
 )
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.inputs.text.refused import other_format
 from pgtail.inputs.text.rows import RowReader
-from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder, Unknown
+from pgtail.pgoutput.decoder import AnyFrame, Decoded, Decoder
 
 _SAMPLE: Final = 40
 """Lines from which the layout is found."""
@@ -57,11 +56,6 @@ class TextInput(Input):
         decoder.separator = None
         self._rows: RowReader | None = None
 
-    @property
-    def position(self) -> int:
-        """As Input.position; at an error of a row that the last line ended, that of this row."""
-        return super().position - (self._rows.behind if self._rows is not None else 0)
-
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
         if len(_CONTROL.findall(head, 0, _NEAR)) * 50 > min(len(head), _NEAR):
@@ -69,32 +63,13 @@ class TextInput(Input):
         if other_format(head) is not None:  # asciidoc looks almost like rows, with other escapes
             return False
         lines = cls._sample(head, final=final)
-        layout = cls._layout(lines, head, decoder, final=final)
+        layout = find_layout(lines, cls.form, decoder)
         if layout is None and len(head) > LARGE:
             lines = cls._beginning(head)
-            layout = next(iter(find_layouts_of_cut_rows(lines, cls.form, decoder)), None)
+            layout = find_layout(lines, cls.form, decoder, cut=True)
         if layout is not None:
             return cls._fits(layout, lines)
         return False if final or len(lines) == _SAMPLE or len(head) > LARGE else None
-
-    @classmethod
-    def _layout(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> RowLayout | None:
-        """The layout of rows; if lines have whole rows but no LSN, rather that of cut rows with LSNs."""
-        layout = find_layout(lines, cls.form, decoder)
-        if layout is None or not layout.has_lsn:
-            cut = cls._of_cut_rows(lines, head, decoder, final=final)
-            if cut is not None and (layout is None or cut.has_lsn):
-                return cut
-        return layout
-
-    @classmethod
-    def _of_cut_rows(cls, lines: list[bytes], head: bytes, decoder: Decoder, *, final: bool) -> RowLayout | None:
-        """The layout of rows that no line has whole, which is one in which they are messages."""
-        for layout in find_layouts_of_cut_rows(lines, cls.form, decoder):
-            rows = RowReader(layout, Decoder(assume=decoder.assume), PsqlDecoration(comments=cls.comments))
-            if _has_messages(rows, head, final=final):
-                return layout
-        return None
 
     @classmethod
     def search(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool:
@@ -170,10 +145,8 @@ class TextInput(Input):
             if searched <= LONG:
                 window.more()
             else:
-                decoded = self._long_line(rows)
+                yield from self._long_line(rows)
                 searched = 0
-                if decoded is not None:
-                    yield decoded
 
     def _prepare(self) -> RowReader:
         """Find the layout, once, and whether the source continues inside a stream segment."""
@@ -182,11 +155,9 @@ class TextInput(Input):
             if window.position == 0 and window.buf.startswith(_BOM):
                 window.pos = len(_BOM)
             lines = self._sample(window.buf[window.pos :], final=window.final)
-            head = window.buf[window.pos :]
-            layout = self._layout(lines, head, self._decoder, final=window.final)
+            layout = find_layout(lines, self.form, self._decoder)
             if layout is None and len(window.buf) > LARGE:
-                beginnings = self._beginning(window.buf)
-                layout = next(iter(find_layouts_of_cut_rows(beginnings, self.form, self._decoder)), None)
+                layout = find_layout(self._beginning(window.buf), self.form, self._decoder, cut=True)
             if layout is None and (len(lines) == _SAMPLE or len(window.buf) > LARGE or not window.more()):
                 layout = default_layout(self.form)
             if layout is not None:
@@ -209,12 +180,14 @@ class TextInput(Input):
         if found.messages:
             self._decoder.in_stream = inside
 
-    def _long_line(self, rows: RowReader) -> Decoded | None:
+    def _long_line(self, rows: RowReader) -> Iterator[Decoded]:
         """Read a line longer than LONG."""
         window = self._window
+        if (before := rows.settle()) is not None:
+            yield before
         if _BLANK_START.match(window.buf, window.pos):
             self._next_line()
-            return None
+            return
         match = rows.layout.start.match(window.buf, window.pos)
         try:
             if match is None:
@@ -229,15 +202,16 @@ class TextInput(Input):
             text = window.buf[window.pos : newline if newline >= 0 else len(window.buf)]
             cell.feed(rows.layout.bare(_without_border(text, rows.layout)), window.position)
             window.pos += len(text) + (newline >= 0)
-            return rows.finish()
+            decoded = rows.finish()
         except DecodeError as error:
             raise self._located(error, 0) from None
+        if decoded is not None:
+            yield decoded
 
     def _seek(self) -> bool:
         rows = self._prepare()
         rows.forget()
-        at_next_row, rows.behind = rows.behind > 0, 0
-        found = at_next_row and self._is_row(rows.layout)
+        found = False
         while not found:
             if self._next_line():
                 found = self._is_row(rows.layout)
@@ -269,25 +243,7 @@ class TextInput(Input):
             return layout.start.match(window.buf, window.pos) is not None
         match = layout.row.fullmatch(window.buf[window.pos : newline].rstrip(b"\r"))
         data = match["data"] if match is not None else None
-        cut = self._rows is not None and self._rows.continues
-        return bool(data and message_codec(data, self.form, self._decoder, cut=cut))
-
-
-def _has_messages(rows: RowReader, head: bytes, *, final: bool) -> bool:
-    """Whether the first lines are messages, and nothing else that would need one."""
-    lines = head[len(_BOM) * head.startswith(_BOM) : _SAMPLE_SIZE].split(b"\n")
-    count = 0
-    try:
-        for line in lines if final and len(head) <= _SAMPLE_SIZE else lines[:-1]:
-            rows.again = True
-            while rows.again:
-                found = rows.line(line.removesuffix(b"\r"), 0, len(line.removesuffix(b"\r")), 0)
-                if found is not None and isinstance(found[0], Unknown):
-                    return False
-                count += found is not None
-        return count > 0 or (final and rows.finish() is not None)
-    except DecodeError:
-        return False
+        return bool(data and message_codec(data, self.form, self._decoder))
 
 
 def _without_border(text: bytes, layout: RowLayout) -> bytes:

@@ -27,11 +27,8 @@ _PERHAPS: Final = _BAR + rb"?"
 _EDGE: Final = b" |\xe2\x94\x82"
 """Blanks and borders around the value of a field."""
 
-_WRAPPED: Final = re.compile(rb"(?:[ |]|\xe2\x94\x82)*+(?:\.|\xe2\x80\xa6|;)")
-"""A line into which psql wrapped the row before it."""
-
-_MARK: Final = re.compile(rb"(?:\.|\xe2\x80\xa6)(?= ?(?:\||\xe2\x94\x82|\Z))")
-"""psql's mark at the end of a wrapped cell."""
+WRAP_MARKS: Final = (b".", "…".encode())
+"""psql's marks at the end of a cell that its wrapped format continues in the next line."""
 
 _PREFIX: Final = rb"(?:\\{1,2}x|0x)?"
 _MARKS: Final = (b"+", "↵".encode())
@@ -89,25 +86,19 @@ class RowLayout(Record):
         return text if self.codec.name == "escape" else text.rstrip(b" ")
 
 
-def find_layout(lines: list[bytes], form: TextForm, decoder: Decoder) -> RowLayout | None:
-    """The layout in which most lines are messages; None if no line is one."""
+def find_layout(lines: list[bytes], form: TextForm, decoder: Decoder, *, cut: bool = False) -> RowLayout | None:
+    """The layout in which most lines are messages, with `cut` beginnings of messages; None if no line is one."""
+    border = None
+    if cut:
+        border = _PERHAPS if form.bordered and any(line.startswith(_BARS) for line in lines) else b""
     best: tuple[int, RowLayout] | None = None
-    for shape in _shapes(lines, form):
-        found = _tried(shape, lines, form, decoder, cut=False)
+    for shape in _shapes(lines, form, border):
+        found = _tried(shape, lines, form, decoder, cut=cut)
         if found is not None and (best is None or found[0] > best[0]):
             best = found
             if 2 * found[0] > len(lines):
                 break
     return None if best is None else best[1]
-
-
-def find_layouts_of_cut_rows(lines: list[bytes], form: TextForm, decoder: Decoder) -> list[RowLayout]:
-    """The layouts in which lines are beginnings of messages, the most of them first."""
-    if any(map(_WRAPPED.match, lines)):
-        lines = [_MARK.sub(b" ", line) for line in lines if not _WRAPPED.match(line)]
-    border = _PERHAPS if form.bordered and any(line.startswith(_BARS) for line in lines) else b""
-    found = [_tried(shape, lines, form, decoder, cut=True) for shape in _shapes(lines, form, border)]
-    return [layout for _, layout in sorted(filter(None, found), key=lambda one: -one[0])]
 
 
 def _tried(
@@ -131,8 +122,6 @@ def default_layout(form: TextForm) -> RowLayout:
 def message_codec(text: bytes, form: TextForm, decoder: Decoder, *, cut: bool = False) -> str | None:
     """The name of the codec in which a cell is a message or its first line; with `cut`, any beginning of one."""
     text, goes_on = unmarked(text.removesuffix(b'"').rstrip(b" ") if form.quoted else text.rstrip(b" "))
-    if cut:
-        text = _MARK.sub(b"", text)
     name = codec_of(text)
     codec = form.codecs.get(name)
     if codec is None:

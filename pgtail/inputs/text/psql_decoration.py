@@ -9,7 +9,6 @@ _RULE: Final = b"-+| \xe2" + bytes(range(0x80, 0xC0))
 """The bytes of rules, in ASCII and in Unicode."""
 
 _RECORD: Final = re.compile(rb"\[ [^\[\]]{1,40} \d+ \]|\* .{1,40} \d+\Z")
-_CROSSING: Final = re.compile("-\\+-|─┼─".encode())
 _FOOTER: Final = re.compile(rb"\(\d+ [^()]{1,40}\)")
 _STATUS: Final = re.compile(
     rb"(?:RE)?SET|BEGIN|COMMIT|ROLLBACK|DO|CALL|(?:COPY|SELECT|INSERT 0|UPDATE|DELETE|FETCH|MOVE) \d+"
@@ -60,11 +59,6 @@ class PsqlDecoration:
             self._header = header
             return True
         return False
-
-
-def begins_record(line: bytes) -> bool:
-    """Whether a line is what comes before a record of the expanded layout; a rule may as well be a part of a text."""
-    return _is_rule(line) and (_RECORD.search(line) is not None or _CROSSING.search(line) is not None)
 
 
 def _is_rule(line: bytes) -> bool:

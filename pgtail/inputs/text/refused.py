@@ -6,12 +6,26 @@ import binascii
 import re
 from typing import Final
 
+from pgtail.inputs.text.bytea import Escape, Hex
+from pgtail.inputs.text.layout import TextForm, find_layout
+from pgtail.pgoutput.decoder import Decoder
+
 _FORMATS: Final = re.compile(
     rb'^(?:(?P<html><table border=)|(?P<asciidoc>\[(?:options="header",)?cols=")'
     rb"|(?P<latex>\\begin\{(?:tabular|longtable)\})|(?P<troff>\.TS\r?$))",
     re.MULTILINE,
 )
 """How psql's formats begin that are not read."""
+
+BROKEN_ROWS: Final = (
+    "rows that psql's format wrapped or a terminal broke into lines are not read: have each in one line (psql -At, or"
+    r" \pset format unaligned)"
+)
+ONE_LINE: Final = "; if psql's format wrapped or a terminal broke the row, have it in one line (psql -At)"
+"""The end of the error of a row that is cut."""
+
+_BROKEN: Final = TextForm({"hex": Hex(), "escape": Escape()}, separators=None, bordered=True, fields=True)
+_SAMPLE: Final = 40
 
 _NAMES: Final = {"latex": "latex or latex-longtable", "troff": "troff-ms"}
 _WAL2JSON: Final = re.compile(rb'\{"action": ?"[BCIUDTM]"|"change": ?\[')
@@ -63,8 +77,11 @@ def refusal(head: bytes) -> str | None:
     if encoded is not None and _NO_TEXT.search(binascii.a2b_base64(encoded[1])):
         return "this is base64 of a binary file: decode it first (base64 -d)"
     plugin = "wal2json" if _WAL2JSON.search(near) else "test_decoding" if _TEST_DECODING.search(near) else None
+    if plugin is None and _OWN_JSON.match(near):
+        return _OWN_JSON_REFUSED
     if plugin is None:
-        return _OWN_JSON_REFUSED if _OWN_JSON.match(near) else None
+        lines = near.splitlines()[:_SAMPLE]
+        return BROKEN_ROWS if find_layout(lines, _BROKEN, Decoder(), cut=True) is not None else None
     also = " (-o wal2json writes this format)" if plugin == "wal2json" else ""
     return (
         f"this is text of the output plugin {plugin}, and pgtail reads the messages of pgoutput:"

@@ -6,44 +6,34 @@ import re
 from typing import Final
 
 from pgtail.errors import DecodeError, Malformed, Truncated
-from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.source.lookahead import release_buffer
 from pgtail.inputs.text.bytea import BadText, Escape, Hex
-from pgtail.inputs.text.continued import CONTINUATION, WRAP_MARKS, ContinuedRow, ends_in_prefix
-from pgtail.inputs.text.layout import LSN, RowLayout, unmarked
+from pgtail.inputs.text.layout import LSN, WRAP_MARKS, RowLayout, unmarked
 from pgtail.inputs.text.long_value import LongValue
-from pgtail.inputs.text.psql_decoration import PsqlDecoration, begins_record
+from pgtail.inputs.text.psql_decoration import PsqlDecoration
+from pgtail.inputs.text.refused import BROKEN_ROWS, ONE_LINE
 from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
 
 _AROUND: Final = b' |"\xe2\x94\x82'
 """What surrounds a line that continues a value: blanks, borders (also in Unicode), quotes."""
 
-_FILL: Final = (b" ", b"|", "│".encode())
-"""What may follow a value in the lines into which a terminal broke its row."""
-
-_HEX: Final = re.compile(rb"[0-9A-Fa-f][0-9A-Fa-f ]*+(?:(?:\||\xe2\x94\x82)?+)\Z")
-
-_START_SIZE: Final = 16
-"""More bytes than MESSAGE_START needs."""
+_WRAPPED: Final = re.compile(rb"(?:[ |:]|\xe2\x94\x82)*+(?:[.;]|\xe2\x80\xa6)| {4}(?! *+(?:[0-9A-Fa-f/]++ |\Z))")
+"""A line into which psql wrapped the row before it; the blanks are those of its format without borders."""
 
 
 class RowReader:
-    """Reads lines one after another; a row may span several."""
+    """Reads lines one after another; a base64 value may span several."""
 
     def __init__(self, layout: RowLayout, decoder: Decoder, noise: PsqlDecoration) -> None:
         self.layout = layout
         self.again = False
         """Whether to pass the last line again: it only ended the row before it."""
-        self.behind = 0
-        """Bytes from the row that the last line ended to this line; 0 if it ended none."""
-        self.continues = False
-        """Whether there was a row that went on in other lines."""
         self._decoder = decoder
         self._decoration = noise
         self._lsn: int | None = None
         self._cell: LongValue | None = None
-        self._row: ContinuedRow | None = None
-        self._row_lsn: int | None = None
+        self._unsure: Decoded | None = None
+        """A message of which the next line shows whether it is whole."""
 
     def line(self, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
         """The message that ends with the line `buf[pos:stop]`, or None. `buf` starts at source offset `base`.
@@ -51,13 +41,14 @@ class RowReader:
         Raises DecodeError with a source offset.
         """
         match = self.layout.row.fullmatch(buf, pos, stop)
-        self.again, self.behind = False, 0
-        if self._row is not None:
-            return self._go_on_with_row(match, buf[pos:stop], base + pos)
+        self.again = False
+        if self._unsure is not None:
+            if _WRAPPED.match(buf, pos, stop):
+                raise Malformed(BROKEN_ROWS, offset=base + pos)
+            self.again = True
+            return self.settle()
         if self._cell is not None:
             return self._go_on(match, buf, pos, stop, base)
-        if CONTINUATION.match(buf, pos, stop):
-            raise Malformed("this line goes on with a row whose first line is missing", offset=base + pos)
         if match is None:
             self._other_line(buf, pos, stop, base)
             return None
@@ -67,20 +58,16 @@ class RowReader:
         return self._row_line(match, buf, pos, stop, base)
 
     def _other_line(self, buf: bytes, pos: int, stop: int, base: int) -> None:
-        """Read a line that is not a whole row. Raises Malformed if it is not decoration or the beginning of one."""
-        if buf[pos:stop].strip(_AROUND):  # not only the border of a broken line
+        """Read a line that is not a row. Raises Malformed if it is not decoration."""
+        if buf[pos:stop].strip(_AROUND):
             self._lsn = None
-        if self._begins_row(self.layout.start.match(buf, pos, stop), buf[pos:stop], base + pos):
-            return
         if not self._decoration.matches(buf[pos:stop]):
-            raise Malformed("this line is not a row like the others", offset=base + pos)
+            raise Malformed(f"this line is not a row like the others{ONE_LINE}", offset=base + pos)
 
     def _row_line(self, match: re.Match[bytes], buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
-        """The message of a row; None if it may go on in the next line."""
+        """The message of a row; None if the next line shows whether it is whole."""
         start, end = match.span("data")
         text = self.layout.bare(buf[start:end])
-        if self._may_wrap(match, text) and self._begins_row(match, buf[pos:stop], base + pos, whole=True):
-            return None
         try:
             if self.layout.codec.wrapped:
                 text, goes_on = unmarked(text)
@@ -88,12 +75,11 @@ class RowReader:
                     self.begin(self._position(match, base), base + start).feed(text, base + start)
                     return None
             message = self._message(text, base + start)
-        except DecodeError:
+        except DecodeError as error:
             if self._decoration.matches(buf[pos:stop]):
                 self.forget()
                 return None
-            if self._begins_row(match, buf[pos:stop], base + pos):
-                return None
+            error.reason += ONE_LINE
             raise
         # Decoration may happen to be valid text of the codec, but does not begin like a message.
         if isinstance(message, Unknown) and self._decoration.matches(buf[pos:stop]):
@@ -102,7 +88,12 @@ class RowReader:
             raise Malformed("this value is in quotes: --input-format csv reads it", offset=base + start)
         if self._decoration.fresh:
             self._decoration.row()
-        return message, self._position(match, base), base + start, None
+        decoded = message, self._position(match, base), base + start, None
+        # The last byte may be psql's mark that the cell goes on, or the blank in its place.
+        if isinstance(self.layout.codec, Escape) and not self.layout.quoted and text.endswith((*WRAP_MARKS, b" ")):
+            self._unsure = decoded
+            return None
+        return decoded
 
     def begin(self, lsn: int | None, offset: int) -> LongValue:
         """Begin a value that comes in pieces, at this source offset."""
@@ -110,9 +101,9 @@ class RowReader:
         return self._cell
 
     def finish(self) -> Decoded | None:
-        """The message of a value that came in pieces, if there is one."""
-        if self._row is not None:
-            return self._end_row()
+        """The message that waits for the next line or came in pieces, if there is one."""
+        if self._unsure is not None:
+            return self.settle()
         cell, self._cell = self._cell, None
         if cell is None:
             return None
@@ -129,11 +120,16 @@ class RowReader:
             self._decoration.row()
         return message, cell.lsn, cell.offset, None
 
+    def settle(self) -> Decoded | None:
+        """The message that waits for the next line, if there is one: it is whole."""
+        unsure, self._unsure = self._unsure, None
+        return unsure
+
     def forget(self) -> None:
         """Drop an incomplete row."""
         if self._cell is not None:
             self._cell.close()
-        self._cell = self._lsn = self._row = None
+        self._cell = self._lsn = self._unsure = None
 
     def long_row(self, match: re.Match[bytes], base: int) -> LongValue:
         """Begin a row with a long value. `match` is that of RowLayout.start."""
@@ -152,117 +148,11 @@ class RowReader:
         self._cell.feed(text, base + start)
         return None if goes_on else self.finish()
 
-    def _may_wrap(self, match: re.Match[bytes], text: bytes) -> bool:
-        """Whether a row may go on although it looks complete.
-
-        What ends a text in the escape format may belong to it, or be the mark or the margin of psql's wrapped format.
-        """
-        lsn = match["lsn"] if "lsn" in match.re.groupindex else None
-        escape = self.layout.codec.name == Escape.name and not self.layout.quoted
-        return (escape and text.endswith((*WRAP_MARKS, b" "))) or (lsn or b"").rstrip(b" ").endswith(WRAP_MARKS)
-
-    def _begins_row(self, match: re.Match[bytes] | None, line: bytes, offset: int, *, whole: bool = False) -> bool:
-        """Keep a row that may go on in the next lines, although it is `whole`. Returns whether it may."""
-        if match is None or self.layout.codec.wrapped:
-            return False
-        names, start = match.re.groupindex, match.start()
-        data = match.start("data") if "data" in names else match.end()
-        lsn = match.span("lsn") if "lsn" in names else (-1, -1)
-        in_line = (lsn[0] - start, lsn[1] - start) if lsn[0] >= 0 else None
-        row = ContinuedRow(line, offset, data - start, in_line, bordered=self.layout.padded)
-        found = self._is_whole(row)
-        # Without a prefix, nothing tells the next lone row from a part of this one.
-        if (found is False or (self.layout.lone and not row.prefixed)) and not row.marked():
-            return False
-        if found and not whole:
-            return False
-        if in_line is None:
-            self._row_lsn, self._lsn = self._lsn, None
-        self._row = row
-        return True
-
-    def _is_whole(self, row: ContinuedRow) -> bool | None:
-        """Whether the text so far is a message; None if it is only the beginning of one.
-
-        Blanks at its end may only fill the line.
-        """
-        codec, text = self.layout.codec, self._text(row)
-        for part in (text, text.rstrip(b" ")):
-            try:
-                size = codec.safe(part)
-                data = codec.decode(part[:size])
-                message = Decoder(assume=self._decoder.assume).message(data, 0, len(data))
-            except Truncated as error:
-                row.least = size + error.missing
-                return None if len(data) < _START_SIZE or MESSAGE_START.match(data) else False
-            except (BadText, DecodeError):
-                continue
-            return not isinstance(message, Unknown)
-        return False
-
-    def _text(self, row: ContinuedRow) -> bytes:
-        return bytes(row.text).removesuffix(b'"') if self.layout.quoted else bytes(row.text)
-
-    def _go_on_with_row(self, match: re.Match[bytes] | None, line: bytes, offset: int) -> Decoded | None:
-        """Read a line that may continue a row."""
-        row = self._row
-        assert row is not None
-        if row.wraps_into(line, offset):
-            self.continues = True
-            return None
-        if row.wrapped or self._ends_before(row, match, line):
-            self.again, self.behind = True, offset - row.offset
-            return self._end_row()
-        self.continues = True
-        if row.breaks_into(line, offset) and not line.endswith(_FILL):
-            return None
-        may_go_on = len(line) and row.full(line) and self.layout.codec.name == Escape.name
-        if may_go_on and (len(row.text) < row.least or self._is_whole(row) is None):
-            return None
-        return self._end_row()
-
-    def _ends_before(self, row: ContinuedRow, match: re.Match[bytes] | None, line: bytes) -> bool:
-        """Whether a row ends before a line that psql did not wrap it into."""
-        if row.narrower_than(line) or (not row.broken and self._is_whole(row) is not None):
-            return True
-        start = self.layout.start.match(line) if match is None or self.layout.lone else match
-        if self.layout.lone and (not row.prefixed or (start is not None and ends_in_prefix(line, start.end()))):
-            return True
-        if start is not None and not self.layout.lone:
-            lsn = start["lsn"] if "lsn" in start.re.groupindex else None
-            return lsn is None or LSN.fullmatch(lsn.rstrip(b" ")) is not None
-        if self.layout.codec.name == Hex.name:
-            return not _HEX.match(line) and self._decoration.matches(line)
-        return begins_record(line)
-
-    def _end_row(self) -> Decoded:
-        """The message of a row whose lines are all known."""
-        row, self._row = self._row, None
-        assert row is not None
-        text = self._text(row)
-        if row.lacks_lines():
-            raise Malformed("the next line of this row is missing", offset=row.source_offset(max(len(text) - 1, 0)))
-        bare = text.rstrip(b" ").removesuffix(b"|").removesuffix("│".encode())
-        try:
-            try:
-                message = self._message(bare if self.layout.padded else text, 0, padded=True)
-            except DecodeError:
-                if not row.broken:
-                    raise
-                message = self._message(bare, 0, padded=True)
-        except DecodeError as error:
-            raise error.located(None, row.source_offset(error.offset)) from None
-        if self._decoration.fresh:
-            self._decoration.row()
-        lsn = self._row_lsn if row.lsn is None else self._lsn_of(row.lsn, row.lsn_offset)
-        self._row_lsn = None
-        return message, lsn, row.source_offset(0), None
-
-    def _message(self, text: bytes, at: int, *, padded: bool = False) -> AnyMessage:
+    def _message(self, text: bytes, at: int) -> AnyMessage:
         """The message of a cell at source offset `at`. Raises DecodeError with the source offset of the damage."""
         codec = self.layout.codec
         blanks = 0
-        if padded or self.layout.padded:
+        if self.layout.padded:
             bare = text.rstrip(b" ")
             blanks, text = len(text) - len(bare), bare
         try:
@@ -311,13 +201,10 @@ class RowReader:
         if text is None:
             lsn, self._lsn = self._lsn, None
             return lsn
-        return self._lsn_of(text.rstrip(b" "), base + match.start("lsn"))
-
-    def _lsn_of(self, text: bytes, offset: int) -> int | None:
-        """The LSN of a text. Raises Malformed if it is none."""
+        text = text.rstrip(b" ")
         if LSN.fullmatch(text) is None:
             shown = text[:40].decode("ascii", "backslashreplace")
-            raise Malformed(f"{shown!r} is not an LSN", offset=offset, field="lsn")
+            raise Malformed(f"{shown!r} is not an LSN", offset=base + match.start("lsn"), field="lsn")
         high, _, low = text.partition(b"/")
         return (int(high, 16) << 32 | int(low, 16)) or None
 
