@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from pgtail.cli.removed import cure_of_removed
 from pgtail.files.stopping import status_after
 
 GROUPS: Final = {
@@ -92,8 +93,11 @@ class CommandLineError(click.ClickException):
 
 
 def _what_is_meant(error: click.NoSuchOption) -> str:
-    """The message with the commands that have the option, or else the option with the most similar name, if any."""
+    """The message with what to do instead, the commands that have the option, or the most similar one, if any."""
     root = None if error.ctx is None else error.ctx.find_root()
+    path = "" if root is None or error.ctx is None else error.ctx.command_path.removeprefix(f"{root.command_path} ")
+    if (cure := cure_of_removed(error.option_name, path)) is not None:
+        return f"{error.option_name} was removed: {cure}"
     names = [] if root is None else list(_with_option(root.command, root, error.option_name))
     if names:
         return f"{error.message} It is an option of pgtail {', '.join(names)}."

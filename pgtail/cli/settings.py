@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from pgtail.cli.command import GroupedOption
+from pgtail.cli.removed import cure_of_removed
 from pgtail.commands.options import FilterOptions
 from pgtail.errors import OptionError
 from pgtail.files.small import read_small
@@ -273,6 +274,8 @@ def _from_file(path: str) -> dict[str, Setting]:
         raise SettingError(f"{path}: {error}") from None
     for key in entries:
         if key not in SETTINGS:
+            if (cure := cure_of_removed(f"--{key}")) is not None:
+                raise SettingError(f"{path}: {key} was removed: {cure}")
             meant = did_you_mean(key, SETTINGS) or f"; there are {', '.join(SETTINGS)}"
             raise SettingError(f"{path}: unknown key {key}{meant}")
     return {key: Setting(_checked(path, key, SETTINGS[key], entries[key]), path) for key in entries}

@@ -12,7 +12,6 @@ from pgtail.commands.options import (
     ReportOptions,
     Verbosity,
     input_option,
-    jobs_option,
     limit_option,
     output_option,
     pager_option,
@@ -352,7 +351,6 @@ class StatsOptions(Record):
         file={"help": "Write to FILE (*.gz: compressed) instead of standard output; --watch appends to it."},
     )
     pager: bool = pager_option()
-    jobs: int | None = jobs_option("Count dumps in N processes, with the same report.")
     verbosity: Verbosity = family(Verbosity)
 
 

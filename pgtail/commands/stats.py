@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.decode import Decode
-from pgtail.commands.division import divided
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
@@ -71,7 +70,7 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
 
 def _count_dumps(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> bool:
     try:
-        return Decode(_decode_options(options), stats=stats, divide=divided).run(sources)
+        return Decode(_decode_options(options), stats=stats).run(sources)
     except InputError as error:
         if error.source in sources and not os.path.lexists(error.source):
             error.reason += "; of a database, pgtail stats needs --slot NAME, --for TIME or --watch"
@@ -88,7 +87,6 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         ("type", options.dump.types),
         ("storage", options.dump.storage.pairs),
         ("verify", options.dump.verify),
-        ("jobs", options.jobs),
     ):
         if value:
             raise OptionError(f"--{name} is for dumps, not for a slot")
@@ -102,7 +100,6 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
         until=None if options.until == "now" else options.until,
         limit=options.limit,
         resync=options.resync,
-        jobs=options.jobs,
         verbosity=options.verbosity,
     )
 

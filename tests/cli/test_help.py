@@ -112,6 +112,7 @@ def test_pgtail_help(words: tuple[str, ...], same: tuple[str, ...]) -> None:
         ("decode -n x y", "invalid value for '-n' / '--limit': 'x' is not a valid integer.", "pgtail decode"),
         ("stream --last 3", "no such option '--last'. It is an option of pgtail decode.", "pgtail stream"),
         ("stream --no-pager", "no such option '--no-pager'. It is an option of pgtail decode, ", "pgtail stream"),
+        ("stats --jobs 2", "--jobs was removed: ", "pgtail stats"),
         ("slot list --yes", "no such option '--yes'. It is an option of pgtail stream, ", "pgtail slot list"),
         ("decode --outptu", "no such option '--outptu'. Did you mean --output?", "pgtail decode"),
         ("slot advance s", "missing argument 'LSN|now', such as 0/16B3748\n", "pgtail slot advance"),

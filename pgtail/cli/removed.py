@@ -1,0 +1,15 @@
+"""Options that pgtail had, and what to do instead."""
+
+from __future__ import annotations
+
+from typing import Final
+
+REMOVED: Final = {
+    "stats --jobs": "leave it out; one process counts",
+}
+"""Option, of every command or of the one before it -> what to do instead. A setting has the name `--setting`."""
+
+
+def cure_of_removed(option: str, command: str = "") -> str | None:
+    """What to do instead of an option that a command (such as `spark changes`) had; None if it never had it."""
+    return REMOVED.get(f"{command} {option}") or REMOVED.get(option)
