@@ -6,13 +6,15 @@ import json
 import struct
 import sys
 import threading
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pgtail.capture.format import CONTENTS, END, GAP, POSITION, PREDECESSOR, SEGMENT, read_parameters
 from pgtail.capture.segment import SegmentFrames, position_of
 from pgtail.errors import DecodeError, InputError
-from pgtail.files.gzip_end import last_members
+from pgtail.files.deflate import GZIP
+from pgtail.files.gunzip import MEMBER
 from pgtail.native import compiled
 from pgtail.pgoutput.cursor import Layout
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -140,7 +142,7 @@ def read_contents(segment: Location, encoding: str = "utf-8") -> SegmentContents
     found: dict[str, str] = {}
     with segment.open() as file:
         for size in _TAILS:
-            members = last_members(file.pread(size, max(file.size - size, 0)))
+            members = _last_members(file.pread(size, max(file.size - size, 0)))
             end, found = (read_parameters(next(members, b"")) for _ in range(2))
             if [*end] == [END] and found:
                 break
@@ -150,6 +152,26 @@ def read_contents(segment: Location, encoding: str = "utf-8") -> SegmentContents
         return _parsed(json.loads(found[CONTENTS]), parse_lsn(found[POSITION]), encoding)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None  # it is read, which finds what is wrong
+
+
+def _last_members(tail: bytes) -> Iterator[bytes]:
+    """The content of the last members, the last one first, in the bytes at the end of a file that ends with one."""
+    stop = at = len(tail)
+    while (at := tail.rfind(MEMBER, 0, at)) >= 0:
+        content = _whole_member(tail[at:stop])
+        if content is not None:
+            yield content
+            stop = at
+
+
+def _whole_member(data: bytes) -> bytes | None:
+    """The content of one member; None if this is another thing, or more, or less."""
+    inflater = zlib.decompressobj(GZIP)
+    try:
+        content = inflater.decompress(data, 1 << 20)
+    except zlib.error:
+        return None
+    return content if inflater.eof and not inflater.unused_data else None
 
 
 def count_contents(segment: Location) -> SegmentContents:

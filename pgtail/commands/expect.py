@@ -17,7 +17,6 @@ from pgtail.changes.events import Change
 from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.selection import filter_arguments, filters, tell_filter
 from pgtail.commands.server_options import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.stream import STREAM_SPILLS_MORE, Stream, StreamSink
@@ -71,7 +70,7 @@ class Expect(Stream):
         """Whether the changes came, and the command, if there was one, ended well."""
         return self.expectation.met and not self._failed
 
-    def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
+    def _follow(self, request: Request, sink: StreamSink, interrupt: Interrupt) -> bool:
         self._interrupt = interrupt
         try:
             return super()._follow(request, sink, interrupt)

@@ -38,14 +38,14 @@ _NAMED_BY_FILES: Final = ("csv", "sql")
 
 
 @contextlib.contextmanager
-def open_target(file: str | None, *, append: bool = False) -> Iterator[FileSink | DirectorySink]:
+def open_target(file: str | None) -> Iterator[FileSink | DirectorySink]:
     """Standard output, a file, or a directory (an existing one, or any name that ends with /). Raises OutputError."""
     if file is not None and (file.endswith("/") or os.path.isdir(file)):
         from pgtail.commands.directory_sink import DirectorySink
 
-        yield DirectorySink(file, append=append)
+        yield DirectorySink(file)
         return
-    with open_sink(file, append=append) as sink:
+    with open_sink(file) as sink:
         yield sink
 
 

@@ -348,7 +348,7 @@ class StatsOptions(Record):
     resync: bool = resync_option()
     report: ReportOptions = family(
         ReportOptions,
-        file={"help": "Write to FILE (*.gz: compressed) instead of standard output; --watch appends to it."},
+        file={"help": "Write to FILE (*.gz: compressed) instead of standard output; --watch appends, uncompressed."},
     )
     pager: bool = pager_option()
     verbosity: Verbosity = family(Verbosity)

@@ -8,7 +8,7 @@ import os
 import select
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pgtail.commands.pager import pager_in_use
@@ -16,7 +16,6 @@ from pgtail.commands.stderr import tell
 from pgtail.errors import ClosedPipe, OptionError, OutputError
 from pgtail.files import MAGIC
 from pgtail.files.stopping import postponed
-from pgtail.humanize import counted
 
 GZIP: Final = ".gz"
 """The end of the name of a file that is compressed."""
@@ -163,10 +162,10 @@ def _members(data: bytes) -> Iterator[bytes]:
     return (compress(view[at : at + _MOST_IN_MEMBER]) for at in range(0, len(view), _MOST_IN_MEMBER))
 
 
-def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
+def continue_file(sink: FileSink) -> None:
     """Prepare to append to a file: make its name durable, and start a new line if an earlier run ended inside one.
 
-    In a gzip file, cut off the member that a kill left unfinished. Raises OutputError if that is not possible.
+    Raises OutputError if it is gzip.
     """
     if not stat.S_ISREG(os.fstat(sink.fd).st_mode):
         return
@@ -176,42 +175,30 @@ def continue_file(sink: FileSink, tell: Callable[[str], None]) -> None:
 
     with contextlib.suppress(OSError):
         sync_directory(Path(sink.name).parent)
-    if sink.gzip:
-        last = _cut_member(sink, tell)
-    else:
-        last = b""
-        with contextlib.suppress(OSError):
-            with open(sink.name, "rb") as file:
-                if file.read(len(MAGIC)) == MAGIC:
-                    raise OutputError(f"cannot append to {sink.name}: it is gzip, and its name does not end in .gz")
-            last = last_byte(sink.name)
+    last = b""
+    with contextlib.suppress(OSError), open(sink.name, "rb") as file:
+        if file.read(len(MAGIC)) == MAGIC:
+            raise OutputError(f"cannot append to {sink.name}: it is gzip")
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        last = file.read()
     if last not in (b"", b"\n"):
         sink.write(b"\n")
 
 
-def last_byte(path: str | os.PathLike[str]) -> bytes:
-    """The last byte of a file; none if it is empty. Raises OSError."""
-    with open(path, "rb") as file:
-        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
-        return file.read()
-
-
-def _cut_member(sink: FileSink, tell: Callable[[str], None]) -> bytes:
-    """Cut off an unfinished gzip member; returns the last byte of the content. Raises OutputError."""
-    from pgtail.files.gzip_end import gzip_end
-
-    try:
-        with open(sink.name, "rb") as file:
-            end = gzip_end(file)
-        if end.problem is not None:
-            raise OutputError(f"cannot append to {sink.name}: {end.problem}")
-        if end.torn:
-            os.ftruncate(sink.fd, end.offset)
-            sink.begin()
-            tell(f"note: {sink.name}: {counted(end.torn, 'byte')} of an unfinished gzip member cut off")
-    except OSError as error:
-        raise OutputError(f"cannot append to {sink.name}: {error.strerror}") from error
-    return end.last
+def check_appended(file: str | None) -> None:
+    """Raises OptionError if the file to append to is a compressed one, or a directory."""
+    if file is None:
+        return
+    if file.endswith(GZIP):
+        raise OptionError(
+            f"-f {file}: nothing is appended to a gzip file; omit -f and compress the output (| gzip > {file}), or let"
+            " pgtail record keep what a slot sends"
+        )
+    if file.endswith("/") or os.path.isdir(file):
+        raise OptionError(
+            f"-f {file} is a directory, which only pgtail decode writes: record the slot (pgtail record -D DIR), and"
+            f" then pgtail decode -o csv -f {file} DIR"
+        )
 
 
 def check_not_read(file: str | None, sources: Iterable[str]) -> None:

@@ -13,8 +13,7 @@ from pgtail.commands.options import DecodeOptions
 from pgtail.commands.pager import paged
 from pgtail.commands.selection import build_redaction
 from pgtail.commands.server_options import EndOptions, StatsOptions, StreamOptions
-from pgtail.commands.sinks import FileSink, check_not_read, continue_file, open_sink
-from pgtail.commands.stderr import say
+from pgtail.commands.sinks import FileSink, check_appended, check_not_read, continue_file, open_sink
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.outputs import OutputOptions
 from pgtail.records import replace
@@ -37,10 +36,11 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     if options.watch:
         from pgtail.commands.stats_slot import StatsWatch  # imports psycopg
 
+        check_appended(file)
         stream = _stream_options(sources, options)
         with open_sink(file, append=True) as sink:
             if file not in (None, "-"):
-                continue_file(sink, say)
+                continue_file(sink)
             return StatsWatch(stream, stats, sink, options.report, options.interval).run()
     count = _reader(sources, options, stats)
     # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.

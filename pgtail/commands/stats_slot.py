@@ -10,7 +10,6 @@ from collections import deque
 from typing import Final, Protocol
 
 from pgtail.commands.appearance import report_json, report_palette, to_terminal
-from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.options import ReportOptions
 from pgtail.commands.screen import HEAD, Screen
 from pgtail.commands.selection import tell_filter
@@ -97,7 +96,7 @@ class StatsSlot(Stream):
         super().__init__(options, stats.redaction)
         self._stats = stats
 
-    def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
+    def _output(self, sink: StreamSink, plan: Plan, spool: SpoolLimit) -> Output:
         return self._stats
 
     def _summarize(self, error: PgtailError | None = None) -> None:

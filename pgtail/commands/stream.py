@@ -21,11 +21,9 @@ from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.appearance import is_pipe
 from pgtail.commands.column_check import check_columns
 from pgtail.commands.connect import connector_for_changes, with_name_cure
-from pgtail.commands.directory_sink import DirectorySink
 from pgtail.commands.output import (
     build_output,
     check_acknowledged,
-    open_target,
     seen_rows_of,
     show_of,
     tell_dropped,
@@ -43,8 +41,8 @@ from pgtail.commands.selection import (
 )
 from pgtail.commands.server_options import EndOptions, StreamOptions
 from pgtail.commands.service import Service
-from pgtail.commands.sinks import FileSink, continue_file
-from pgtail.commands.stderr import StderrThread, say
+from pgtail.commands.sinks import FileSink, check_appended, continue_file, open_sink
+from pgtail.commands.stderr import StderrThread
 from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.signals import Interrupt
 from pgtail.files.spool import SpoolLimit
@@ -94,7 +92,6 @@ class StreamSink(FileSink):
         self._stderr = stderr
         self._is_pipe = is_pipe(fd)
         self._reopen_asked = False
-        self._tell: Callable[[str], None] = say
 
     def flush(self) -> None:
         """Write what is buffered, as FileSink does. Raises Stopped once `stopped` is set."""
@@ -111,10 +108,9 @@ class StreamSink(FileSink):
                 super().flush()
 
     @contextlib.contextmanager
-    def following(self, tell: Callable[[str], None]) -> Iterator[None]:
+    def following(self) -> Iterator[None]:
         """A context in which a file is appended to, and SIGUSR1 asks to reopen it. Enter it in the main thread."""
-        self._tell = tell
-        continue_file(self, tell)
+        continue_file(self)
 
         def ask(number: int, frame: FrameType | None) -> None:
             self._reopen_asked = True
@@ -140,8 +136,7 @@ class StreamSink(FileSink):
             raise OutputError(f"cannot write to {self.name}: {error.strerror}") from error
         os.dup2(fd, self.fd, inheritable=False)
         os.close(fd)
-        self.begin()
-        continue_file(self, self._tell)
+        continue_file(self)
         return True
 
 
@@ -180,6 +175,7 @@ class Stream:
         Raises PgtailError, and ClosedPipe if the reader of the output is gone.
         """
         options = self._options
+        check_appended(options.format.file)
         self._filter = self._make_filter()
         request = request_of(options.request, options.end)
         exists = request.fork is not None or (request.slot is not None and not request.create_slot)
@@ -199,7 +195,7 @@ class Stream:
             with (
                 Service(options.service, self._progress, self._stderr.tell, self._info()),
                 Interrupt() as interrupt,
-                open_target(options.format.file, append=True) as target,
+                open_sink(options.format.file, append=True) as target,
                 self._shared(target) as sink,
             ):
                 return self._follow(request, sink, interrupt)
@@ -232,21 +228,18 @@ class Stream:
         )
 
     @contextlib.contextmanager
-    def _shared(self, target: FileSink | DirectorySink) -> Iterator[StreamSink | DirectorySink]:
+    def _shared(self, target: FileSink) -> Iterator[StreamSink]:
         """The target, for a thread that shares a terminal with the status line."""
-        if isinstance(target, DirectorySink):
-            yield target
-            return
         # A terminal shares the screen with the status line, and so does what a pipe's reader probably writes.
         shares = os.isatty(target.fd) or is_pipe(target.fd)
         sink = StreamSink(target.fd, target.name, self._stderr if shares else None)
         if self._options.format.file in (None, "-"):
             yield sink
             return
-        with sink.following(self._stderr.tell):
+        with sink.following():
             yield sink
 
-    def _follow(self, request: Request, sink: StreamSink | DirectorySink, interrupt: Interrupt) -> bool:
+    def _follow(self, request: Request, sink: StreamSink, interrupt: Interrupt) -> bool:
         """Write the stream to its end; returns whether something was damaged, or shown unmasked."""
         options = self._options
         types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
@@ -271,9 +264,7 @@ class Stream:
             self._tail = self._make_tail(rendering, request)
             return self._read()
 
-    def _rendering(
-        self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink | DirectorySink
-    ) -> Rendering:
+    def _rendering(self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink) -> Rendering:
         plan, options = publisher.plan, self._options
         same_tables = self._same_tables(publisher)
         pipeline = Pipeline(
@@ -410,7 +401,7 @@ class Stream:
         check_range(options.filter.since, Point(time=clock()) if lsn == "now" else Point(lsn=lsn))
         return Filter(**filter_arguments(options.filter, self._redaction, Point(time=time_), margin=0))
 
-    def _output(self, sink: StreamSink | DirectorySink, plan: Plan, spool: SpoolLimit) -> Output:
+    def _output(self, sink: StreamSink, plan: Plan, spool: SpoolLimit) -> Output:
         format_, database = replace(self._options.format, spool=spool), plan.server.database
         masked = self._redaction is not None
         return build_output(format_, sink, masked=masked, tell=self._stderr.tell, database=database)

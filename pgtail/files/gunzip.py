@@ -146,12 +146,15 @@ class Gunzip:
                 self._used += 1
 
     def members_follow(self) -> bool:
-        """Whether after damage there is a place where members_to_end() finds members. Needs `rewind`."""
+        """Whether after damage whole members follow one another up to the end, or to a torn one. Needs `rewind`.
+
+        A gzip file that is a value in a member, and stands there as it is, does not count: other bytes follow it.
+        """
         assert self._rewind is not None
         at = self._offset
-        found = members_to_end(self._read_raw, self._rewind, self._began + 1) is not None
+        follow = _have_members(self._read_raw, self._rewind, self._began + 1)
         self._continue_at(at)
-        return found
+        return follow
 
     def _ahead(self, size: int) -> None:
         """Have this many bytes that are not used yet, or all there are."""
@@ -232,12 +235,8 @@ class Gunzip:
             return False
 
 
-def members_to_end(read_raw: Callable[[int], bytes], rewind: Callable[[int], object], offset: int) -> int | None:
-    """The first place at or after an offset where whole members follow one another up to the end, or to a torn one.
-
-    None if there is none. The arguments are those of Gunzip. A gzip file that is a value in a member, and stands there
-    as it is, is no such place: other bytes follow it.
-    """
+def _have_members(read_raw: Callable[[int], bytes], rewind: Callable[[int], object], offset: int) -> bool:
+    """As Gunzip.members_follow(), from this offset on."""
     failed: set[int] = set()
     for at in _beginnings(read_raw, rewind, offset):
         if at in failed:
@@ -248,9 +247,9 @@ def members_to_end(read_raw: Callable[[int], bytes], rewind: Callable[[int], obj
         while gunzip.read(_PIECE):
             members.add(at + gunzip.member_at)
         if gunzip.damage is None or (gunzip.cut_off and gunzip.member_at > 0):
-            return at
+            return True
         failed |= members  # from these it fails at the same place
-    return None
+    return False
 
 
 def _beginnings(read_raw: Callable[[int], bytes], rewind: Callable[[int], object], offset: int) -> Iterator[int]:

@@ -126,8 +126,8 @@ class OutputOptions(Record):
         "--file",
         kind="file",
         metavar="FILE",
-        help="Write to FILE (*.gz: compressed); decode overwrites it, stream and expect append. csv: DIR/ for a file"
-        " per table.",
+        help="Write to FILE; stream and expect append, decode overwrites it (*.gz: compressed; csv: DIR/ for a file per"
+        " table).",
     )
     columns: tuple[str, ...] = _output(
         "--columns",

@@ -1,4 +1,4 @@
-"""A file of -f whose name ends in .gz is gzip, in every command; one that is continued keeps every whole member."""
+"""A file of -f whose name ends in .gz is gzip, and is not appended to."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_full_disk_leaves_whole_lines(tmp_path: Path, name: str) -> None:
     line = random.randbytes(500).hex().encode() + b"\n"
     with file_size_limit(10_500), ExitStack() as stack:
         if name == "x/":
-            sink: FileSink | DirectorySink = DirectorySink(str(tmp_path / name), append=True)
+            sink: FileSink | DirectorySink = DirectorySink(str(tmp_path / name))
         else:
             sink = stack.enter_context(open_sink(str(tmp_path / name)))
         for _ in range(50):
@@ -111,24 +111,6 @@ def test_a_gz_file_without_a_change_is_gzip(tmp_path: Path, name: str) -> None:
     assert gzip.decompress(file.read_bytes()) == b""
 
 
-@pytest.mark.usefixtures("gzip_library")
-@pytest.mark.parametrize("rest", [b"", deflate.compress(b"{}\n")[:-1], b"\x1f"])
-@pytest.mark.parametrize("whole", [b"", deflate.compress(b""), deflate.compress(b"{}\n") + deflate.compress(b"")])
-def test_a_gz_file_that_is_continued_stays_gzip(tmp_path: Path, whole: bytes, rest: bytes) -> None:
-    """Also if nothing is left of it, and nothing is written."""
-    file = tmp_path / "x.json.gz"
-    for added in (b"", b"{}\n"):
-        file.write_bytes(whole + rest)
-        told: list[str] = []
-        with open_sink(str(file), append=True) as sink:
-            continue_file(sink, told.append)
-            sink.write(added)
-            sink.flush()
-        assert file.stat().st_size > 0
-        assert gzip.decompress(file.read_bytes()) == gzip.decompress(whole) + added
-        assert len(told) == bool(rest)
-
-
 def test_a_large_row_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it is compressed; small ones beside it are joined."""
     row, file, objects = random.Random(1).randbytes(3 << 20), tmp_path / "x.gz", []
@@ -149,24 +131,22 @@ def test_a_large_row_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert objects[1] is row
 
 
-def test_a_damaged_gz_file_is_not_continued_and_keeps_every_byte(tmp_path: Path) -> None:
-    """One flipped bit makes the first member seem to have all that follow, and to be cut off."""
-    file = tmp_path / "x.json.gz"
-    data = bytearray(b"".join(gzip.compress(b'{"id": %d}\n' % number) for number in range(50)))
-    data[3] |= 4  # the header says that an extra field follows
-    file.write_bytes(data)
-    with (
-        open_sink(str(file), append=True) as sink,
-        pytest.raises(OutputError, match="cannot append to .*member at compressed byte 0 is damaged"),
-    ):
-        continue_file(sink, print)
-    assert file.read_bytes() == data
+@pytest.mark.parametrize(
+    "command", [("stream", "shop"), ("expect", "shop"), ("stats", "--slot", "s", "--watch", "shop")]
+)
+def test_what_appends_refuses_gzip_files_and_directories(tmp_path: Path, command: tuple[str, ...]) -> None:
+    name, *arguments = command
+    for file, cure in ((tmp_path / "x.json.gz", "pgtail record"), (f"{tmp_path}/", "pgtail record -D DIR")):
+        result = decode("-f", file, *arguments, name=name)
+        assert (result.status, result.stdout) == (2, b"")
+        assert cure in result.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lines_are_not_appended_to_a_gzip_file_of_another_name(tmp_path: Path) -> None:
     """gunzip ignores what follows the last member."""
     file = tmp_path / "x.json"
     file.write_bytes(data := gzip.compress(b"{}\n"))
-    with open_sink(str(file), append=True) as sink, pytest.raises(OutputError, match=r"is gzip, .* not end in \.gz"):
-        continue_file(sink, print)
+    with open_sink(str(file), append=True) as sink, pytest.raises(OutputError, match="it is gzip"):
+        continue_file(sink)
     assert file.read_bytes() == data

@@ -152,6 +152,37 @@ def test_data_after_damage() -> None:
         assert rest in [b"".join(contents[next_:]) for next_ in range(broken + 1, 10)]
 
 
+MEMBERS = [gzip.compress(random.Random(size).randbytes(size), mtime=0) for size in (0, 5, 300, 7000, 2, 900)]
+
+
+def is_cut_off(data: bytes) -> bool:
+    file = io.BytesIO(data)
+    gunzip = Gunzip(file.read, file.seek)
+    while gunzip.read(LIMIT):
+        pass
+    assert gunzip.damage is not None
+    return gunzip.cut_off
+
+
+def test_a_flipped_bit_of_a_whole_member_is_no_torn_one() -> None:
+    """A bit that says the header has an extra field or a name can make a member seem to have all that follow."""
+    for data in (b"".join(MEMBERS), b"".join(MEMBERS)[:-7]):
+        begin = 0
+        for member in MEMBERS[:3]:
+            damaged = bytearray(data)
+            damaged[begin + 3] |= 4
+            assert not is_cut_off(bytes(damaged))
+            begin += len(member)
+
+
+def test_gzip_in_a_torn_member_is_not_taken_for_members() -> None:
+    """A stored block has what was compressed already as it is."""
+    values = MEMBERS[1] + b"between" + MEMBERS[2] + MEMBERS[3]
+    torn = gzip.compress(random.Random(2).randbytes(2000) + values + b"more" * 50, 0)
+    for size in range(torn.index(values) + len(values) + 1, len(torn)):
+        assert is_cut_off(MEMBERS[1] + torn[:size])
+
+
 def test_many_small_members_take_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each call gets little more input than it needs, because a library copies the rest."""
     given = 0

@@ -115,14 +115,6 @@ def test_a_directory_gets_a_file_for_each_version_of_each_table(tmp_path: Path) 
     assert "pgtail decode writes to an empty directory" in again.stderr
 
 
-def test_a_directory_is_appended_to(tmp_path: Path) -> None:
-    for header, row in ((b"a\n", b"1\n"), (b"a\n", b"2"), (b"b\n", b"3\n"), (b"a\n", b"4\n")):
-        sink = DirectorySink(f"{tmp_path}/", append=True)
-        sink.open(("t",), header).write(row)
-        sink.sync()
-    assert files(tmp_path) == {"t.csv": "a\n1\n2\n4\n", "t.2.csv": "b\n3\n"}
-
-
 def test_a_capture_in_a_directory_has_every_change(tmp_path: Path) -> None:
     file = capture("A_dml", "p1").forms["walsender.bin"]
     assert decode("-o", "csv", "-f", f"{tmp_path}/", file).status == 0
@@ -135,13 +127,14 @@ def test_a_capture_in_a_directory_has_every_change(tmp_path: Path) -> None:
 def test_write_errors_are_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OutputError, match="file/: "):
-        DirectorySink(f"{tmp_path}/file/", append=False)
-    sink = DirectorySink(f"{tmp_path}/", append=True)
+        DirectorySink(f"{tmp_path}/file/")
+    sink = DirectorySink(f"{tmp_path}/")
     output = Csv(sink, OutputOptions(open_file=sink.open))
     output.finish()
     (tmp_path / "x.csv").mkdir()
+    sink.open(("x",), b"a\n")
     with pytest.raises(OutputError, match="Is a directory"):
-        sink.open(("x",), b"")
+        sink.flush()
 
 
 def test_names_too_long_for_a_file_stay_distinct(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def written(
     format_: str, frames: list[bytes], folder: Path, *, encoding: str = "utf-8", damaged: bool = False
 ) -> bytes:
     """Frames written in a format; for csv the files of a directory, one after another."""
-    sink, directory = Sink(), DirectorySink(str(folder), append=True)
+    sink, directory = Sink(), DirectorySink(str(folder))
     options = OutputOptions(open_file=directory.open, **FORMATS[format_])
     decoder, assembler = Decoder(encoding=encoding), Assembler(Types(encoding=encoding))
     output = open_output("sql" if format_ == "undo" else format_, sink, options)

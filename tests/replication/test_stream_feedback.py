@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
-import random
 import signal
 import subprocess
 import time
-import zlib
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from pgtail.files.deflate import compress
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.conftest import StartServer
 from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations, some_versions
-from tests.support.tail import ids, parse, stream, tailing, wait_for, wait_for_reader
+from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader
 
 
 def make_table(database: Database, *slots: str) -> None:
@@ -214,47 +209,6 @@ def test_a_kill_within_a_transaction_writes_its_beginning_twice(
     assert file.read_bytes().count(b"\n") > 200_011
     first = [line for line in file.read_text().splitlines() if "1000000" in line]
     assert len(first) == 2
-
-
-def test_a_gzip_file_has_what_was_acknowledged_after_kill_9(database: Database, tmp_path: Path) -> None:
-    """The next run cuts off a torn member, and only that; the whole file is gzip, and every line is whole."""
-    make_table(database, "s")
-    file, found = tmp_path / "out.json.gz", []
-    rng = random.Random(7)
-    for round_ in range(4):
-        with tailing(database, "-S", "s", "--ack", "commit", "-f", str(file)) as running:
-            running.wait_for_slot(database, "s")
-            for first in range(10_000 * round_, 10_000 * round_ + 3000, 100):
-                insert(database, first, first + 99, rng.randbytes(50).hex())
-            time.sleep(rng.random())
-            running.process.send_signal(signal.SIGKILL)
-            running.process.wait()
-        wait_for("end of the session", lambda: slot(database, "s", "active") == "false")
-        acknowledged = parse_lsn(str(slot(database, "s", "confirmed_flush_lsn")))
-        found.append((acknowledged, {int(line["new"]["id"]) for line in whole_members(file.read_bytes())}))
-        if round_ % 2:
-            member = file.read_bytes().removeprefix(compress(b""))
-            with file.open("ab") as torn:
-                torn.write(member[: rng.randint(1, 60)])
-    with tailing(database, "-S", "s", "--ack", "commit", "-f", str(file), "--until", "now") as running:
-        assert "of an unfinished gzip member cut off" in running.end()
-    lines = [parse(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
-    assert set(ids(lines)) == {10_000 * round_ + i for round_ in range(4) for i in range(3000)}
-    for acknowledged, there in found:
-        assert there >= {int(line["new"]["id"]) for line in lines if parse_lsn(line["commit_lsn"]) < acknowledged}
-    assert found[-1][1]
-
-
-def whole_members(data: bytes) -> list[dict[str, Any]]:
-    """The lines in the whole members of gzip data."""
-    content = b""
-    while data:
-        member = zlib.decompressobj(31)
-        part = member.decompress(data)
-        if not member.eof:
-            break
-        content, data = content + part, member.unused_data
-    return [parse(line) for line in content.splitlines()]
 
 
 @pytest.mark.parametrize(("version", "streaming"), list(zip(some_versions(), cycle(["off", "on"]), strict=False)))
