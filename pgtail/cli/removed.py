@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 REMOVED: Final = {
+    "--metrics-file": "--metrics PORT serves the metrics; curl http://127.0.0.1:PORT/metrics writes them to a file",
+    "--unhealthy-after": "leave it out: /healthz answers 503 after 8 seconds; let what probes it allow some failures",
     "stats --jobs": "leave it out; one process counts",
 }
 """Option, of every command or of the one before it -> what to do instead. A setting has the name `--setting`."""

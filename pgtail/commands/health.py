@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pgtail.commands.server_options import MaxLag
 from pgtail.humanize import seconds_text, size_text
 from pgtail.service.progress import Progress
 
+_UNHEALTHY_AFTER: Final = 8.0
+
 
 class Health:
-    """Judges `progress`: unhealthy is what has not done its work for `unhealthy_after` seconds, or lags too far.
+    """Judges `progress`: unhealthy is what has not done its work for 8 seconds, or lags too far.
 
     `info` describes what runs, for the metrics.
     """
 
-    def __init__(
-        self, progress: Progress, unhealthy_after: float, max_lag: MaxLag | None, info: Mapping[str, str]
-    ) -> None:
+    def __init__(self, progress: Progress, max_lag: MaxLag | None, info: Mapping[str, str]) -> None:
         self.progress = progress
         self.max_lag = max_lag
         self.info = dict(info)
-        self._unhealthy_after = unhealthy_after
 
     def excess(self, now: float) -> str | None:
         """How far the lag is over `max_lag`; None if it is not, or not known."""
@@ -39,7 +39,7 @@ class Health:
     def answer(self, now: float) -> tuple[int, Mapping[str, object]]:
         """The HTTP status for /healthz, and what it says."""
         trouble, excess = self.progress.trouble(now), self.excess(now)
-        if trouble is not None and now - trouble.since >= self._unhealthy_after:
+        if trouble is not None and now - trouble.since >= _UNHEALTHY_AFTER:
             return 503, {"status": "unhealthy", "reason": trouble.reason, "seconds": round(now - trouble.since, 1)}
         if excess is not None:
             return 503, {"status": "unhealthy", "reason": f"{excess}, more than {self.max_lag}"}

@@ -1,4 +1,4 @@
-"""Metrics of services for Prometheus, through its client library: over HTTP with /healthz, or as a file.
+"""Metrics of services for Prometheus, through its client library, over HTTP with /healthz.
 
 Imported only if metrics are asked for.
 """
@@ -9,14 +9,13 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from http.server import ThreadingHTTPServer
-from socketserver import TCPServer
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from http import HTTPStatus
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, MetricsHandler, write_to_textfile
-from prometheus_client import ProcessCollector as _Process
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -26,12 +25,16 @@ from pgtail.errors import OptionError
 from pgtail.records import NamedTuple
 from pgtail.service.progress import LakeProgress, SlotProgress, TableRows
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
 _LONGEST: Final = 200
 """Characters of a label; names of PostgreSQL have at most 63 bytes."""
 _OPERATIONS: Final = ("insert", "update", "delete", "truncate", "snapshot")
 """The operations that TableRows counts, in its order."""
 _PATIENCE: Final = 10
 """Seconds that a client may take for its request."""
+_NO_SUCH_PATH: Final = (404, {"paths": ["/metrics", "/healthz"]})
 
 
 class _Described(NamedTuple):
@@ -175,86 +178,53 @@ def _family(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-class Exposition:
-    """The metrics of a service, and where they are shown."""
+class Server:
+    """Answers requests for /metrics and /healthz in the background, until close(). Raises OptionError.
 
-    def __init__(self, health: Health) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(ProgressCollector(health))
-        _Process(namespace="pgtail", registry=self._registry)
+    `address` is where, with the port if it was 0.
+    """
+
+    def __init__(self, health: Health, address: Address) -> None:
+        registry = CollectorRegistry()
+        registry.register(ProgressCollector(health))
+        ProcessCollector(namespace="pgtail", registry=registry)
+        self._metrics: WSGIApplication = make_wsgi_app(registry)
         self._health = health
-        self._server: ThreadingHTTPServer | None = None
-        self._closed = False
-
-    def serve(self, address: Address) -> Address:
-        """Answer requests in the background; returns where, with the port if it was 0. Raises OptionError."""
-        health = self._health
-
-        class Handler(MetricsHandler):
-            """Answers one request."""
-
-            registry = self._registry
-            timeout = _PATIENCE
-
-            def do_GET(self) -> None:  # noqa: N802 -- http.server calls it
-                path = self.path.partition("?")[0]
-                if path == "/healthz":
-                    self._answer(*health.answer(time.monotonic()))
-                elif path == "/metrics":
-                    super().do_GET()
-                else:
-                    self._answer(404, {"paths": ["/metrics", "/healthz"]})
-
-            def _answer(self, status: int, content: Mapping[str, object]) -> None:
-                body = f"{json.dumps(content)}\n".encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-        class Server(ThreadingHTTPServer):
-            """A server of one address family."""
-
-            address_family, _, _, _, place = _resolved(address)
-
-            def server_bind(self) -> None:
-                """As http.server does it, without asking for the name of the host, which may take long."""
-                TCPServer.server_bind(self)
-                self.server_name, self.server_port = address.host, self.server_address[1]
-
-            def handle_error(self, request: Any, client_address: Any) -> None:
-                """A client that is gone is no error of the service."""
-
+        server = _IPv6Server if ":" in address.host else _Server
         try:
-            self._server = Server(Server.place, Handler)
+            self._server = make_server(address.host, address.port, self._answer, server, _Handler)
         except OSError as error:
             raise OptionError(f"--metrics: cannot listen on {address.host}:{address.port}: {error.strerror}") from None
-        threading.Thread(target=self._answer_all, args=(self._server,), name="metrics", daemon=True).start()
-        return Address(address.host, self._server.server_address[1])
+        self.address = Address(address.host, self._server.server_port)
+        threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
-    def _answer_all(self, server: ThreadingHTTPServer) -> None:
-        """Wait for requests, and nothing else: serve_forever() wakes up twice a second."""
-        while not self._closed:
-            server.handle_request()
-        server.server_close()
-
-    def write(self, path: str) -> None:
-        """Replace the file. Raises OSError."""
-        write_to_textfile(path, self._registry)
+    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            return self._metrics(environ, start_response)
+        status, content = self._health.answer(time.monotonic()) if path == "/healthz" else _NO_SUCH_PATH
+        start_response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "application/json")])
+        return [f"{json.dumps(content)}\n".encode()]
 
     def close(self) -> None:
         """Answer no more."""
-        self._closed = True
-        if self._server is not None:
-            with suppress(OSError), socket.socket(self._server.address_family) as waking:
-                waking.settimeout(_PATIENCE)
-                waking.connect(self._server.server_address)
+        self._server.shutdown()
+        self._server.server_close()
 
 
-def _resolved(address: Address) -> tuple[Any, ...]:
-    """The first address of a host to listen on. Raises OptionError."""
-    try:
-        return socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    except OSError as error:
-        raise OptionError(f"--metrics: {address.host}: {error.strerror}") from None
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that is gone is no error of the service."""
+
+
+class _IPv6Server(_Server):
+    address_family = socket.AF_INET6
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = _PATIENCE
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Requests are not in the log."""

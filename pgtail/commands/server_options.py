@@ -195,19 +195,6 @@ class ServiceOptions(Record):
         help="Serve metrics for Prometheus at /metrics, and health at /healthz; HOST is 127.0.0.1 by default. See"
         " pgtail-metrics(7).",
     )
-    metrics_file: str | None = _service(
-        "--metrics-file",
-        kind="file",
-        metavar="PATH",
-        help="Write the metrics to this file every 5 seconds, for the textfile collector of node_exporter.",
-    )
-    unhealthy_after: float = _service(
-        "--unhealthy-after",
-        default="8s",
-        convert=positive_duration,
-        metavar="TIME",
-        help="/healthz answers 503 when the work has not gone on for this time.",
-    )
     max_lag: MaxLag | None = _service(
         "--max-lag",
         convert=max_lag,

@@ -10,18 +10,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pgtail.commands.health import Health
-from pgtail.commands.server_options import ServiceOptions
+from pgtail.commands.server_options import Address, ServiceOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError
 from pgtail.service.progress import Progress
 from pgtail.service.systemd import Notifier
 
 if TYPE_CHECKING:
-    from pgtail.commands.metrics import Exposition
+    from pgtail.commands.metrics import Server
 
 _TICK: Final = 0.5
 """Seconds between two looks at the progress, where systemd or the log is to be told what changes."""
-_FILE_PAUSE: Final = 5.0
-"""Seconds between two files of metrics."""
 _LAST: Final = 1.0
 """Seconds for the last look to end, which a disk may block."""
 _START_MORE: Final = 60
@@ -40,35 +38,26 @@ class Service:
         self._options = options
         self._progress = progress
         self._tell = tell
-        self._health = Health(progress, options.unhealthy_after, options.max_lag, info)
+        self._health = Health(progress, options.max_lag, info)
         self._notifier = Notifier(os.environ)
-        self._exposition: Exposition | None = None
+        self._server: Server | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="service", daemon=True)
         self._ready = self._stopping = self._exceeded = False
-        self._next_file = self._next_sign = 0.0
-        self._failure = ""
+        self._next_sign = 0.0
 
     def __enter__(self) -> Self:
         options = self._options
-        if options.metrics is not None or options.metrics_file is not None:
-            self._exposition = _exposition(self._health)
-        if options.metrics is not None and self._exposition is not None:
-            host, port = self._exposition.serve(options.metrics)
+        if options.metrics is not None:
+            self._server = _server(self._health, options.metrics)
+            host, port = self._server.address
             host = f"[{host}]" if ":" in host else host
             self._tell(f"note: metrics at http://{host}:{port}/metrics", "metrics", port=port)
-        if self._exposition is not None or self._pause is not None:
-            self._progress.watched = True
-        if self._pause is not None:
+        by_the_clock = bool(self._notifier) or options.max_lag is not None
+        self._progress.watched = self._server is not None or by_the_clock
+        if by_the_clock:
             self._thread.start()
         return self
-
-    @property
-    def _pause(self) -> float | None:
-        """Seconds between two ticks; None if nothing is done by the clock, as requests are answered when they come."""
-        if self._notifier or self._options.max_lag is not None:
-            return _TICK
-        return None if self._options.metrics_file is None else _FILE_PAUSE
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if not self._progress.watched:
@@ -81,13 +70,12 @@ class Service:
             self._thread.join(_LAST)
         if not self._thread.is_alive():
             self._notify_end()
-            self._write_file()
-        if self._exposition is not None:
-            self._exposition.close()
+        if self._server is not None:
+            self._server.close()
 
     def _run(self) -> None:
         self._tick()
-        while not self._ended.wait(self._pause):
+        while not self._ended.wait(_TICK):
             self._tick()
 
     def _tick(self) -> None:
@@ -95,9 +83,6 @@ class Service:
         self._check_lag(now)
         if self._notifier:
             self._notify(now)
-        if now >= self._next_file:
-            self._next_file = now + _FILE_PAUSE
-            self._write_file()
 
     def _check_lag(self, now: float) -> None:
         """Tell when the lag begins to be too much, and when that ends."""
@@ -107,18 +92,6 @@ class Service:
         elif excess is None and self._exceeded:
             self._tell(f"the lag is no longer more than {self._health.max_lag}", "lag_recovered")
         self._exceeded = excess is not None
-
-    def _write_file(self) -> None:
-        if self._options.metrics_file is None or self._exposition is None:
-            return
-        try:
-            self._exposition.write(self._options.metrics_file)
-            self._failure = ""
-        except OSError as error:
-            failure = f"warning: cannot write {self._options.metrics_file}: {error.strerror}"
-            if failure != self._failure:
-                self._failure = failure
-                self._tell(failure, "metrics_file_failed")
 
     # -- systemd -----------------------------------------------------------------------------------------------
 
@@ -146,13 +119,12 @@ class Service:
         self._notifier.status("stopped" if trouble is None else trouble.reason)
 
 
-def _exposition(health: Health) -> Exposition:
-    """Raises OptionError if prometheus-client is not installed."""
+def _server(health: Health, address: Address) -> Server:
+    """Raises OptionError, also if prometheus-client is not installed."""
     try:
-        from pgtail.commands.metrics import Exposition
+        from pgtail.commands.metrics import Server
     except ImportError:
         raise OptionError(
-            f"--metrics and --metrics-file need prometheus-client, which is not installed:{COMMAND}pip install"
-            " prometheus-client"
+            f"--metrics needs prometheus-client, which is not installed:{COMMAND}pip install prometheus-client"
         ) from None
-    return Exposition(health)
+    return Server(health, address)

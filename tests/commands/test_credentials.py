@@ -29,7 +29,7 @@ def records_both_rows(
     renew: Callable[[Service], None],
 ) -> None:
     """A recorder is refused with what it has, goes on with what it gets, and records both rows."""
-    with service(*arguments, "--unhealthy-after", "0.5s", environment=environment) as running:
+    with service(*arguments, environment=environment) as running:
         running.event("slot_created")
         walsender(database)
         database.execute("INSERT INTO t VALUES (1)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -35,12 +34,12 @@ _UNITS = ("_total", "_bytes", "_seconds", "_info")
 
 
 def test_what_a_recorder_shows(newest_database: Database, tmp_path: Path) -> None:
-    database, secret, file = newest_database, "SecretOfThisTest", tmp_path / "pgtail.prom"
+    database, secret = newest_database, "SecretOfThisTest"
     quoted = '"' + HOSTILE.replace('"', '""') + '"'
     database.execute(f"CREATE TABLE {quoted} (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR ALL TABLES")
     systemd = Notifications(f"@pgtail-test-{os.getpid()}")
     arguments = ["record", database.conninfo(password=secret), "-S", "cap", "-D", str(tmp_path / "c")]
-    arguments += ["--metrics-file", str(file), "--unhealthy-after", "2s", "--segment-age", "1s", "--max-lag", "1000TB"]
+    arguments += ["--segment-age", "1s", "--max-lag", "1000TB"]
     environment = {"NOTIFY_SOCKET": systemd.name, "WATCHDOG_USEC": "1500000"}
     with service(*arguments, environment=environment) as running:
         wait_for("readiness", lambda: "READY=1" in systemd.lines)
@@ -72,7 +71,7 @@ def test_what_a_recorder_shows(newest_database: Database, tmp_path: Path) -> Non
         begun = time.monotonic()
         assert running.becomes(503) == "the server is silent"
         assert running.value("pgtail_up") == 0
-        assert time.monotonic() - begun < 10 or os.getloadavg()[0] > 4
+        assert time.monotonic() - begun < 15 or os.getloadavg()[0] > 4
         wait_for("a status", lambda: "STATUS=the server is silent" in systemd.lines)
         os.kill(pid, signal.SIGCONT)
         running.becomes(200, lambda reason: reason == "{'status': 'ok'}")
@@ -87,8 +86,6 @@ def test_what_a_recorder_shows(newest_database: Database, tmp_path: Path) -> Non
     assert systemd.lines.count("READY=1") == 1
     assert systemd.lines.count("WATCHDOG=1") >= 5
     assert any("rows/s" in line for line in systemd.lines)
-    assert values_of(file.read_text())["pgtail_up",] == 0
-    assert [one.name for one in tmp_path.iterdir() if one.name.startswith("pgtail")] == ["pgtail.prom"]
 
 
 def _lint(text: str) -> list[str]:
@@ -166,21 +163,15 @@ def test_systemd_accepts_the_units_of_the_page(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout + done.stderr) == (0, ""), one.name
 
 
-@pytest.mark.parametrize("name", ["changes.json", "changes.csv", "changes.json.gz"])
-def test_logrotate(newest_database: Database, tmp_path: Path, name: str) -> None:
-    database, file, old, metrics = newest_database, tmp_path / name, tmp_path / f"old.{name}", tmp_path / "m.prom"
+@pytest.mark.parametrize("output", ["json", "csv"])
+def test_logrotate(newest_database: Database, tmp_path: Path, output: str) -> None:
+    database, file, old = newest_database, tmp_path / "changes", tmp_path / "old"
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR ALL TABLES")
-    output = "csv" if "csv" in name else "json"
-    to_file = ["-o", output, "-f", str(file), "--metrics-file", str(metrics)]
-    with tailing(database, "-S", "s", "--create-slot", "--ack", "commit", *to_file) as running:
+    with tailing(database, "-S", "s", "--create-slot", "--ack", "commit", "-o", output, "-f", str(file)) as running:
         running.wait_for_slot(database, "s")
 
         def text(path: Path) -> str:
-            read = gzip.open if name.endswith(".gz") else open
-            if not path.exists() or not path.stat().st_size:
-                return ""
-            with read(path, "rt") as opened:
-                return opened.read()
+            return path.read_text() if path.exists() else ""
 
         database.execute("INSERT INTO t VALUES (1)")
         wait_for("a change", lambda: text(file).count("\n") == 1 + (output == "csv"))
@@ -192,8 +183,6 @@ def test_logrotate(newest_database: Database, tmp_path: Path, name: str) -> None
         wait_for("the next change", lambda: text(file).count("\n") == 1 + (output == "csv"))
         running.stop()
     assert text(old) == before
-    rows = {key: value for key, value in values_of(metrics.read_text()).items() if key[0] == "pgtail_rows_total"}
-    assert rows == {("pgtail_rows_total", "insert", "public", "t"): 2}
     if output == "csv":
         assert text(old).splitlines()[0] == text(file).splitlines()[0]
     else:
@@ -250,7 +239,7 @@ def test_lag() -> None:
     assert not progress.is_stuck(now, 30)
 
 
-def test_metrics_over_http_need_no_clock() -> None:
+def test_metrics_over_http_need_no_other_thread() -> None:
     ports: list[int] = []
     options = ServiceOptions(metrics=Address("127.0.0.1", 0))
     with Service(options, SlotProgress(), lambda text, event, port: ports.append(port), {"command": "record"}):
@@ -314,7 +303,6 @@ def test_nothing_is_sent_without_systemd(tmp_path: Path) -> None:
         ("--metrics", "h:99999", "is not a port"),
         ("--max-lag", "5", "5 needs a unit: 500MB, or 5m"),
         ("--max-lag", "much", "'much' is neither a size such as 500MB nor a time such as 5m"),
-        ("--unhealthy-after", "0s", "0s is not more than 0"),
     ],
 )
 def test_invalid_options(option: str, text: str, words: str) -> None:

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.support.corpus import capture
 from tests.support.limits import within
-from tests.support.services import values_of
+from tests.support.services import DIRECT, values_of
 from tests.support.spark import model, quick
 from tests.support.spark.captures import record, rows_of
 from tests.support.spark.world import apply, same_as_model, same_lives, stored
@@ -114,23 +115,26 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(
     assert {row["position"] for row in there} <= numbers
     assert there in [rows_of(sorted(arriving[:count])) for count in (1, 2, 3)]
     arrive(arriving[3:-1], growing)
-    metrics, [there_before] = tmp_path / "spark.prom", Batches(locate(str(out))).plan.captures.values()
+    [there_before] = Batches(locate(str(out))).plan.captures.values()
     new = [path for path in paths if not there_before.has(path.stem)]
-    second = start(kind, growing, out, f"--metrics-file={metrics}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    second = start(kind, growing, out, f"--metrics={port}")
     wait_for(lambda: len(applied(out)) and arriving[3].stem <= max(applied(out)), second)
     arrive(arriving[-1:], growing)
     wait_for(lambda: applied(out) == [paths[-1].stem] and applied(out, kind) >= rows[-1]["position"], second)
+    with DIRECT.open(f"http://127.0.0.1:{port}/metrics", timeout=within(5)) as answer:
+        found = values_of(answer.read().decode())
     second.send_signal(signal.SIGINT)
     _, errors = second.communicate(timeout=within(PATIENCE))
     assert second.returncode == 0, errors
     assert "Traceback" not in errors
     assert re.search(r"stopped: what was written stays", errors)
-    found = values_of(metrics.read_text())
-    assert found["pgtail_spark_segments_total",] == len(new)
+    assert found["pgtail_spark_segments_total",] in (len(new) - 1, len(new))
     # The signal may have come between the last plan and its last table: that batch does not count yet.
     assert Batches(locate(str(out))).plan.batch - found["pgtail_spark_batch",] in (0, 1)
     assert found["pgtail_spark_changes_total", kind] > 0
-    assert (found["pgtail_spark_pending_segments",], found["pgtail_up",]) == (0, 0)
+    assert found["pgtail_up",] == 1
     wait_until_gone(second.pid)
     assert in_order(read(spark, str(out), "changes")) == rows
     # It ends a batch that was broken off.

@@ -100,14 +100,13 @@ class Scene:
         )
         self._changes = 0
         dsn = self._network.url.replace("http://127.0.0.1:", f"host=127.0.0.1 user={_ROLE} dbname=postgres port=")
-        more = ["--unhealthy-after", "4s"]
         environment = {"PGPASSFILE": str(self._passwords), **self._store.environment}
         record = ["record", dsn, "-S", "cap", "-D", self._store.uri(self._key), "--spool", str(self._disk / "spool")]
-        self.recorder = Supervised([*record, "--segment-age", "1s", *more], environment)
+        self.recorder = Supervised([*record, "--segment-age", "1s"], environment)
         self._file = folder / "t.json"
         stream = ["stream", dsn, "-S", "str", "--ack", "commit", "-o", "json", "-f", str(self._file)]
         self._database.query("SELECT pg_create_logical_replication_slot('str', 'pgoutput')")
-        self.stream = Supervised([*stream, *more], environment)
+        self.stream = Supervised(stream, environment)
         self._rotated = 0
         wait_for("both services", self._both_work)
         insert = "INSERT INTO t SELECT coalesce(max(id), 0) + 1, repeat('x', 500) FROM t"
