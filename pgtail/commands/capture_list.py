@@ -15,7 +15,7 @@ from pgtail.commands.capture_options import CaptureListOptions
 from pgtail.commands.capture_table import CaptureTable, Line
 from pgtail.commands.sinks import open_sink
 from pgtail.errors import Interrupted
-from pgtail.files.stopping import Stoppable, status_after
+from pgtail.files.stopping import status_after
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.storage import locate
 from pgtail.terminal.escape import json_line
@@ -29,7 +29,7 @@ def run(place: str, options: CaptureListOptions) -> bool:
     palette = report_palette(options.report)
     capture = locate(place, options.storage)
     try:
-        with Stoppable(), open_sink(None) as sink:
+        with open_sink(None) as sink:
             known = read_state(capture)  # before listing the segments: a recorder may be writing
             files = listed(capture, known)
             last = missing_at_end(files, known)

@@ -11,7 +11,7 @@ from pgtail.commands.capture_options import PruneOptions
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import Interrupted, OptionError
-from pgtail.files.stopping import Stoppable, status_after
+from pgtail.files.stopping import status_after
 from pgtail.humanize import counted, size_text
 from pgtail.local_time import clock
 from pgtail.pgoutput.scalars import Point, lsn_text
@@ -25,16 +25,15 @@ def run(place: str, options: PruneOptions) -> None:
         raise OptionError("say what to remove: --before TIME|LSN, --keep TIME or --applied OUT")
     capture = locate(place, options.storage)
     try:
-        with Stoppable():
-            found = Prunable(capture)
-            plan = found.plan(_bounds(found, options), lasting=not options.yes)
-            if plan.why:
-                tell(f"note: no more is removed: {plan.why}")
-            if options.verbosity.verbose:
-                for one in plan.segments:
-                    tell(str(one.location))
-            if options.delete:
-                prune(capture, plan.pruned)
+        found = Prunable(capture)
+        plan = found.plan(_bounds(found, options), lasting=not options.yes)
+        if plan.why:
+            tell(f"note: no more is removed: {plan.why}")
+        if options.verbosity.verbose:
+            for one in plan.segments:
+                tell(str(one.location))
+        if options.delete:
+            prune(capture, plan.pruned)
     except KeyboardInterrupt as stopped:
         raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
     if options.output == "json":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
+from getpass import getpass
 from pathlib import Path
 
 from pgtail.commands import stderr
@@ -80,19 +82,14 @@ def _ask_for_password(prompt: str) -> str | None:
 
     A request to stop ends the process: nothing was connected to yet.
     """
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    try:  # without a terminal getpass() would read standard input
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
         return None
     try:
-        from pgtail.terminal.password import read_password
-
-        return read_password(terminal, prompt)
+        return getpass(prompt)
     except EOFError:
+        sys.stderr.write("\n")
         return None
     except KeyboardInterrupt as stopped:
         raise SystemExit(status_after(stopped)) from None
-    finally:
-        with contextlib.suppress(OSError):  # it is gone
-            os.write(terminal, b"\n")
-        os.close(terminal)

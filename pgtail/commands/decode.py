@@ -44,7 +44,7 @@ from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.pipes import enlarge_pipe
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import postpone
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
@@ -246,8 +246,8 @@ class Decode:
         """Decode what `read` reads, and complete the output; returns whether it was read to the end, as `read` does."""
         every = False
         with self.completing(pipeline):
-            with Stoppable():
-                every = read()
+            every = read()
+            postpone()  # what is left to do is done
             if not every:
                 pipeline.break_off()
             elif (self.damaged or self._gap_end) and self.options.format.undo and not self.options.resync:

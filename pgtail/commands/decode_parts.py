@@ -15,7 +15,6 @@ from pgtail.commands.reading import Reading, interrupted
 from pgtail.commands.selection import build_types, tell_filter, tell_unmasked, without_change
 from pgtail.commands.stderr import tell
 from pgtail.commands.turn import Alone, Counts, Task, Turn, TurnSink
-from pgtail.files.stopping import Stoppable
 from pgtail.inputs.base import Input, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
@@ -118,7 +117,7 @@ class PartsDecoder:
         Raises PgtailError and ClosedPipe.
         """
         try:
-            with Stoppable(), self._parts.walk(divides=run.pipeline.may_resume) as parts:
+            with self._parts.walk(divides=run.pipeline.may_resume) as parts:
                 return self._run(parts, run)
         except KeyboardInterrupt as stopped:
             raise interrupted(stopped) from None

@@ -13,7 +13,6 @@ from pgtail.commands.connect import connector_of
 from pgtail.commands.server_options import DoctorOptions
 from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
-from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted
 from pgtail.terminal.escape import escape, escape_sql, json_line
 from pgtail.terminal.layout import SPACE, Item, indented, padding, paragraph, width_of, wrap
@@ -33,14 +32,13 @@ _SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 def run(options: DoctorOptions) -> int:
     """Examine a server, write the report, and return the exit status. Raises PgtailError and ClosedPipe."""
     palette = report_palette(options.report)
-    with Stoppable():
-        report = examine(connector_of(options.connection))
+    report = examine(connector_of(options.connection))
     least = Severity.PROBLEM if options.verbosity.quiet else Severity.OK
     if palette is None:
         text = report_json(_json(report, least), options.report)
     else:
         text = render(report, palette, least, width=terminal_width())
-    with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
+    with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         sink.show(text)
     return int(report.severity)
 

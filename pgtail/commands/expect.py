@@ -21,7 +21,7 @@ from pgtail.commands.selection import filter_arguments, filters, tell_filter
 from pgtail.commands.server_options import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.stream import STREAM_SPILLS_MORE, Stream, StreamSink
 from pgtail.errors import OptionError, PgtailError
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.humanize import counted
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json

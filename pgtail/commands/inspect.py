@@ -29,7 +29,6 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
-from pgtail.files.stopping import Stoppable
 from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.scope import Scope
@@ -107,10 +106,9 @@ class Inspect:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
                 self._view = self._open_view(self._escaping(sink))
                 try:
-                    with Stoppable():
-                        whole = all(self._file(source, sink) for source in self._sources(files))
-                        if self._number and not self._shown:
-                            say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
+                    whole = all(self._file(source, sink) for source in self._sources(files))
+                    if self._number and not self._shown:
+                        say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
                 except KeyboardInterrupt as stopped:
                     raise interrupted(stopped) from None
                 finally:

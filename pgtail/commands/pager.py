@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from pgtail.files.stopping import after_echo, asked_to_end, restore_handlers, take_over
+from pgtail.files.stopping import after_echo, asked_to_end, raising
 
 if TYPE_CHECKING:
     import subprocess
@@ -130,20 +128,20 @@ def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subproce
 
     terminal = termios.tcgetattr(1)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if number != signal.SIGINT:
-            process.terminate()
-
-    before = take_over(stop)
     try:
         yield process
     finally:
-        if asked_to_end():  # while the body handled signals
-            process.terminate()
-        ended = process.wait()
+        ended = _wait(process)
         after_echo(terminal=False)  # the pager has drawn over it
         if ended < 0:
             with contextlib.suppress(termios.error):  # the terminal is gone
                 termios.tcsetattr(1, termios.TCSADRAIN, terminal)
-        restore_handlers(before)
+
+
+def _wait(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the pager's end."""
+    while True:
+        if asked_to_end():
+            process.terminate()
+        with contextlib.suppress(KeyboardInterrupt), raising():
+            return process.wait()

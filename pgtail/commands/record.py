@@ -27,8 +27,7 @@ from pgtail.commands.service import Service
 from pgtail.commands.stderr import StderrThread, tell
 from pgtail.commands.stream import limits_of, request_of, tell_withheld
 from pgtail.errors import OptionError, PgtailError
-from pgtail.files.signals import Interrupt
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Interrupt
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
@@ -65,7 +64,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
     try:
         if dump.verify:
             verify(files, dump.storage)
-        with Stoppable(), open_directory(Path(options.directory), empty=True) as directory:
+        with open_directory(Path(options.directory), empty=True) as directory:
             return convert.record_dumps(
                 files,
                 directory,

@@ -14,8 +14,7 @@ from pgtail.commands.server_options import ListOptions
 from pgtail.commands.sinks import FileSink, open_sink
 from pgtail.commands.slot_table import away_note, render
 from pgtail.commands.stderr import say
-from pgtail.files.signals import Interrupt
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Interrupt
 from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
@@ -33,8 +32,7 @@ def run(options: ListOptions) -> None:
     connector, palette = connector_of(options.connection), report_palette(options.report)
     with open_sink(None) as sink:
         if not options.watch:
-            with Stoppable():
-                sink.show(_formatted(_reports(connector), palette, options))
+            sink.show(_formatted(_reports(connector), palette, options))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
                 _watch(sink, connector, palette, options, interrupt)

@@ -10,8 +10,7 @@ from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, Cre
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import OptionError
-from pgtail.files.signals import Interrupt
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Interrupt
 from pgtail.humanize import seconds_text, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, slot_report, slots
@@ -49,7 +48,7 @@ def create(options: CreateOptions, name: str) -> None:
 
 def drop(options: ChangeOptions, name: str) -> None:
     """Drop a slot; --yes skips the question. Raises ServerError, and OptionError without a terminal to ask on."""
-    with Stoppable(), connector_of(options.connection).ordinary() as connection:
+    with connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
         if not options.yes:
             _confirm(connection, slot, "Drop it")
@@ -59,7 +58,7 @@ def drop(options: ChangeOptions, name: str) -> None:
 
 def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None:
     """Advance a slot; --yes skips the question. Raises ServerError and OptionError."""
-    with Stoppable(), connector_of(options.connection).ordinary() as connection:
+    with connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
         target = slots.target(connection, slot, to)
         if not options.yes:
@@ -69,7 +68,7 @@ def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None
 
 def copy(options: ConnectionOptions, source: str, name: str) -> None:
     """Copy a slot. Raises ServerError and OptionError."""
-    with Stoppable(), connector_of(options).ordinary() as connection:
+    with connector_of(options).ordinary() as connection:
         original, made = slots.copy(connection, source, name)
     for flag, set_ in {"two_phase": original.two_phase, "failover": original.failover}.items():
         if set_:

@@ -22,8 +22,7 @@ from pgtail.commands.spark_options import VerifyOptions
 from pgtail.commands.spark_verify_report import report_table, verified_json
 from pgtail.commands.stderr import StderrThread, say, tell
 from pgtail.errors import InputError, OptionError
-from pgtail.files.signals import Interrupt
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import Interrupt, Stoppable
 from pgtail.humanize import seconds_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
@@ -66,7 +65,7 @@ def run(places: Sequence[str], options: VerifyOptions) -> bool:
             lsn, found, roots, recorder = _Verify(captures, target, options, conf, connector, interrupt).run()
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
-    with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt), Stoppable():
+    with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         if palette is None:
             sink.show(report_json(verified_json(found, lsn, sample=options.sample), options.report))
         else:

@@ -44,8 +44,8 @@ from pgtail.commands.service import Service
 from pgtail.commands.sinks import FileSink, check_appended, continue_file, open_sink
 from pgtail.commands.stderr import StderrThread
 from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
-from pgtail.files.signals import Interrupt
 from pgtail.files.spool import SpoolLimit
+from pgtail.files.stopping import Interrupt
 from pgtail.humanize import counted, grouped
 from pgtail.local_time import clock
 from pgtail.outputs.base import Output

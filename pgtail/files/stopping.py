@@ -1,6 +1,8 @@
-"""Requests to stop: which signals they are, and what they do before, during and after work that can be stopped.
+"""Requests to stop: SIGINT, SIGTERM and SIGHUP, with one handler for the whole process.
 
-Signals ignored at start stay ignored: SIGHUP under nohup, SIGINT in a script's background jobs.
+A request raises KeyboardInterrupt(number) in the main thread. While requests are postponed the first one waits for
+stop_if_asked(), and a second one raises; in an Interrupt they are counted. Signals ignored at start stay ignored:
+SIGHUP under nohup, SIGINT in a script's background jobs.
 """
 
 from __future__ import annotations
@@ -8,18 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, Final, Self
+from typing import Final, NoReturn, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SAME: Final = 1.0
 """Seconds in which a second signal is the same request: kernel and shell both report a closed terminal."""
-_LEFT: Final = 1.0
-"""Seconds for work to end on its own once it no longer handles signals."""
 
 
 class _Requests:
@@ -29,27 +27,59 @@ class _Requests:
     """Whether one was not SIGINT: that asks the programs that pgtail started to end too."""
     echoed = False
     """Whether a terminal may show ^C where the next message begins."""
-    begun = False
-    """Whether work has begun that must end cleanly."""
     postponed = False
     """Whether the next one waits; then `waiting` is its signal."""
     waiting: int | None = None
+    interrupt: Interrupt | None = None
+    """What counts them."""
+    stoppable: Stoppable | None = None
 
 
-def handled_signals() -> list[signal.Signals]:
-    """The signals that are requests to stop: those not ignored and without a handler in C."""
-    return [number for number in SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)]
+def handle_requests() -> None:
+    """From now on SIGINT, SIGTERM and SIGHUP are requests to stop, unless they are ignored. They raise."""
+    _Requests.postponed, _Requests.waiting = False, None
+    _set_handler(_handle)
 
 
-def is_new(number: int) -> bool:
-    """Whether the current signal is a new request. Call it once per signal."""
+def ignore_requests() -> None:
+    """From now on ignore requests to stop: Python removes its handlers before it exits, and the status is known."""
+    _set_handler(signal.SIG_IGN)
+
+
+def _set_handler(handler: Callable[[int, FrameType | None], None] | signal.Handlers) -> None:
+    for number in SIGNALS:
+        if signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, handler)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
     _Requests.to_end |= number != signal.SIGINT
     _Requests.echoed |= number == signal.SIGINT
     now = time.monotonic()
-    new = now - _Requests.last >= _SAME
-    if new:
+    if now - _Requests.last >= _SAME:
         _Requests.last = now
-    return new
+        request_stop(number)
+
+
+def request_stop(number: int) -> None:
+    """Do what a request to stop does now."""
+    interrupt = _Requests.interrupt
+    if _Requests.stoppable is None and interrupt is not None:
+        interrupt.count += 1
+        if not interrupt.raises:
+            return
+    elif _Requests.postponed and _Requests.waiting is None:
+        _Requests.waiting = number
+        return
+    _stop(number, broken_off=_Requests.waiting is not None)
+
+
+def _stop(number: int, *, broken_off: bool) -> NoReturn:
+    _Requests.waiting = None
+    if _Requests.stoppable is not None:
+        _Requests.stoppable.asked = True
+        _Requests.stoppable.first()
+    raise KeyboardInterrupt(number, broken_off)
 
 
 def after_echo(terminal: object) -> str:
@@ -68,15 +98,6 @@ def status_after(stopped: KeyboardInterrupt) -> int:
     return 128 + (stopped.args[0] if stopped.args else signal.SIGINT)
 
 
-def request_stop(number: int) -> None:
-    """Raise KeyboardInterrupt(number); if requests are postponed, remember the first, and raise at the second one."""
-    if _Requests.postponed and _Requests.waiting is None:
-        _Requests.waiting = number
-    else:
-        broken_off, _Requests.waiting = _Requests.waiting is not None, None
-        raise KeyboardInterrupt(number, broken_off)
-
-
 def is_broken_off(stopped: KeyboardInterrupt) -> bool:
     """Whether a second request came while the first one waited: work was broken off anywhere."""
     return stopped.args[1:] == (True,)
@@ -84,12 +105,11 @@ def is_broken_off(stopped: KeyboardInterrupt) -> bool:
 
 def stop_if_asked() -> None:
     """Raise KeyboardInterrupt for a request that was postponed."""
-    number, _Requests.waiting = _Requests.waiting, None
-    if number is not None:
-        raise KeyboardInterrupt(number)
+    if _Requests.waiting is not None:
+        _stop(_Requests.waiting, broken_off=False)
 
 
-def postpone(on: bool) -> bool:
+def postpone(on: bool = True) -> bool:
     """Set whether a request waits for stop_if_asked(); returns whether it did so far."""
     before, _Requests.postponed = _Requests.postponed, on
     return before
@@ -98,7 +118,7 @@ def postpone(on: bool) -> bool:
 @contextlib.contextmanager
 def postponed() -> Iterator[None]:
     """A context at whose end a request raises, unless requests were postponed before it."""
-    outer = postpone(True)
+    outer = postpone()
     try:
         yield
     finally:
@@ -108,7 +128,7 @@ def postponed() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def not_postponed() -> Iterator[None]:
+def raising() -> Iterator[None]:
     """A context in which a request raises at once, also one that waits."""
     outer = postpone(False)
     try:
@@ -118,89 +138,77 @@ def not_postponed() -> Iterator[None]:
         postpone(outer)
 
 
-def take_over(handler: Callable[[int, FrameType | None], None]) -> dict[signal.Signals, Any]:
-    """Work begins: set a handler for requests to stop. Returns the previous handlers, for restore_handlers()."""
-    _Requests.begun = True
-    return {number: signal.signal(number, handler) for number in handled_signals()}
-
-
-def restore_handlers(before: dict[signal.Signals, Any]) -> None:
-    """Set these handlers."""
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-def exit_on_stop_request() -> None:
-    """From now on a request to stop ends the process, until take_over().
-
-    An exception cannot do that while modules are imported: it leaves some half loaded, and others catch it.
-    """
-    for number in handled_signals():
-        signal.signal(number, _end)
-    sys.unraisablehook = _unraisable
-
-
-def ignore_stop_requests() -> None:
-    """From now on ignore requests to stop: Python removes its handlers before it exits, and the status is known."""
-    for number in handled_signals():
-        signal.signal(number, signal.SIG_IGN)
-    # After a KeyboardInterrupt inside exec() of a string (as dataclasses use it), Python exits by SIGINT even if it was
-    # caught, unless it evaluates another string.
-    eval("0")
-
-
 class Stoppable:
-    """A context in which a request to stop raises KeyboardInterrupt(number). Enter it in the main thread.
+    """A context in which a request calls `first` and raises. `asked`: libraries may raise another exception instead."""
 
-    Calls `first` before. `asked` says whether there was a request: libraries may raise another exception instead.
-    """
-
-    def __init__(self, first: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, first: Callable[[], None]) -> None:
         self.asked = False
-        self._first = first
-        self._before: dict[signal.Signals, Any] = {}
+        self.first = first
 
     def __enter__(self) -> Self:
-        self._before = take_over(self._stop)
+        _Requests.stoppable = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        restore_handlers(self._before)
-        _Requests.waiting = None
-
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        if is_new(number):
-            self.asked = True
-            self._first()
-            request_stop(number)
+        _Requests.stoppable = None
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    if not is_new(number):
-        return
-    if not _Requests.begun:
-        os._exit(128 + number)
-    late = threading.Timer(_LEFT, os._exit, (128 + number,))
-    late.daemon = True
-    late.start()
+class Interrupt:
+    """A context that counts requests and wakes the main loop through a descriptor. Enter it in the main thread.
 
-
-def _unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat a signal whose exception Python could only print (in a weak reference's callback or __del__).
-
-    Not from here: an exception inside this hook would only be printed too.
+    During calls that cannot check the count (connecting, SQL) a request raises instead. After the context requests are
+    postponed: what is left to do is done.
     """
-    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
-        sys.__unraisablehook__(unraisable)
-        return
-    number = status_after(unraisable.exc_value) - 128
-    left = threading.Event()
-    threading.Thread(target=_repeat, args=(number, left), daemon=True).start()
-    left.set()
 
+    def __init__(self) -> None:
+        self.count = 0
+        self.raises = False
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(self._write, False)
+        self._wakeup_before = -1
 
-def _repeat(number: int, left: threading.Event) -> None:
-    left.wait()
-    time.sleep(0.001)
-    _Requests.last = -_SAME
-    os.kill(os.getpid(), number)
+    def __enter__(self) -> Self:
+        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        _Requests.interrupt = self
+        self.count, _Requests.waiting = int(_Requests.waiting is not None), None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        postpone()
+        _Requests.interrupt = None
+        signal.set_wakeup_fd(self._wakeup_before)
+        # A thread that is blocked in its output may call wake() later, when another file may have this descriptor.
+        read, write, self._read, self._write = self._read, self._write, -1, -1
+        os.close(read)
+        os.close(write)
+
+    def fileno(self) -> int:
+        """A descriptor that a request or wake() makes readable."""
+        return self._read
+
+    def wake(self) -> None:
+        """Wake the main loop, from any thread."""
+        with contextlib.suppress(OSError):
+            os.write(self._write, b"\0")
+
+    def clear(self) -> None:
+        """Make the descriptor unreadable again."""
+        with contextlib.suppress(BlockingIOError):
+            while os.read(self._read, 4096):
+                pass
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
+        """A context in which a request raises KeyboardInterrupt, also one that came before."""
+        self.raises = True
+        try:
+            self._raise_if_asked()
+            yield
+        finally:
+            self.raises = False
+        self._raise_if_asked()  # a library may have caught the exception
+
+    def _raise_if_asked(self) -> None:
+        if self.count:
+            raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from pgtail.errors import COMMAND, OptionError, ServerError
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import ServerFacts, Slot

@@ -14,7 +14,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from pgtail.errors import OptionError, ServerError
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection, Connector

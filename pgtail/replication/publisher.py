@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.postgres.connection import Connector
 from pgtail.records import Record
 from pgtail.replication.plan import Plan

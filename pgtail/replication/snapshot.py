@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, Protocol
 
 from pgtail.errors import COMMAND, ServerError
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.native import keep_memory
 from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData

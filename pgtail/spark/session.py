@@ -16,11 +16,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module, metadata
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.errors import COMMAND, OptionError
-from pgtail.files.stopping import SIGNALS
+from pgtail.files.stopping import postponed
 from pgtail.spark.java import set_java_home
 
 if TYPE_CHECKING:
@@ -121,7 +120,7 @@ def _recorded_jvm() -> Iterator[None]:
     popen = java_gateway.Popen
 
     def start(*args: Any, **options: Any) -> Any:
-        with delayed_signals():
+        with postponed():
             _jvms.append(popen(*args, **options))
         return _jvms[-1]
 
@@ -130,25 +129,6 @@ def _recorded_jvm() -> Iterator[None]:
         yield
     finally:
         java_gateway.Popen = popen
-
-
-@contextlib.contextmanager
-def delayed_signals() -> Iterator[None]:
-    """Call the handlers of signals only when the body has ended."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: handler for number in SIGNALS if callable(handler := signal.getsignal(number))}
-    came: list[tuple[int, FrameType | None]] = []
-    for number in before:
-        signal.signal(number, lambda *what: came.append(what))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    for what in came[:1]:
-        before[signal.Signals(what[0])](*what)
 
 
 def end_jvm() -> None:

@@ -1,14 +1,11 @@
-"""Restore the terminal's state whatever ends the command, SIGQUIT included."""
+"""Restore the terminal's state at the end of a command."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import select
-import signal
-import threading
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Final
 
 from pgtail.files.stopping import after_echo
@@ -20,23 +17,12 @@ _WRITE_TIMEOUT: Final = 1.0
 
 @contextlib.contextmanager
 def restored(restore: Callable[[], None]) -> Iterator[None]:
-    """Call `restore` after the body, and before SIGQUIT ends the process."""
-
-    def quit_(number: int, frame: FrameType | None) -> None:
-        restore()
-        signal.signal(number, signal.SIG_DFL)
-        signal.raise_signal(number)
-
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGQUIT, quit_)
+    """Call `restore` after the body."""
     try:
         yield
     finally:
         restore()
         after_echo(terminal=False)  # it was erased
-        if ours:
-            signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def write_if_taken(fd: int, data: bytes) -> None:

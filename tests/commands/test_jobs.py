@@ -23,7 +23,7 @@ from pgtail.commands.reading import interrupted
 from pgtail.commands.turn import Counts, Task
 from pgtail.errors import Interrupted
 from pgtail.files import stopping
-from pgtail.files.stopping import Stoppable
+from pgtail.files.stopping import handle_requests
 from pgtail.native import compiled
 from pgtail.pipeline import parts
 from tests.support import encode
@@ -369,7 +369,8 @@ def _stopped(count: int, found: Iterator[parts.Part | None], work: Callable[[Lin
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with Stoppable(), Jobs(count, found, until_stopped, **given) as jobs:
+        handle_requests()
+        with Jobs(count, found, until_stopped, **given) as jobs:
             jobs.run()
     except Interrupted:
         return True

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from pgtail.errors import ServerError
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.connection import PINNED

@@ -13,7 +13,7 @@ import pytest
 
 from pgtail.capture.state import FILE
 from pgtail.demo.server import EmbeddedServer
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
 from pgtail.records import replace

@@ -6,7 +6,7 @@ import pytest
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import ServerError
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session

@@ -15,7 +15,7 @@ import pytest
 
 from pgtail.errors import OptionError
 from pgtail.spark import java
-from pgtail.spark.session import check_installed, delayed_signals, hidden_stderr
+from pgtail.spark.session import check_installed, hidden_stderr
 from tests.stopping.trial import run_trial, time_limit
 from tests.support.corpus import capture
 from tests.support.limits import within
@@ -151,25 +151,6 @@ def test_a_jvm_that_is_given_up_in_its_start_ends(sent: signal.Signals, moment: 
     assert trial.complaints == []
     assert trial.status in (0, 128 + sent)
     assert trial.seconds < 5 * time_limit()
-
-
-def test_a_signal_waits_until_the_jvm_is_known() -> None:
-    done: list[str] = []
-
-    def interrupted() -> None:
-        with delayed_signals():
-            signal.raise_signal(signal.SIGINT)
-            done.append("started")
-        done.append("gone on")
-
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # the session of other tests has another
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert done == ["started"]
 
 
 def test_verbose_says_first_that_spark_starts(tmp_path: Path) -> None:

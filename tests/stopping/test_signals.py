@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.files.signals import Interrupt
-from pgtail.files.stopping import Stoppable
 from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, stream, tailing
@@ -61,13 +59,13 @@ def test_signal_ignored_at_the_start_stays_ignored(
 
 
 @needs_terminal
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Signals) -> None:
     arguments = ["slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1"]
     trial = run_trial(arguments, sent, 0.3, terminal=True, begun=b"\x1b[?1049h", limit=time_limit())
     assert b"\x1b[?1049h" in trial.out
     assert trial.complaints == []
-    assert trial.status == (128 + sent if sent is signal.SIGQUIT else 0)
+    assert trial.status == 0
 
 
 @needs_terminal
@@ -88,19 +86,18 @@ def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Sig
         ("slot advance s now", signal.SIGINT),
         ("doctor", signal.SIGINT),
         ("doctor", signal.SIGTERM),
-        ("doctor", signal.SIGQUIT),
     ],
 )
 def test_a_request_to_stop_at_a_password_prompt(
     newest_database: Database, command: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The terminal echoes again (a complaint else), on a new line; nothing is reported, for nothing was begun."""
+    """The terminal echoes again (a complaint else); nothing is reported, for nothing was begun."""
     monkeypatch.chdir(tmp_path)
     arguments = [*command.split(), "-W", newest_database.conninfo(tcp=True)]
     trial = run_trial(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=time_limit())
     assert trial.complaints == []
     assert trial.status == 128 + sent
-    if sent not in (signal.SIGHUP, signal.SIGQUIT):
+    if sent is signal.SIGINT:
         assert trial.out in (b"Password for user postgres: \r\n", b"Password for user postgres: ^C\r\n")
 
 
@@ -117,13 +114,12 @@ def test_no_password_at_the_prompt(newest_database: Database) -> None:
 
 @needs_terminal
 def test_progress_of_a_long_file_restores_the_cursor(tmp_path: Path) -> None:
-    """SIGQUIT ends it at once."""
     long = tmp_path / "long"
     with long.open("wb") as file:
         for _ in range(40_000):
             file.write(b"B" + bytes(20) + b"C" + bytes(25) * 20)
     arguments = ["decode", str(long), "--resync", "-f", str(tmp_path / "out")]
-    trial = run_trial(arguments, signal.SIGQUIT, 0.3, terminal=True, begun=b"\x1b[?25l", limit=time_limit())
+    trial = run_trial(arguments, signal.SIGTERM, 0.3, terminal=True, begun=b"\x1b[?25l", limit=time_limit())
     assert trial.complaints == []
 
 
@@ -183,45 +179,3 @@ sys.meta_path.insert(0, Signalling())
 """
     ran = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, check=False, text=True)
     assert (ran.returncode, ran.stdout, ran.stderr) == (128 + sent, "", "")
-
-
-def test_interrupt_that_python_cannot_raise_is_raised_later() -> None:
-    """In __del__ or a weak reference's callback, where Python prints an exception and continues."""
-    program = """
-import os, signal, time
-from pgtail.files.stopping import Stoppable, exit_on_stop_request
-class Gone:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0)
-exit_on_stop_request()
-try:
-    with Stoppable():
-        gone = Gone()
-        del gone
-        time.sleep(30)
-except KeyboardInterrupt as stopped:
-    print("stopped by", stopped.args[0])
-"""
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=20)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "stopped by 15\n", "")
-
-
-def test_handlers_are_restored() -> None:
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.getsignal(number) for number in numbers]
-    with Stoppable(), Interrupt():
-        assert all(signal.getsignal(number) not in before for number in numbers)
-    assert [signal.getsignal(number) for number in numbers] == before
-
-
-def test_caught_interrupt_does_not_change_the_exit_status() -> None:
-    """It does if the exception went through exec() of a string, as when a dataclass is created."""
-    program = """
-from pgtail.files.stopping import ignore_stop_requests
-try:
-    exec("raise KeyboardInterrupt(15)")
-except KeyboardInterrupt:
-    ignore_stop_requests()
-"""
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 
-from pgtail.files.signals import Interrupt
+from pgtail.files.stopping import Interrupt
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.frames import LENGTHS, each
 from pgtail.pgoutput.walsender import XLogData

@@ -47,7 +47,6 @@ SCHEMA: Final = (
 )
 SLOT: Final = "SELECT pg_create_logical_replication_slot('s', 'pgoutput')"
 _PROGRAM: Final = [str(Path(sys.executable).with_name("pgtail"))]
-"""The installed one: it blocks SIGINT until it can handle it."""
 _COMPLAINTS: Final = re.compile(rb"Traceback|Exception ignored|Fatal Python|Segmentation")
 
 

@@ -86,7 +86,6 @@ TARGETS = {
         *[Target(f"stream -o {name}", _stream("-o", name), begun=b"\n") for name in OUTPUTS],
         Target("stream -o sql --undo", _stream("-o", "sql", "--undo")),
         Target("stream -f FILE", _stream("-o", "json", "-f", "FOLDER/file")),
-        Target("stream -o csv -f DIR/", _stream("-o", "csv", "-f", "FOLDER/csv/")),
         Target("stream --format-string", _stream("--format-string", "%t %o\\n"), begun=b"\n"),
         Target("record", _record),
         Target("expect", _expect, frozenset({0, 1}), begun=b"ready"),

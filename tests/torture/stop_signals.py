@@ -53,7 +53,6 @@ def place(database: Database, chance: random.Random) -> Iterator[Place]:
     with tempfile.TemporaryDirectory() as folder:
         database.execute(*_SCHEMA, *_TRANSACTIONS * 5)
         found = Place(database.conninfo(), Path(folder))
-        (found.folder / "csv").mkdir()
         recorded = command("record", found.conninfo, "-S", "cap", "-D", found.folder / "finished", "--until", "now")
         assert recorded.status == 0, recorded.stderr
         shutil.copy(segments(found.folder / "finished")[0], found.folder / "dump")

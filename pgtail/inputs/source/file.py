@@ -17,7 +17,7 @@ from pgtail.capture.format import BEGINNING, CLOSED, OPEN
 from pgtail.errors import InputError
 from pgtail.files import MAGIC
 from pgtail.files.pipes import enlarge_pipe
-from pgtail.files.stopping import not_postponed
+from pgtail.files.stopping import raising
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class Source(ByteStream):
         return problem
 
     def _fetch(self, limit: int) -> bytes:
-        with not_postponed():
+        with raising():
             return self._fetch_now(limit)
 
     def _fetch_now(self, limit: int) -> bytes:
