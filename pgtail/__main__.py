@@ -5,20 +5,21 @@ import sys
 
 
 def main() -> None:
-    """Run pgtail.cli.main; a signal that arrives while it is imported ends the process quietly."""
-    from pgtail.files.stopping import after_echo, handle_requests, ignore_requests, status_after
-
+    """Run pgtail.cli.main."""
     try:
+        from pgtail.files.stopping import after_echo, handle_requests, ignore_requests
+
         handle_requests()
         from pgtail.cli import main as commands
 
-        commands(prog_name="pgtail")
-    except KeyboardInterrupt as stopped:
-        raise SystemExit(status_after(stopped)) from None
-    finally:
-        ignore_requests()
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # it was closed, also before the start
-            sys.stderr.write(after_echo(sys.stderr.isatty()))
+        try:
+            commands(prog_name="pgtail")
+        finally:
+            ignore_requests()
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # it was closed, also before the start
+                sys.stderr.write(after_echo(sys.stderr.isatty()))
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None  # 128 + SIGINT, as in shells
 
 
 if __name__ == "__main__":

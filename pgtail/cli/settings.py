@@ -18,7 +18,6 @@ from click.core import ParameterSource
 from pgtail.cli.command import GroupedOption
 from pgtail.cli.removed import cure_of_removed
 from pgtail.commands.options import FilterOptions
-from pgtail.errors import OptionError
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
 from pgtail.options import MOST_DIGITS, SettingKind, options_of
@@ -128,12 +127,6 @@ def settings(ctx: click.Context) -> dict[str, Setting]:
 def given(name: str) -> bool:
     """Whether a parameter of the running command is on its command line."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
-def check_interval(*, watch: bool) -> None:
-    """Refuse --interval where there is no second report. Raises OptionError."""
-    if given("interval") and not watch:
-        raise OptionError("--interval is the time between two reports: give --watch, too")
 
 
 def select_zone(ctx: click.Context, param: click.Parameter, utc: bool) -> bool:

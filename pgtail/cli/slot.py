@@ -11,7 +11,7 @@ import click
 from pgtail.cli import Commands, complete
 from pgtail.cli.command import GroupedOption
 from pgtail.cli.options import dsn_argument, takes
-from pgtail.cli.settings import check_interval, given
+from pgtail.cli.settings import given
 from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
 from pgtail.errors import ServerError
 from pgtail.records import replace
@@ -99,7 +99,6 @@ def list_(options: ListOptions) -> None:
     """
     from pgtail.commands.slot_list import run
 
-    check_interval(watch=options.watch)
     run(options)
 
 

@@ -7,7 +7,7 @@ import click
 from pgtail.cli import complete
 from pgtail.cli.command import Command
 from pgtail.cli.options import takes
-from pgtail.cli.settings import check_interval, default_dsn
+from pgtail.cli.settings import default_dsn
 from pgtail.commands.server_options import StatsOptions
 from pgtail.records import replace
 
@@ -33,7 +33,6 @@ def command(sources: tuple[str, ...], options: StatsOptions) -> bool:
     """
     from pgtail.commands.stats import run
 
-    check_interval(watch=options.watch)
     if not sources:
         options = replace(options, connection=replace(options.connection, dsn=default_dsn()))
     return run(sources, options)

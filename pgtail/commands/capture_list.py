@@ -15,7 +15,7 @@ from pgtail.commands.capture_options import CaptureListOptions
 from pgtail.commands.capture_table import CaptureTable, Line
 from pgtail.commands.sinks import open_sink
 from pgtail.errors import Interrupted
-from pgtail.files.stopping import status_after
+from pgtail.files.stopping import begin, status_after
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.storage import locate
 from pgtail.terminal.escape import json_line
@@ -28,6 +28,7 @@ def run(place: str, options: CaptureListOptions) -> bool:
     """Show the segments of a capture; returns whether one is missing. Raises PgtailError and ClosedPipe."""
     palette = report_palette(options.report)
     capture = locate(place, options.storage)
+    begin()
     try:
         with open_sink(None) as sink:
             known = read_state(capture)  # before listing the segments: a recorder may be writing

@@ -11,7 +11,7 @@ from pgtail.commands.capture_options import PruneOptions
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import Interrupted, OptionError
-from pgtail.files.stopping import status_after
+from pgtail.files.stopping import begin, status_after
 from pgtail.humanize import counted, size_text
 from pgtail.local_time import clock
 from pgtail.pgoutput.scalars import Point, lsn_text
@@ -24,6 +24,7 @@ def run(place: str, options: PruneOptions) -> None:
     if options.before is None and options.keep is None and not options.applied:
         raise OptionError("say what to remove: --before TIME|LSN, --keep TIME or --applied OUT")
     capture = locate(place, options.storage)
+    begin()
     try:
         found = Prunable(capture)
         plan = found.plan(_bounds(found, options), lasting=not options.yes)

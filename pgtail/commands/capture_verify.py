@@ -15,7 +15,7 @@ from pgtail.commands.progress import progress
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import tell
 from pgtail.errors import COMMAND, InputError, Interrupted
-from pgtail.files.stopping import status_after
+from pgtail.files.stopping import begin, status_after
 from pgtail.humanize import counted, size_text
 from pgtail.storage import Location, Reader, locate
 from pgtail.terminal.escape import escape
@@ -24,6 +24,7 @@ from pgtail.terminal.escape import escape
 def run(place: str, options: CaptureVerifyOptions) -> bool:
     """Verify a capture; returns whether something is damaged or missing. Raises PgtailError and ClosedPipe."""
     verify = _Verify(locate(place, options.storage), options.first)
+    begin()
     try:
         verify.measure()
         with progress(verify, "", lambda: verify.segments, "segments"):  # standard output has nothing until the end

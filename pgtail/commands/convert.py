@@ -72,7 +72,7 @@ class _Recording:
 
     def __init__(self, converter: DumpConverter, dump: DumpOptions, tell: Callable[[str], None]) -> None:
         self._converter = converter
-        self._decoder = RawDecoder(assume=dump.assume, encoding=dump.encoding)
+        self._decoder = RawDecoder(encoding=dump.encoding)
         self._form = dump.input_format
         self._tell = tell
         self._read = NOTHING_READ

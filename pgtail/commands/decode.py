@@ -44,7 +44,7 @@ from pgtail.commands.sinks import FileSink, check_not_read
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.pipes import enlarge_pipe
-from pgtail.files.stopping import postpone
+from pgtail.files.stopping import begin, postpone
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
@@ -201,7 +201,7 @@ class Decode:
     def _build(self, format_: OutputOptions, filter_: Filter, sink: FileSink | DirectorySink) -> Run:
         """What the run consists of. Raises OptionError."""
         options = self.options
-        decoder = Decoder(assume=options.dump.assume, encoding=options.dump.encoding)
+        decoder = Decoder(encoding=options.dump.encoding)
         assembler = Assembler(
             self.types,
             strict=options.strict,
@@ -246,6 +246,7 @@ class Decode:
         """Decode what `read` reads, and complete the output; returns whether it was read to the end, as `read` does."""
         every = False
         with self.completing(pipeline):
+            begin()
             every = read()
             postpone()  # what is left to do is done
             if not every:

@@ -15,6 +15,7 @@ from pgtail.commands.reading import Reading, interrupted
 from pgtail.commands.selection import build_types, tell_filter, tell_unmasked, without_change
 from pgtail.commands.stderr import tell
 from pgtail.commands.turn import Alone, Counts, Task, Turn, TurnSink
+from pgtail.files.stopping import begin
 from pgtail.inputs.base import Input, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
@@ -117,6 +118,7 @@ class PartsDecoder:
         Raises PgtailError and ClosedPipe.
         """
         try:
+            begin()
             with self._parts.walk(divides=run.pipeline.may_resume) as parts:
                 return self._run(parts, run)
         except KeyboardInterrupt as stopped:
@@ -324,7 +326,7 @@ class DumpParts(Parts):
         dump = self._decode.options.dump
         with Source(self.name) as source:
             self.name, self._size = source.name, source.size
-            decoder = Decoder(assume=dump.assume, encoding=dump.encoding)
+            decoder = Decoder(encoding=dump.encoding)
             input_ = open_input(source, decoder, format=dump.input_format)
             self._form, self._why = type(input_), _why_whole(source, input_)
             if self._why is not None:

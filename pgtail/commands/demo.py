@@ -16,7 +16,7 @@ from pgtail.demo.installation import embedded_installations
 from pgtail.demo.server import SUPERUSER, EmbeddedServer
 from pgtail.demo.workload import DATABASE, SLOT, create_database, endless_workload, workload
 from pgtail.errors import ServerError
-from pgtail.files.stopping import after_echo
+from pgtail.files.stopping import after_echo, begin
 
 _PAUSE: Final = 0.35
 """Seconds between two transactions, so that they can be seen to arrive one by one."""
@@ -29,6 +29,7 @@ def run(*, serve: bool, environment: Mapping[str, str]) -> None:
     """
     installation = embedded_installations()[0]
     _tell(f"starting PostgreSQL {installation.major} ...")
+    begin()
     with EmbeddedServer(installation) as server:
         create_database(server.conninfo)
         _tell(f"database {DATABASE}, publication shop, slot {SLOT}")

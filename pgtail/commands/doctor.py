@@ -13,6 +13,7 @@ from pgtail.commands.connect import connector_of
 from pgtail.commands.server_options import DoctorOptions
 from pgtail.commands.sinks import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
+from pgtail.files.stopping import begin
 from pgtail.humanize import counted
 from pgtail.terminal.escape import escape, escape_sql, json_line
 from pgtail.terminal.layout import SPACE, Item, indented, padding, paragraph, width_of, wrap
@@ -32,6 +33,7 @@ _SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 def run(options: DoctorOptions) -> int:
     """Examine a server, write the report, and return the exit status. Raises PgtailError and ClosedPipe."""
     palette = report_palette(options.report)
+    begin()
     report = examine(connector_of(options.connection))
     least = Severity.PROBLEM if options.verbosity.quiet else Severity.OK
     if palette is None:

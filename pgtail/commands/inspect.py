@@ -29,6 +29,7 @@ from pgtail.commands.sinks import FileSink, check_not_read, open_sink
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
+from pgtail.files.stopping import begin
 from pgtail.hexview.fields import FieldDescriber
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.scope import Scope
@@ -83,7 +84,7 @@ class Inspect:
         limit = options.max_bytes if options.report.output == "table" else None
         self._fields = FieldDescriber(self._scope, ValueStyle(limit), encoding=dump.encoding)
         self._cursor = TracedCursor()
-        self._decoder = Decoder(assume=dump.assume, encoding=dump.encoding, cursor=self._cursor)
+        self._decoder = Decoder(encoding=dump.encoding, cursor=self._cursor)
         self._view: View
         self._waiting: _Candidate | None = None
         self._number = self._shown = self._end = 0
@@ -106,6 +107,7 @@ class Inspect:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
                 self._view = self._open_view(self._escaping(sink))
                 try:
+                    begin()
                     whole = all(self._file(source, sink) for source in self._sources(files))
                     if self._number and not self._shown:
                         say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")

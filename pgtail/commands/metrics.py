@@ -198,10 +198,10 @@ class Server:
         self.address = Address(address.host, self._server.server_port)
         threading.Thread(target=self._server.serve_forever, name="metrics", daemon=True).start()
 
-    def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
+    def _answer(self, request: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = request["PATH_INFO"]
         if path == "/metrics":
-            return self._metrics(environ, start_response)
+            return self._metrics(request, start_response)
         status, content = self._health.answer(time.monotonic()) if path == "/healthz" else _NO_SUCH_PATH
         start_response(f"{status} {HTTPStatus(status).phrase}", [("Content-Type", "application/json")])
         return [f"{json.dumps(content)}\n".encode()]

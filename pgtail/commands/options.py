@@ -12,7 +12,6 @@ from pgtail.records import Record
 from pgtail.replication.request import encoding_name
 
 if TYPE_CHECKING:
-    from pgtail.pgoutput.decoder import Assume
     from pgtail.pgoutput.scalars import Point
     from pgtail.storage.options import StorageOptions
 
@@ -207,12 +206,6 @@ class DumpOptions(Record):
     )
     encoding: str = input_option(
         "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names and text in the dump."
-    )
-    assume: Assume = input_option(
-        "--assume",
-        kind=("streaming=on", "streaming=parallel"),
-        convert=lambda text: text.partition("=")[2],
-        help="The streaming option of the dump: with parallel, a Stream Abort has an LSN and a time.",
     )
     types: tuple[str, ...] = input_option(
         "--type",

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from pgtail.files.stopping import after_echo, asked_to_end, raising
+from pgtail.files.stopping import after_echo, asked_to_end, begin, raising
 
 if TYPE_CHECKING:
     import subprocess
@@ -127,6 +127,7 @@ def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subproce
     import termios
 
     terminal = termios.tcgetattr(1)
+    begin()
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
     try:
         yield process

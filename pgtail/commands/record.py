@@ -27,7 +27,7 @@ from pgtail.commands.service import Service
 from pgtail.commands.stderr import StderrThread, tell
 from pgtail.commands.stream import limits_of, request_of, tell_withheld
 from pgtail.errors import OptionError, PgtailError
-from pgtail.files.stopping import Interrupt
+from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import counted, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
@@ -64,6 +64,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
     try:
         if dump.verify:
             verify(files, dump.storage)
+        begin()
         with open_directory(Path(options.directory), empty=True) as directory:
             return convert.record_dumps(
                 files,

@@ -11,6 +11,8 @@ from typing import Final
 from pgtail.commands.sinks import FileSink
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
+INTERVAL: Final = 2.0
+"""Seconds between two reports of --watch."""
 HEAD: Final = 2
 """Lines of a page before its text."""
 _ENTER: Final = b"\x1b[?1049h\x1b[?25l"
@@ -22,11 +24,10 @@ _CLEAR_LINE, _CLEAR_SCREEN = "\x1b[K", "\x1b[J"
 
 
 class Screen:
-    """Shows one text after another on a terminal, every `interval` seconds; the last one stays when it ends."""
+    """Shows one text after another on a terminal, every INTERVAL seconds; the last one stays when it ends."""
 
-    def __init__(self, sink: FileSink, interval: float) -> None:
+    def __init__(self, sink: FileSink) -> None:
         self._sink = sink
-        self._interval = interval
         self._last = ""
 
     @contextlib.contextmanager
@@ -48,7 +49,7 @@ class Screen:
         Lines that do not fit are counted, and are there when it ends.
         """
         now = time.strftime("%H:%M:%S")
-        lines = [f"every {self._interval:g} s, {now}; Ctrl-C ends it", "", *f"{text}{message}".splitlines()]
+        lines = [f"every {INTERVAL:g} s, {now}; Ctrl-C ends it", "", *f"{text}{message}".splitlines()]
         room = shutil.get_terminal_size((100, 24)).lines - 1
         if len(lines) > room:
             lines[room - 1 :] = [f"… {len(lines) - room + 1} more lines"]

@@ -42,14 +42,6 @@ def end(text: str) -> Point | Literal["now"]:
     return "now" if text == "now" else point(text)
 
 
-def interval(text: str) -> float:
-    """Seconds between two reports. Raises ValueError."""
-    seconds = parse_seconds(text)
-    if not 0.1 <= seconds <= 86_400:
-        raise ValueError(f"{text} is not from 100ms to 24h")
-    return seconds
-
-
 class Address(NamedTuple):
     """Where to listen."""
 
@@ -96,17 +88,6 @@ def _reconnect_option() -> Any:
         "--reconnect/--no-reconnect",
         help="Connect again when the connection is lost. The default, except for a temporary slot, which would miss the"
         " changes in between.",
-    )
-
-
-def _interval_option(group: str) -> Any:
-    return option(
-        "--interval",
-        default="2s",
-        convert=interval,
-        group=group,
-        metavar="TIME",
-        help="Time between two reports of --watch.",
     )
 
 
@@ -305,7 +286,7 @@ class RecordOptions(Record):
 
 
 class StatsOptions(Record):
-    """Options of `pgtail stats`; `interval` is in seconds."""
+    """Options of `pgtail stats`."""
 
     request: Request = family(
         Request,
@@ -318,7 +299,6 @@ class StatsOptions(Record):
     watch: bool = range_option(
         "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until Ctrl-C."
     )
-    interval: float = _interval_option("range")
     until: Point | Literal["now"] | None = range_option(
         "--until",
         convert=end,
@@ -354,7 +334,6 @@ class ExpectOptions(Record):
     filter: FilterOptions = family(FilterOptions, since=None)
     timeout: float = range_option(
         "--timeout",
-        aliases=("--within",),
         default="30s",
         convert=parse_seconds,
         metavar="TIME",
@@ -380,7 +359,7 @@ class DoctorOptions(Record):
 
 
 class ListOptions(Record):
-    """Options of `pgtail slot list`; `interval` is in seconds."""
+    """Options of `pgtail slot list`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
     report: ReportOptions = family(
@@ -388,10 +367,6 @@ class ListOptions(Record):
     )
     watch: bool = output_option(
         "--watch", default=False, help="Repeat until Ctrl-C, with how fast the WAL that a slot retains grows."
-    )
-    interval: float = _interval_option("output")
-    critical: int = output_option(
-        "--critical", default="10GB", convert=size, metavar="SIZE", help="Slots that retain so much WAL are red."
     )
 
 

@@ -6,15 +6,16 @@ import contextlib
 import select
 import time
 from datetime import UTC, datetime
+from typing import Final
 
 from pgtail.commands.appearance import report_json, report_palette, terminal_width, to_terminal
 from pgtail.commands.connect import connector_of
-from pgtail.commands.screen import Screen
+from pgtail.commands.screen import INTERVAL, Screen
 from pgtail.commands.server_options import ListOptions
 from pgtail.commands.sinks import FileSink, open_sink
 from pgtail.commands.slot_table import away_note, render
 from pgtail.commands.stderr import say
-from pgtail.files.stopping import Interrupt
+from pgtail.files.stopping import Interrupt, begin
 from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
@@ -22,6 +23,9 @@ from pgtail.postgres.slot_growth import SlotGrowth
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape, json_line
 from pgtail.terminal.style import Palette
+
+_CRITICAL: Final = 10 << 30
+"""Slots that retain so many bytes of WAL are red."""
 
 
 def run(options: ListOptions) -> None:
@@ -32,6 +36,7 @@ def run(options: ListOptions) -> None:
     connector, palette = connector_of(options.connection), report_palette(options.report)
     with open_sink(None) as sink:
         if not options.watch:
+            begin()
             sink.show(_formatted(_reports(connector), palette, options))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
@@ -42,11 +47,11 @@ def _watch(
     sink: FileSink, connector: Connector, palette: Palette | None, options: ListOptions, interrupt: Interrupt
 ) -> None:
     """Once the server was reached, wait for it whenever it is away. Raises KeyboardInterrupt when asked to stop."""
-    interval, growth = options.interval, SlotGrowth()
+    growth = SlotGrowth()
     with interrupt.raising():
         reports = _reports(connector)  # before the screen changes: it may ask for a password
     reports = growth.added(reports, time.monotonic())
-    screen = Screen(sink, interval) if palette is not None and to_terminal() else None
+    screen = Screen(sink) if palette is not None and to_terminal() else None
     away: str | None = None
     with contextlib.nullcontext() if screen is None else screen.shown():
         while True:
@@ -55,7 +60,7 @@ def _watch(
                 screen.show(note + _formatted(reports, palette, options))
             elif away is None:
                 sink.show(_formatted(reports, palette, options) + ("\n" if palette is not None else ""))
-            select.select([interrupt], [], [], interval)
+            select.select([interrupt], [], [], INTERVAL)
             with interrupt.raising():
                 before, (reports, away) = away, _next(connector, growth, reports, away)
             if screen is None and (before is None) != (away is None):
@@ -81,6 +86,6 @@ def _reports(connector: Connector, *, connect_timeout: int | None = None) -> lis
 
 def _formatted(reports: list[SlotReport], palette: Palette | None, options: ListOptions) -> str:
     if palette is not None:
-        return render(reports, palette, width=terminal_width(), critical=options.critical)
+        return render(reports, palette, width=terminal_width(), critical=_CRITICAL)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     return report_json("".join([json_line({"at": now, **report.facts}) for report in reports]), options.report)

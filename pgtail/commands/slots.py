@@ -10,7 +10,7 @@ from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, Cre
 from pgtail.commands.sinks import put
 from pgtail.commands.stderr import say, tell
 from pgtail.errors import OptionError
-from pgtail.files.stopping import Interrupt
+from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import seconds_text, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, slot_report, slots
@@ -48,6 +48,7 @@ def create(options: CreateOptions, name: str) -> None:
 
 def drop(options: ChangeOptions, name: str) -> None:
     """Drop a slot; --yes skips the question. Raises ServerError, and OptionError without a terminal to ask on."""
+    begin()
     with connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
         if not options.yes:
@@ -58,6 +59,7 @@ def drop(options: ChangeOptions, name: str) -> None:
 
 def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None:
     """Advance a slot; --yes skips the question. Raises ServerError and OptionError."""
+    begin()
     with connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
         target = slots.target(connection, slot, to)
@@ -68,6 +70,7 @@ def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None
 
 def copy(options: ConnectionOptions, source: str, name: str) -> None:
     """Copy a slot. Raises ServerError and OptionError."""
+    begin()
     with connector_of(options).ordinary() as connection:
         original, made = slots.copy(connection, source, name)
     for flag, set_ in {"two_phase": original.two_phase, "failover": original.failover}.items():

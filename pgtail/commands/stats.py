@@ -41,7 +41,7 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
         with open_sink(file, append=True) as sink:
             if file not in (None, "-"):
                 continue_file(sink)
-            return StatsWatch(stream, stats, sink, options.report, options.interval).run()
+            return StatsWatch(stream, stats, sink, options.report).run()
     count = _reader(sources, options, stats)
     # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
     with open_sink(file, append=True) as sink:
@@ -83,7 +83,6 @@ def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None
         raise OptionError("a slot is read from one database: give one DSN")
     for name, value in (
         ("input-format", options.dump.input_format),
-        ("assume", options.dump.assume),
         ("type", options.dump.types),
         ("storage", options.dump.storage.pairs),
         ("verify", options.dump.verify),

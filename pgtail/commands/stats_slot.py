@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from pgtail.commands.appearance import report_json, report_palette, to_terminal
 from pgtail.commands.options import ReportOptions
-from pgtail.commands.screen import HEAD, Screen
+from pgtail.commands.screen import HEAD, INTERVAL, Screen
 from pgtail.commands.selection import tell_filter
 from pgtail.commands.server_options import StreamOptions
 from pgtail.commands.sinks import FileSink
@@ -52,15 +52,14 @@ class _Show(Protocol):
 
 
 class _WatchThread(RenderThread):
-    """Counts, and calls `show` (with the position) every `interval` seconds and at the end."""
+    """Counts, and calls `show` (with the position) every INTERVAL seconds and at the end."""
 
     idle_timeout = 0.1
 
-    def __init__(self, rendering: Rendering, queue: FrameQueue, show: _Show, *, position: int, interval: float) -> None:
+    def __init__(self, rendering: Rendering, queue: FrameQueue, show: _Show, *, position: int) -> None:
         super().__init__(rendering, queue, position=position)
         self._show = show
-        self._interval = interval
-        self._due = time.monotonic() + interval
+        self._due = time.monotonic() + INTERVAL
 
     @property
     def status_always(self) -> bool:
@@ -81,7 +80,7 @@ class _WatchThread(RenderThread):
     def _show_if_due(self) -> None:
         now = time.monotonic()
         if now >= self._due:
-            self._due = now + self._interval
+            self._due = now + INTERVAL
             self._show(self.position, last=False)
 
 
@@ -106,15 +105,12 @@ class StatsSlot(Stream):
 class StatsWatch(StatsSlot):
     """Shows samples of the statistics, as a table or lines of JSON."""
 
-    def __init__(
-        self, options: StreamOptions, stats: Statistics, sink: FileSink, report: ReportOptions, interval: float
-    ) -> None:
+    def __init__(self, options: StreamOptions, stats: Statistics, sink: FileSink, report: ReportOptions) -> None:
         super().__init__(options, stats)
         self._sink = sink
         self._report, self._palette = report, report_palette(report)
-        self._interval = interval
         screen = self._palette is not None and sink.on_terminal and to_terminal()
-        self._screen = Screen(sink, interval) if screen else None
+        self._screen = Screen(sink) if screen else None
         self._shown = contextlib.ExitStack()
         self._messages: deque[str] = deque()
 
@@ -139,7 +135,7 @@ class StatsWatch(StatsSlot):
     def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
         if self._screen is not None:  # not before: the connection may have asked for a password
             self._shown.enter_context(self._screen.shown())
-        lag = Probe(self._connector, pause=self._interval)
+        lag = Probe(self._connector, pause=INTERVAL)
         lag.poll()
         top = Top(self._stats, time.monotonic())
 
@@ -154,7 +150,7 @@ class StatsWatch(StatsSlot):
             else:
                 self._sink.show(text)
 
-        return _WatchThread(rendering, queue, show, position=position, interval=self._interval)
+        return _WatchThread(rendering, queue, show, position=position)
 
     def _text(self, sample: Sample) -> str:
         if self._palette is None:

@@ -1,8 +1,9 @@
 """Requests to stop: SIGINT, SIGTERM and SIGHUP, with one handler for the whole process.
 
-A request raises KeyboardInterrupt(number) in the main thread. While requests are postponed the first one waits for
-stop_if_asked(), and a second one raises; in an Interrupt they are counted. Signals ignored at start stay ignored:
-SIGHUP under nohup, SIGINT in a script's background jobs.
+Before work begins a request ends the process: an exception would leave modules half imported. Then it raises
+KeyboardInterrupt(number) in the main thread. While requests are postponed the first one waits for stop_if_asked(), and
+a second one raises; in an Interrupt they are counted. Signals ignored at start stay ignored: SIGHUP under nohup, SIGINT
+in a script's background jobs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ class _Requests:
     """Whether one was not SIGINT: that asks the programs that pgtail started to end too."""
     echoed = False
     """Whether a terminal may show ^C where the next message begins."""
+    begun = False
+    """Whether work has begun that must end cleanly."""
     postponed = False
     """Whether the next one waits; then `waiting` is its signal."""
     waiting: int | None = None
@@ -36,9 +39,13 @@ class _Requests:
 
 
 def handle_requests() -> None:
-    """From now on SIGINT, SIGTERM and SIGHUP are requests to stop, unless they are ignored. They raise."""
-    _Requests.postponed, _Requests.waiting = False, None
+    """From now on SIGINT, SIGTERM and SIGHUP are requests to stop, unless they are ignored."""
     _set_handler(_handle)
+
+
+def begin() -> None:
+    """Work begins: from now on requests raise."""
+    _Requests.begun, _Requests.postponed, _Requests.waiting = True, False, None
 
 
 def ignore_requests() -> None:
@@ -58,6 +65,8 @@ def _handle(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
     if now - _Requests.last >= _SAME:
         _Requests.last = now
+        if not _Requests.begun:
+            os._exit(128 + number)
         request_stop(number)
 
 
@@ -146,6 +155,7 @@ class Stoppable:
         self.first = first
 
     def __enter__(self) -> Self:
+        begin()
         _Requests.stoppable = self
         return self
 
@@ -170,8 +180,9 @@ class Interrupt:
 
     def __enter__(self) -> Self:
         self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self.count = int(_Requests.waiting is not None)
+        begin()
         _Requests.interrupt = self
-        self.count, _Requests.waiting = int(_Requests.waiting is not None), None
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.humanize import plural
@@ -74,21 +74,17 @@ _XLOG_HEADER: Final = Layout(("frame", *BYTE1), *HEADER.fields)
 XLOG_HEADER_SIZE: Final = _XLOG_HEADER.size
 _header = HEADER.unpack_from
 
-Assume: TypeAlias = Literal["on", "parallel"] | None
-
 
 class Decoder:
     """Decodes the messages of one stream in order.
 
-    `assume` is the streaming option of the stream, if known: it decides whether Stream Abort has an LSN and a time.
-    Otherwise the length of the frame or the bytes that follow decide.
+    The length of the frame or the bytes that follow decide whether Stream Abort has an LSN and a time.
 
     `in_stream` is None at the start of a stream of unknown origin. The first message that is allowed both inside and
     outside a stream segment then decides.
     """
 
-    def __init__(self, *, assume: Assume = None, encoding: str = "utf-8", cursor: Cursor | None = None) -> None:
-        self.assume = assume
+    def __init__(self, *, encoding: str = "utf-8", cursor: Cursor | None = None) -> None:
         self.cursor = cursor or Cursor()
         self.cursor.encoding = encoding
         self.separator: bytes | None = None
@@ -156,7 +152,7 @@ class Decoder:
         start = cur.pos
         if start < cur.end and cur.buf[start] == _STREAM_ABORT:
             size = cur.end - start
-            cur.abort_info = size > _SHORT_ABORT if self.assume is None else self.assume == "parallel"
+            cur.abort_info = size > _SHORT_ABORT
         if self.in_stream is None and start < cur.end and cur.buf[start] in HAVE_STREAM_XID:
             return self._inside_or_outside(cur)
         return self._whole(cur)
@@ -225,8 +221,6 @@ class Decoder:
         In the long form the next byte is the highest of an LSN. No log is long enough for that byte to equal a
         separator or a tag.
         """
-        if self.assume is not None:
-            return self.assume == "parallel"
         after = pos + _SHORT_ABORT
         if self.separator:
             if buf[after : min(after + len(self.separator), end)] != self.separator[: max(end - after, 0)]:

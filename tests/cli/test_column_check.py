@@ -62,7 +62,7 @@ def test_other_commands_check_the_same_and_create_no_slot(orders: Database) -> N
     for command, options in (
         ("stream", ("-S", "new", "--create-slot")),
         ("stream", ("--fork", "s")),
-        ("expect", ("--within", "5")),
+        ("expect", ("--timeout", "5")),
         ("stats", ("--watch",)),
         ("stats", ("--for", "5s")),
     ):
@@ -146,7 +146,7 @@ def test_an_alteration_of_another_table_is_no_excuse(orders: Database) -> None:
 
 
 def test_a_value_that_no_longer_fits_is_no_failed_expectation(orders: Database) -> None:
-    with tailing(orders, "-t", "orders", "--where", "customer = x", "--within", "20", command="expect") as running:
+    with tailing(orders, "-t", "orders", "--where", "customer = x", "--timeout", "20", command="expect") as running:
         running.wait_for_words("ready")
         orders.execute("UPDATE orders SET customer = '7'", "ALTER TABLE orders ALTER customer TYPE int USING 7")
         orders.execute("UPDATE orders SET total = 7")

@@ -93,7 +93,7 @@ class Reader:
         programs = directory / "bin"
         programs.mkdir()
         pgtail = programs / "pgtail"
-        pgtail.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c 'from pgtail.cli import main; main()' \"$@\"\n")
+        pgtail.write_text(f"#!/bin/sh\nexec '{sys.executable}' -c 'from pgtail.__main__ import main; main()' \"$@\"\n")
         pgtail.chmod(0o755)
         if JQ is None:  # later blocks need the slots, files and rows that the other commands of a block make
             stand_in = programs / "jq"

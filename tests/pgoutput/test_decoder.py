@@ -10,11 +10,11 @@ import pytest
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.pgoutput.cursor import TracedCursor
-from pgtail.pgoutput.decoder import AnyMessage, Assume, Decoder
+from pgtail.pgoutput.decoder import AnyMessage, Decoder
 from pgtail.pgoutput.rows import Insert, Update
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.streaming import StreamAbort
-from pgtail.pgoutput.transaction import Begin, Origin
+from pgtail.pgoutput.transaction import Origin
 from tests.support.corpus import Capture, Raw, captures, read
 
 every_capture = pytest.mark.parametrize("capture", captures(), ids=str)
@@ -26,10 +26,6 @@ COMMIT = bytes.fromhex("43 00 0000000001996908 0000000001996938 000303bb38a35d65
 INSERT = bytes.fromhex("49 00004040 4e 0001 74 00000001 37")
 INSERT_INSIDE = bytes.fromhex("49 000004c3 00004040 4e 0001 74 00000001 37")
 START, STOP = bytes.fromhex("53 000004c3 01"), b"E"
-
-
-def assumed(capture: Capture) -> Assume:
-    return "parallel" if capture.options.get("streaming") == "parallel" else "on"
 
 
 def decoded(messages: list[Raw], made: Decoder) -> list[AnyMessage]:
@@ -83,8 +79,7 @@ def test_without_frames_each_message_ends_by_itself(capture: Capture) -> None:
     wanted = decoded(messages, Decoder())
     for separator in (b"", b"\n"):
         data = separator.join([raw.data for raw in messages]) + separator
-        for assume in (None, assumed(capture)):
-            assert list(one_after_another(data, Decoder(assume=assume), separator)) == wanted
+        assert list(one_after_another(data, Decoder(), separator)) == wanted
 
 
 @every_capture
@@ -200,19 +195,6 @@ def test_stream_abort_waits_for_the_following_byte(separator: bytes) -> None:
         with pytest.raises(Truncated):
             made.next_message(data, 0, end, final=False)
     assert made.next_message(data, 0, len(data), final=True) == StreamAbort(0x4E7, 0x4E9, None, None)
-
-
-def test_known_option_decides_the_length_of_a_stream_abort() -> None:
-    data = SHORT + BEGIN
-    made = Decoder(assume="parallel")
-    made.separator = b""
-    assert made.next_message(data, 0, len(data), final=True) != StreamAbort(0x4E7, 0x4E9, None, None)
-    assert made.cursor.pos == len(LONG)
-    made = Decoder(assume="on")
-    made.separator = b""
-    data = LONG + BEGIN
-    assert made.next_message(data, 0, len(data), final=False) == StreamAbort(0x4E7, 0x4E9, None, None)
-    assert Decoder(assume="on").message(BEGIN, 0, len(BEGIN)) == Begin(0x1996908, 848527574130021, 829)
 
 
 def test_an_incomplete_message_keeps_nothing_in_memory() -> None:

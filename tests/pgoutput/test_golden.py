@@ -8,7 +8,7 @@ import pytest
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.pgoutput.cursor import TracedCursor
-from pgtail.pgoutput.decoder import AnyMessage, Assume, Decoder, Unknown
+from pgtail.pgoutput.decoder import AnyMessage, Decoder, Unknown
 from pgtail.pgoutput.kinds import IN_STREAM, MESSAGES
 from pgtail.pgoutput.streaming import StreamAbort
 from pgtail.pgoutput.walsender import StandbyStatusUpdate, UnknownFrame
@@ -29,8 +29,8 @@ def source(name: str) -> tuple[list[bytes], list[Raw]]:
     return list(found.frames()), list(found.messages())
 
 
-def decoder(case: Case, assume: Assume = None) -> Decoder:
-    made = Decoder(assume=assume)
+def decoder(case: Case) -> Decoder:
+    made = Decoder()
     made.in_stream = case.in_stream
     return made
 
@@ -80,10 +80,10 @@ def test_whole_message_is_decoded(case: Case) -> None:
 
 @every_case
 def test_in_the_middle_of_a_buffer(case: Case) -> None:
-    data = b"\xff" * 7 + case.data + b"\xff" * 9
+    data = b"\xff" * 7 + case.data + b"B" + b"\xff" * 9
     made = decoder(case)
     assert made.message(data, 7, 7 + len(case.data)) == case.message
-    made = decoder(case, assume="on" if len(case.data) != LONG_ABORT else "parallel")
+    made = decoder(case)
     assert made.next_message(data, 7, len(data), final=False) == case.message
     assert made.cursor.pos == 7 + len(case.data)
 
@@ -95,15 +95,6 @@ def test_every_prefix_is_truncated(case: Case) -> None:
         if case.data[0] == ABORT and size == 9:
             wanted = short(case)
         assert outcome(decoder(case), case.data[:size]) == wanted, size
-
-
-@pytest.mark.parametrize("case", [case for case in GOLDEN if len(case.data) == LONG_ABORT and case.data[0] == ABORT])
-def test_every_prefix_of_an_abort_is_truncated_once_the_option_is_known(case: Case) -> None:
-    for size in range(len(case.data)):
-        assert outcome(decoder(case, "parallel"), case.data[:size]) is Truncated
-    assert outcome(decoder(case, "parallel"), case.data) == case.message
-    assert outcome(decoder(case, "on"), case.data) is Malformed
-    assert outcome(decoder(case, "on"), case.data[:9]) == short(case)
 
 
 @every_case
@@ -133,14 +124,14 @@ def test_trailing_bytes_are_malformed(case: Case) -> None:
 @every_case
 def test_tracing_keeps_the_good_fields_of_a_damaged_message(case: Case) -> None:
     whole = TracedCursor()
-    made = Decoder(cursor=whole, assume="parallel" if len(case.data) == LONG_ABORT else None)
+    made = Decoder(cursor=whole)
     made.in_stream = case.in_stream
     made.message(case.data, 0, len(case.data))
     for size in range(1, len(case.data)):
         if case.data[0] == ABORT and size == 9:
             continue
         cursor = TracedCursor()
-        made = Decoder(cursor=cursor, assume="parallel" if len(case.data) == LONG_ABORT else None)
+        made = Decoder(cursor=cursor)
         made.in_stream = case.in_stream
         with pytest.raises(Truncated) as caught:
             made.message(case.data[:size], 0, size)

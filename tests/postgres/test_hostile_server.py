@@ -38,7 +38,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "temporary": ("stream", "DSN", "-P", "p", "--until", "now"),
     "fork": ("stream", "DSN", "-P", "young", "--fork", "s", "--until", "now"),
     "record": ("record", "DSN", "-P", "p", "-S", "made", "-D", "DIR", "--until", "now"),
-    "expect": ("expect", "DSN", "-P", "p", "-S", "s", "-t", "t", "--within", "1s"),
+    "expect": ("expect", "DSN", "-P", "p", "-S", "s", "-t", "t", "--timeout", "1s"),
     "stats": ("stats", "--slot", "s", "DSN", "-P", "p"),
 }
 

@@ -52,7 +52,7 @@ PAID = ("-t", "orders", "--op", "update", "--where", "status=paid")
 
 
 def test_expected_change_comes_after_ready(shop: Database) -> None:
-    with expect(shop, *PAID, "--within", span(20)) as running:
+    with expect(shop, *PAID, "--timeout", span(20)) as running:
         running.wait_for_words("pgtail: ready: every commit from ")
         shop.execute("UPDATE orders SET status = 'packed'", "INSERT INTO audit VALUES (1)")
         assert running.process.poll() is None
@@ -66,7 +66,7 @@ def test_expected_change_comes_after_ready(shop: Database) -> None:
 
 
 def test_rolled_back_changes_do_not_count(shop: Database) -> None:
-    words = unmet(shop, [*PAID, "--within", span(1)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
+    words = unmet(shop, [*PAID, "--timeout", span(1)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
     assert "0 of 1 change came (-t orders --op update --where status=paid)" in words
     assert "nothing else came either" in words
 
@@ -75,7 +75,7 @@ def test_other_changes_are_shown(shop: Database) -> None:
     started = time.monotonic()
     words = unmet(
         shop,
-        [*PAID, "--within", span(1.5)],
+        [*PAID, "--timeout", span(1.5)],
         "UPDATE orders SET status = 'packed'",
         "INSERT INTO audit SELECT generate_series(1, 3)",
         "SELECT pg_logical_emit_message(false, 'test', 'hello')",
@@ -92,7 +92,7 @@ def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> No
     """In a table that the filter excludes."""
     words = unmet(
         shop,
-        ["-t", "audit", "--within", span(1), "--redact", "orders.status"],
+        ["-t", "audit", "--timeout", span(1), "--redact", "orders.status"],
         *("UPDATE orders SET status = 'one secret'", "ALTER TABLE orders RENAME status TO state"),
         "UPDATE orders SET state = 'another secret' WHERE id = 1",
     )
@@ -102,7 +102,7 @@ def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> No
 
 
 def test_a_count_over_several_transactions(shop: Database) -> None:
-    with expect(shop, "-t", "audit", "--count", "3", "--within", span(20)) as running:
+    with expect(shop, "-t", "audit", "--count", "3", "--timeout", span(20)) as running:
         running.wait_for_words("ready")
         shop.execute("INSERT INTO audit VALUES (1)", "INSERT INTO orders VALUES (3, 'new')")
         shop.execute("INSERT INTO audit VALUES (2), (3), (4)")
@@ -112,7 +112,7 @@ def test_a_count_over_several_transactions(shop: Database) -> None:
 
 
 def test_too_few_are_counted_and_shown(shop: Database) -> None:
-    given = ["-t", "audit", "--count", "2", "--within", span(1)]
+    given = ["-t", "audit", "--count", "2", "--timeout", span(1)]
     assert "1 of 2 changes came" in unmet(shop, given, "INSERT INTO audit VALUES (1)", shown=1)
 
 
@@ -175,7 +175,7 @@ def test_it_connects_again_as_stream_does(shop: Database) -> None:
     shop.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
     for arguments, words in ((["-S", "s"], "connected again"), (["--reconnect"], "GAP: changes committed between")):
         shop.execute("UPDATE orders SET status = 'new'")
-        with expect(shop, *arguments, "--where", "status=paid", "--within", span(20)) as running:
+        with expect(shop, *arguments, "--where", "status=paid", "--timeout", span(20)) as running:
             running.wait_for_words("ready")
             terminate(shop)
             running.wait_for_words(words)
@@ -191,7 +191,7 @@ def test_it_connects_again_as_stream_does(shop: Database) -> None:
             assert ("(--where id=9); changes may be among those that were not read\n" in words) == gap
             assert "not as expected" in words
     for arguments, words in ((["-S", "s", "--no-reconnect"], "Run it again"), ([], "pgtail slot create NAME, then")):
-        with expect(shop, *arguments, "--where", "id=9", "--within", span(20)) as running:
+        with expect(shop, *arguments, "--where", "id=9", "--timeout", span(20)) as running:
             running.wait_for_words("ready")
             terminate(shop)
             assert words in running.end(status=3)
@@ -199,7 +199,7 @@ def test_it_connects_again_as_stream_does(shop: Database) -> None:
 
 def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
-    with expect(shop, "-t", "audit", "--where", "id = 5000", "--within", span(25)) as running:
+    with expect(shop, "-t", "audit", "--where", "id = 5000", "--timeout", span(25)) as running:
         running.wait_for_words("ready")
         with shop.connect() as session:
             session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
@@ -213,7 +213,7 @@ def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
 def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
     shown = ("--show-aborted", "--show-uncommitted")
-    with expect(shop, "-t", "audit", *shown, "--within", span(2)) as running:
+    with expect(shop, "-t", "audit", *shown, "--timeout", span(2)) as running:
         running.wait_for_words("ready")
         with shop.connect() as session:
             session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
@@ -234,7 +234,7 @@ def test_the_outcome_of_a_shown_transaction_did_not_come_instead(shop: Database)
         (["-t", "orders"], [], "instead came 1 insert public.audit, 1 commit_prepared; the last ones:\n"),
         (["--exclude", "audit"], [], "instead came 1 insert public.audit, 1 commit_prepared; the last ones:\n"),
     ):
-        with expect(shop, "-S", "s", *arguments, "--count", "2", "--within", span(0.5)) as running:
+        with expect(shop, "-S", "s", *arguments, "--count", "2", "--timeout", span(0.5)) as running:
             words = running.end(status=1)
             assert [change["op"] for change in running.changes] == came
         assert f"{1 if came else 0} of 2 changes came" in words
@@ -248,7 +248,7 @@ def test_an_outcome_alone_has_no_last_changes(shop: Database) -> None:
     shop.execute("BEGIN; INSERT INTO audit VALUES (1); PREPARE TRANSACTION 'held'")
     shop.query(ADVANCE.format("s"))
     shop.execute("COMMIT PREPARED 'held'")
-    with expect(shop, "-S", "s", "-t", "orders", "--within", span(0.5)) as running:
+    with expect(shop, "-S", "s", "-t", "orders", "--timeout", span(0.5)) as running:
         assert "instead came 1 commit_prepared\n" in running.end(status=1)
 
 
@@ -261,7 +261,7 @@ def test_ctrl_c_before_the_change_exits_as_not_expected(shop: Database) -> None:
 
 def test_invalid_options_are_refused(shop: Database) -> None:
     for arguments, status, words in (
-        (["--within", "soon"], 2, "not a time such as 30s"),
+        (["--timeout", "soon"], 2, "not a time such as 30s"),
         (["--count", "0"], 2, "--count"),
         (["-S", "nosuch"], 3, "there is no slot nosuch"),
     ):

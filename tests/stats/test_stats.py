@@ -36,8 +36,7 @@ def stats(*arguments: str | Path, data: bytes | None = None, status: int = 0) ->
 
 
 def arguments_of(one: Capture) -> list[str | Path]:
-    assume = {"on": ["--assume", "streaming=on"], "parallel": ["--assume", "streaming=parallel"]}
-    return [one.forms["walsender.bin"], "--encoding", one.encoding, *assume.get(one.options.get("streaming", ""), [])]
+    return [one.forms["walsender.bin"], "--encoding", one.encoding]
 
 
 @pytest.mark.parametrize("one", ALL, ids=str)

@@ -22,7 +22,7 @@ from tests.support.servers import Database
 from tests.support.tail import Tailing, tailing, wait_for, wait_for_reader
 from tests.support.terminals import on_terminal
 
-WATCH = ("--watch", "--interval", "100ms", "-o", "json")
+WATCH = ("--watch", "-o", "json")
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_signal_ignored_at_the_start_stays_ignored(
     arguments = {
         "stream": ["stream", dsn, "-S", "s", "-v"],
         "record": ["record", dsn, "-S", "s", "-D", str(tmp_path / "capture"), "-v"],
-        "slot list": ["slot", "list", dsn, "--watch", "--interval", "0.1"],
+        "slot list": ["slot", "list", dsn, "--watch"],
     }[name]
     with ignoring(number):
         process = subprocess.Popen([*PROGRAM, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -61,7 +61,7 @@ def test_signal_ignored_at_the_start_stays_ignored(
 @needs_terminal
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Signals) -> None:
-    arguments = ["slot", "list", newest_database.conninfo(), "--watch", "--interval", "0.1"]
+    arguments = ["slot", "list", newest_database.conninfo(), "--watch"]
     trial = run_trial(arguments, sent, 0.3, terminal=True, begun=b"\x1b[?1049h", limit=time_limit())
     assert b"\x1b[?1049h" in trial.out
     assert trial.complaints == []

@@ -13,7 +13,7 @@ from typing import Any
 from tests.support.run import command
 from tests.support.tail import PATIENCE
 
-PROGRAM = [sys.executable, "-c", "from pgtail.cli import main; main(prog_name='pgtail')"]
+PROGRAM = [sys.executable, "-c", "from pgtail.__main__ import main; main()"]
 
 
 def pgtail(*arguments: str, status: int = 0, env: dict[str, str] | None = None) -> tuple[str, str]:

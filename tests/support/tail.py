@@ -17,7 +17,7 @@ from tests.support.fork_server import start
 from tests.support.limits import within
 from tests.support.servers import Database
 
-COMMAND = [sys.executable, "-c", "from pgtail.cli import main; main()", "stream"]
+COMMAND = [sys.executable, "-c", "from pgtail.__main__ import main; main()", "stream"]
 PATIENCE = 30.0
 """Maximum seconds for any step on an idle machine; within() adapts it to this machine."""
 

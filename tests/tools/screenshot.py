@@ -66,7 +66,7 @@ def tail(database: Database) -> str:
     database.execute(SETUP)
     database.query("SELECT pg_create_logical_replication_slot('shop', 'pgoutput', false, true)")
     database.execute(*WORKLOAD)
-    command = [sys.executable, "-c", "from pgtail.cli import main; main()", "stream", database.conninfo(),
+    command = [sys.executable, "-c", "from pgtail.__main__ import main; main()", "stream", database.conninfo(),
                "--slot", "shop", "--until", "now", "-o", "table", "--color", "always", "--max-rows", "4"]  # fmt: skip
     environment = {**os.environ, "COLUMNS": str(WIDTH)}
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment, timeout=60).stdout.decode()

@@ -31,7 +31,7 @@ from tests.support.tail import wait_for
 from tests.torture.bench import Bench, Session, Writer
 
 KILLS = 20
-_RECORD = [sys.executable, "-c", "from pgtail.cli import main; main()", "record"]
+_RECORD = [sys.executable, "-c", "from pgtail.__main__ import main; main()", "record"]
 _OPTIONS = ["--segment-size", "60kB", "--segment-age", "0.7", "--sync-interval", "0.05"]
 SCHEMA = (
     "CREATE TABLE log (id bigint PRIMARY KEY, text text)",

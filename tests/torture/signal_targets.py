@@ -53,7 +53,7 @@ def _record(place: Place, chance: random.Random) -> list[str]:
 
 def _expect(place: Place, chance: random.Random) -> list[str]:
     own = chance.choice([[], ["-S", "s"]])
-    return ["expect", place.conninfo, *own, "--count", chance.choice(["20", "1000000"]), "--within", "60s"]
+    return ["expect", place.conninfo, *own, "--count", chance.choice(["20", "1000000"]), "--timeout", "60s"]
 
 
 def _stats_slot(place: Place, chance: random.Random) -> list[str]:
@@ -66,7 +66,7 @@ def _of_dump(*command: str) -> Arguments:
 
 
 def _slot_list(place: Place, chance: random.Random) -> list[str]:
-    return ["slot", "list", place.conninfo, "--watch", "--interval", chance.choice(["0.1", "5"])]
+    return ["slot", "list", place.conninfo, "--watch"]
 
 
 def _spark(*command: str) -> Arguments:

@@ -98,7 +98,7 @@ def best_run(
 
     If both are equal, the decoder's own state decides; it does not change. `separator` is as Decoder.separator.
     """
-    scratch = Decoder(assume=decoder.assume)
+    scratch = Decoder()
     scratch.separator = separator
     outside = _run(unit, scratch, pos, end, in_stream=False)
     inside = _run(unit, scratch, pos, end, in_stream=True)

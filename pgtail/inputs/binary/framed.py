@@ -126,7 +126,7 @@ class Framed(BinaryInput):
         try:
             if NOTHING < start < len(window.buf):
                 cursor = self._decoder.cursor
-                scratch = Decoder(assume=self._decoder.assume, encoding=cursor.encoding, cursor=cursor)
+                scratch = Decoder(encoding=cursor.encoding, cursor=cursor)
                 scratch.in_stream = self._decoder.in_stream
                 self._decode(scratch)(window.buf, start, len(window.buf))
         except Truncated as error:

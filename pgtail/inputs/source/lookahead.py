@@ -112,7 +112,7 @@ class SkimCursor(Cursor):
 
 def skim_decoder(decoder: Decoder) -> Decoder:
     """A decoder in the same state with a SkimCursor."""
-    skim = Decoder(assume=decoder.assume, cursor=SkimCursor())
+    skim = Decoder(cursor=SkimCursor())
     skim.separator, skim.in_stream = decoder.separator, decoder.in_stream
     return skim
 

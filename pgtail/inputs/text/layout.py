@@ -128,7 +128,7 @@ def message_codec(text: bytes, form: TextForm, decoder: Decoder, *, cut: bool = 
         return None
     try:
         data = codec.decode(text[: codec.safe(text)] if cut else text)
-        message = Decoder(assume=decoder.assume).message(data, 0, len(data))
+        message = Decoder().message(data, 0, len(data))
     except Truncated:
         return name if (cut or (codec.wrapped and goes_on)) and MESSAGE_START.match(data) else None
     except (BadText, DecodeError):

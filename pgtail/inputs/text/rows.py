@@ -186,7 +186,7 @@ class RowReader:
         codec, good = self.layout.codec, text[: bad.index]
         try:
             data = codec.decode(good[: codec.safe(good)])
-            Decoder(assume=self._decoder.assume).message(data, 0, len(data))
+            Decoder().message(data, 0, len(data))
         except DecodeError as cut:
             error.message, error.field = cut.message, cut.field
         except BadText:

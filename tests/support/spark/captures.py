@@ -18,7 +18,7 @@ from pgtail.changes.relations import Relation
 from pgtail.commands.convert import record_dumps
 from pgtail.commands.options import DumpOptions
 from pgtail.outputs import OutputOptions, open_output
-from pgtail.pgoutput.decoder import Assume, Decoder
+from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.schemas import CHANGES
@@ -32,12 +32,11 @@ def record(capture: Capture, folder: Path, *, size: int = 100_000) -> list[Path]
     folder.mkdir()
     source = [str(capture.forms["walsender.bin"])]
     rotation = Rotation(size=size)
-    assume: Assume = "parallel" if capture.options.get("streaming") == "parallel" else None
     notes: list[str] = []
     record_dumps(
         source,
         folder,
-        DumpOptions(input_format="lengths", assume=assume, encoding=capture.encoding),
+        DumpOptions(input_format="lengths", encoding=capture.encoding),
         rotation=rotation,
         compress=True,
         tell=notes.append,
@@ -79,8 +78,7 @@ def lines_of(capture: Capture) -> Iterator[tuple[dict[str, Any], Relation | None
     """Each line of `-o json` by the long way, with all digits of its numbers, and the table that it is about."""
     sink = Sink()
     types = Types(encoding=capture.encoding)
-    assume: Assume = "parallel" if capture.options.get("streaming") == "parallel" else None
-    decoder, assembler = Decoder(assume=assume, encoding=capture.encoding), Assembler(types)
+    decoder, assembler = Decoder(encoding=capture.encoding), Assembler(types)
     output = open_output("json", sink, OutputOptions())
     for frame in capture.frames():
         message, lsn, _ = decoder.frame(frame, 0, len(frame))
