@@ -11,6 +11,7 @@ REMOVED: Final = {
     "--metrics-file": "--metrics PORT serves the metrics; curl http://127.0.0.1:PORT/metrics writes them to a file",
     "--unhealthy-after": "leave it out: /healthz answers 503 after 8 seconds; let what probes it allow some failures",
     "--within": "--timeout is its name",
+    "--wrap": "--max-width 0 shows whole lines, which the terminal wraps",
     "stats --jobs": "leave it out; one process counts",
 }
 """Option, of every command or of the one before it -> what to do instead. A setting has the name `--setting`."""

@@ -215,9 +215,6 @@ class OutputOptions(Record):
     all_columns: bool = _output(
         "--all-columns", default=False, formats=("table",), help="table: of updates also what did not change."
     )
-    wrap: bool = _output(
-        "--wrap", default=False, formats=("line",), help="line on a terminal: break long lines instead of cutting them."
-    )
     max_width: int | None = _output(
         "--max-width",
         default="60",

@@ -1,13 +1,13 @@
 """`-o line`: one line for each change, for people: time, xid, operation, table, key, and what changed.
 
 On a terminal an update also shows what did not change, after what did. Values are cut there at --max-width or a third
-of its width, those of the key in the middle, and lines at its width, with the number of columns left out; --wrap breaks
-them instead. Elsewhere nothing is cut.
+of its width, those of the key in the middle, and lines at its width, with the number of columns left out. Elsewhere
+nothing is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Final
@@ -52,9 +52,6 @@ _WIDEST_NAME: Final = 0.3
 _WIDE: Final = 120
 """The smallest width of a terminal where times are whole, and keys as long as other values: uuids have room."""
 _NARROWEST: Final = 40
-_INDENT: Final = 4
-"""Cells before the lines of a change that follow the first one (--wrap)."""
-_BREAK: Final = "\n" + " " * _INDENT
 _OP: Final = {"truncate": "TRUNC", "commit_prepared": "COMMIT", "rollback_prepared": "ROLLBACK"}
 
 
@@ -83,11 +80,11 @@ class Line(PlannedOutput):
         """Lay out the following lines for a terminal of this width; elsewhere they are as long as they are."""
         options, on_terminal = self.options, self.options.measure is not None
         self._width = width
-        limited = on_terminal and (options.wrap or options.max_width is not None)
+        limited = on_terminal and options.max_width is not None
         self._most = max(width, _NARROWEST) if limited else 0
         narrow = on_terminal and width < _WIDE
         limit = keys = options.max_width
-        if limit is not None and not options.wrap:
+        if limit is not None:
             limit = min(limit, self._most // 3)
             keys = min(limit, self._most // 6) if narrow else limit
         self._values = ValueStyle(limit if on_terminal else None)
@@ -277,11 +274,7 @@ class Line(PlannedOutput):
 
     def _fitted(self, columns: Sequence[ColumnText]) -> bytes:
         """A line of these columns."""
-        fitted = (
-            wrapped([column.text for column in columns], self._most)
-            if self.options.wrap
-            else cut(columns, self._most, self._more)
-        )
+        fitted = cut(columns, self._most, self._more)
         return f"{self._painter.marked_line(fitted) if self._marks else fitted}\n".encode()
 
 
@@ -363,29 +356,6 @@ def cut(columns: Sequence[ColumnText], most: int, more: str) -> str:
             without = ColumnText(f"{column.before}…{column.rest}")
             return cut([*columns[:place], without, *columns[place + 1 :]], most, more)
     return _first_cells(SGR.split(text), end) + more + (f" +{left_out}" if left_out else "")
-
-
-def wrapped(columns: Iterable[str], most: int) -> str:
-    """A line broken into lines of `most` terminal cells, between columns where it can; 0: no limit."""
-    found, used, active = "", 0, ""
-    for column in columns:
-        parts = SGR.split(column)
-        if most and used > _INDENT and used + sum(map(width_of, parts[::2])) > most:
-            found, used = found.rstrip(" ") + _BREAK, _INDENT
-            parts[0] = parts[0].removeprefix(" ")
-        for number, part in enumerate(parts):
-            if number % 2:
-                active = "" if part == RESET else active + part
-                found += part
-                continue
-            start = 0
-            while most and used + width_of(part[start:]) > most:
-                end = fit_end(part, start, most - used)
-                found += f"{part[start:end]}{active and RESET}{_BREAK}{active}"
-                start, used = end, _INDENT
-            found += part[start:]
-            used += width_of(part[start:])
-    return found
 
 
 def _first_cells(parts: list[str], left: int) -> str:

@@ -204,24 +204,7 @@ def test_a_terminal_shows_the_key_then_what_changed_then_the_rest(way: Way) -> N
     whole = lines(*stream, **terminal, max_width=None)
     rest = " ".join([f"c{number}='x'" for number in range(1, 29)])
     assert whole[0] == f"{start} {rest}"
-    broken = lines(*stream, **terminal, wrap=True)
-    assert {line[:4] for line in broken} == {"2000", "    "}
-    assert max(map(len, broken)) in range(74, 81)
-    assert re.sub("\n    ", " ", "\n".join(broken)).split("\n") == whole
     assert lines(*stream, way=way)[0] == "9 UPDATE  public.t           id=7 c29='old'→'new'"  # in a pipe
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_what_is_broken_keeps_its_colours(way: Way) -> None:
-    row = update(("1", "y" * 90, "z"), ("1", "x" * 90, "z"), "O", oid=200)
-    terminal: dict[str, Any] = {"output": "line", "measure": lambda: 80, "max_width": None, "colored": True}
-    broken = render(FULL, begin(), row, commit(), way=way, wrap=True, **terminal).lines
-    (whole,) = render(FULL, begin(), row, commit(), way=way, **terminal).lines
-    assert max(width_of(SGR.sub("", line)) for line in broken) == 80
-    assert "".join([SGR.sub("", line).removeprefix("    ") for line in broken]).replace(" ", "") == SGR.sub(
-        "", whole
-    ).replace(" ", "")
-    assert all(SGR.findall(line)[-1:] in ([], ["\x1b[0m"]) for line in broken)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -281,8 +264,8 @@ def test_a_long_key_leaves_room_for_what_changed_on_a_narrow_terminal(way: Way) 
     assert shown(25, "event/00000'7", way=way, measure=lambda: 80) == "[id='event/0000'…]  v='new'"
     assert shown(25, "event/00000é7", way=way, measure=lambda: 80) == "[id='event/0000'…]  v='new'"
     assert shown(20, "1234567890123456789", measure=lambda: 80) == "[id=1234567890123456789]  v='ne…"
-    for options in ({"measure": lambda: 120}, {"measure": lambda: 80, "wrap": True}, {}):
-        assert shown(2950, uuid, **options).replace("    ", "") == f"[id={uuid}]  v='new'"
+    for options in ({"measure": lambda: 120}, {}):
+        assert shown(2950, uuid, **options) == f"[id={uuid}]  v='new'"
 
 
 def test_a_long_name_is_cut_in_the_middle_on_a_terminal() -> None:
