@@ -45,7 +45,7 @@ class CaptureListOptions(Record):
     encoding: str = input_option(
         "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names in the capture."
     )
-    storage: StorageOptions = storage_option("input")
+    storage: StorageOptions = storage_option()
     utc: bool = utc_option()
     verbosity: Verbosity = family(Verbosity)
 

@@ -38,13 +38,12 @@ def storage_options(texts: tuple[str, ...]) -> StorageOptions:
     return parse_options(texts)
 
 
-def storage_option(group: str = "other") -> Any:
+def storage_option() -> Any:
     """A field `storage`."""
     return option(
         "--storage",
         default=(),
         convert=storage_options,
-        group=group,
         metavar="KEY=VALUE",
         help="An option of the storage of s3://, gs://, az:// and abfs:// URIs, such as aws_region; by default the"
         " environment's. Repeatable.",
@@ -213,7 +212,7 @@ class DumpOptions(Record):
         metavar="NAME=enum",
         help="Declare an enum type, which a binary dump does not reveal. Repeatable.",
     )
-    storage: StorageOptions = storage_option("input")
+    storage: StorageOptions = storage_option()
     verify: bool = input_option(
         "--verify",
         default=False,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -16,9 +15,6 @@ from pgtail.pgoutput.decoder import Decoder
 
 _EVERY_BYTE: Final = 64 * 1024
 """Bytes up to which every new piece of a source is examined; beyond, larger and larger pieces."""
-
-_WAL_SEGMENT: Final = re.compile(rb".[\xd0\xd1][\x02\x03\x06\x07]\0.{4}\0\0.{6}.{4}\0{4}.{8}\0\0..\0.\0\0", re.DOTALL)
-"""XLogLongPageHeaderData, with the sizes of a segment and of its pages; XLOG_PAGE_MAGIC is 0xd0xx or 0xd1xx."""
 
 _COMPRESSED: Final = {
     b"\x28\xb5\x2f\xfd": "zstd -dc",
@@ -89,19 +85,9 @@ def _unrecognised(head: bytes) -> str:
 
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
-    if head.startswith((b"PGDMP", b"--\n-- PostgreSQL database")):
-        return (
-            "this is a dump of tables by pg_dump, not a dump of logical replication messages, as pgtail record and"
-            " pg_recvlogical write them"
-        )
     for beginning, command in _COMPRESSED.items():
         if head.startswith(beginning):
             return f"this is compressed, and not with gzip alone: decompress it first ({command})"
-    if _WAL_SEGMENT.match(head):
-        return (
-            "this is a file of WAL, which pgtail does not read: the server makes logical replication messages of it for"
-            " a slot, which pgtail stream reads"
-        )
     return refusal(head) or (
         f"none of the known forms ({', '.join(INPUTS)}), or damaged from the start; --input-format FORM forces one"
     )

@@ -86,21 +86,6 @@ def test_a_file_that_is_compressed_in_another_way() -> None:
         assert words in str(read_bytes(data).error)
 
 
-def test_other_files_of_postgresql_and_what_pgtail_wrote(database: Database) -> None:
-    wal = Path(str(database.value("SHOW data_directory"))) / "pg_wal"
-    segment = next(path for path in sorted(wal.iterdir()) if re.fullmatch("[0-9A-F]{24}", path.name))
-    assert "this is a file of WAL" in str(read_bytes(segment.read_bytes()[:100_000]).error)
-    for start in (
-        b"PGDMP\1\2\3" + bytes(100),
-        b"--\n-- PostgreSQL database dump\n--\n\n",
-        b"--\n-- PostgreSQL database clu",
-    ):
-        assert "this is a dump of tables by pg_dump" in str(read_bytes(start).error)
-    dump = capture("Z_small", "p1").forms["recv.bin"].read_bytes()
-    for form in ("json", "json-tx"):
-        assert "this is JSON that pgtail wrote" in str(read_bytes(decode("-o", form, input=dump).stdout).error)
-
-
 @pytest.mark.parametrize("form", ["recv.bin", "walsender.bin"])
 def test_dumps_of_bytes_that_are_not_read(form: str, tmp_path: Path) -> None:
     dump, compressed = tmp_path / "dump", tmp_path / "dump.gz"

@@ -38,14 +38,6 @@ _TEST_DECODING: Final = re.compile(
 )
 """Without xids BEGIN alone in a line may be of SQL, if not all lines are such."""
 
-_OWN_JSON: Final = re.compile(
-    rb'\{"op":"(?:insert|update|delete|truncate|message|snapshot|commit_prepared|rollback_prepared)",'
-    rb'|\{"xid":\d+,"(?:commit|prepare)_lsn":"'
-)
-_OWN_JSON_REFUSED: Final = (
-    "this is JSON that pgtail wrote, which it does not read: decode again what it was made from. pgtail record keeps"
-    " what a slot sends, for pgtail decode and stats"
-)
 _OFFSETS: Final = re.compile(rb"0{6,16} +[^\n|]+\r?\n([0-9A-Fa-f]{6,16})(?:[ \r\n]|\Z)")
 """The first line of od or hexdump, and the offset of the second one; hexdump -C, which is read, has | in its lines."""
 _OF_HEXDUMP: Final = b"0000010"
@@ -77,8 +69,6 @@ def refusal(head: bytes) -> str | None:
     if encoded is not None and _NO_TEXT.search(binascii.a2b_base64(encoded[1])):
         return "this is base64 of a binary file: decode it first (base64 -d)"
     plugin = "wal2json" if _WAL2JSON.search(near) else "test_decoding" if _TEST_DECODING.search(near) else None
-    if plugin is None and _OWN_JSON.match(near):
-        return _OWN_JSON_REFUSED
     if plugin is None:
         lines = near.splitlines()[:_SAMPLE]
         return BROKEN_ROWS if find_layout(lines, _BROKEN, Decoder(), cut=True) is not None else None
