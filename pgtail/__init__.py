@@ -27,7 +27,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     values        one cell to one value
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
     storage       paths and URIs: list, read, conditional put; the only importer of obstore and pyarrow.fs
-    files         signals, gzip, the Sink protocol
+    files         requests to stop, gzip, the Sink protocol
     options       how options are declared, as fields of records
     errors, humanize, local_time, records, _orjson
 

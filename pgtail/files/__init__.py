@@ -1,4 +1,4 @@
-"""Temporary files, atomic replacement, decompression, signals, and the Sink protocol."""
+"""Temporary files, atomic replacement, decompression, requests to stop, and the Sink protocol."""
 
 from typing import Final
 

@@ -16,6 +16,7 @@ import click
 import pytest
 
 from pgtail import errors, inputs, outputs
+from pgtail.cli.removed import REMOVED
 from tests.tools import make_man
 
 ROOT = Path(__file__).parents[2]
@@ -109,9 +110,17 @@ def test_the_readme_mentions_every_command_and_groups_list_theirs(path: str) -> 
         assert re.search(rf"\b{path}\b", README)
 
 
+_GONE = {option.rpartition(" ")[2] for option in REMOVED}
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_every_option_that_is_mentioned_exists(name: str) -> None:
-    assert set(OPTION.findall(page(name))) <= all_options() | OTHERS
+    gone = _GONE if name == "pgtail.1" else set()
+    assert set(OPTION.findall(page(name))) <= all_options() | OTHERS | gone
+
+
+def test_changes_name_every_option_that_was_removed() -> None:
+    assert set(OPTION.findall(section("pgtail.1", "CHANGES"))) >= _GONE
 
 
 def test_every_option_that_the_readme_mentions_exists() -> None:
