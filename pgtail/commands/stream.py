@@ -324,11 +324,11 @@ class Stream:
         for note in plan.notes:
             self._stderr.tell(f"note: {note}")
 
-    def _tell_repeated(self, plan: Plan, sink: StreamSink | DirectorySink) -> None:
+    def _tell_repeated(self, plan: Plan, sink: StreamSink) -> None:
         """Tell from which position on a file may have what comes now: a run that was killed does not acknowledge it."""
         if plan.slot is None or plan.ack == "none" or self._options.format.file in (None, "-"):
             return
-        if any(os.scandir(sink.name)) if isinstance(sink, DirectorySink) else os.fstat(sink.fd).st_size:
+        if os.fstat(sink.fd).st_size:
             position = lsn_text(max(plan.start, plan.slot.confirmed))
             self._stderr.tell(
                 f"note: {sink.name} may have changes of transactions that commit at or after {position} already, if the"
