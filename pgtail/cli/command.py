@@ -43,10 +43,6 @@ class GroupedOption(click.Option):
         listed, self.opts = self.opts, [*self.opts, *self.aliases]
         super().add_to_parser(parser, ctx)
         self.opts = listed
-        # click looks for `-o` among the long names first. Where that fails, it imports difflib and compares all of them
-        # with it, for a suggestion that it throws away: a tenth of the time of a small decode.
-        long, short = (getattr(parser, name, {}) for name in ("_long_opt", "_short_opt"))
-        long.update({name: short[name] for name in self.opts if name in short})
 
 
 def groups(options: list[click.Option]) -> dict[str, list[click.Option]]:
@@ -160,23 +156,6 @@ class Command(click.Command):
                 help="Show the most used options, all, or a group.",
             )
         return self._help
-
-    def make_parser(self, ctx: click.Context) -> Any:
-        """click's parser, which would take `=json` for the value in `-qo=json`; `-o=json` it understands."""
-        parser: Any = super().make_parser(ctx)
-        match_letters: Any = getattr(parser, "_match_short_opt", None)
-
-        def match(word: str, state: Any) -> None:
-            at = word.find("=") - 1
-            if at > 1 and not any(self._takes_value(ctx, f"-{letter}") for letter in word[1:at]):
-                match_letters(word[:at], state)
-                parser._process_opts(f"-{word[at:]}", state)
-            else:
-                match_letters(word, state)
-
-        if match_letters is not None:
-            parser._match_short_opt = match
-        return parser
 
     def help_values(self, ctx: click.Context, incomplete: str) -> list[str]:
         """The values of --help that begin so."""

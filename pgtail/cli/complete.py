@@ -46,11 +46,8 @@ def dsn_or_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> 
 
 
 def tables(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Tables of the dumps on the command line, else of the database; with a schema once something is typed."""
-    from pgtail.commands.complete import in_dumps
-
-    files = _files(ctx)
-    found = in_dumps(files) if files else _on_server("tables", ctx)
+    """Tables of the database; with a schema once something is typed."""
+    found = _on_server("tables", ctx)
     names = dict.fromkeys([name.partition(".")[2] for name in found])
     return _others(ctx, param, _items([*names, *(found if _last(incomplete) else ())], incomplete))
 
@@ -68,11 +65,8 @@ def condition(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 def _columns(ctx: click.Context, word: str) -> list[str]:
-    """The columns of the dumps on the command line, else of the database, to complete this word."""
-    from pgtail.commands.complete import in_dumps
-
-    files = _files(ctx)
-    found = [name.split(".") for name in (in_dumps(files, columns=True) if files else _on_server("columns", ctx))]
+    """The columns of the database, to complete this word."""
+    found = [name.split(".") for name in _on_server("columns", ctx)]
     return list(dict.fromkeys([".".join(parts[-used:]) for used in ((1, 2, 3) if word else (1,)) for parts in found]))
 
 
@@ -112,6 +106,8 @@ def colors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def _on_server(named: Named, ctx: click.Context) -> list[str]:
+    if all(parameter.name != "host" for parameter in ctx.command.params):
+        return []  # the command reads files
     from pgtail.commands.complete import on_server
 
     return on_server(named, _connection(ctx))
@@ -132,14 +128,6 @@ def _connection(ctx: click.Context) -> ConnectionOptions:
         pass  # the command itself reports it
     named = {"dsn": words[0]} if words else {}
     return from_parameters(ConnectionOptions, {**configured, **named, **given})
-
-
-def _files(ctx: click.Context) -> list[str]:
-    """The dumps on the command line."""
-    found: Iterable[str] = ctx.params.get("files") or ctx.params.get("dumps") or ()
-    if not ctx.params.get("slot"):
-        found = [*found, *(ctx.params.get("sources") or ())]
-    return [file for file in found if file != "-"]
 
 
 def _last(incomplete: str, separator: str = ",") -> str:

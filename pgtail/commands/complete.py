@@ -53,31 +53,6 @@ def on_server(named: Named, options: ConnectionOptions) -> list[str]:
     return _plain(found)
 
 
-def in_dumps(files: Sequence[str], *, columns: bool = False) -> list[str]:
-    """The tables, as schema.table, that are described in the part of these dumps that can be read in time.
-
-    With `columns` their columns, as schema.table.column.
-    """
-    # What reads dumps takes long to import, and most completions ask a server.
-    from pgtail.commands.selection import expanded
-    from pgtail.inputs.recognition import open_input
-    from pgtail.inputs.source.file import Source
-    from pgtail.pgoutput.decoder import Decoder
-    from pgtail.pgoutput.schema import Relation
-    from pgtail.storage.options import StorageOptions
-
-    found: dict[str, None] = {}
-    with _in_time():
-        for file in expanded(files, StorageOptions()):
-            with Source(file) as source, contextlib.closing(open_input(source, Decoder())) as input_:
-                for message, *_ in input_.messages():
-                    if isinstance(message, Relation):
-                        table = f"{message.namespace}.{message.name}"
-                        names = [f"{table}.{column.name}" for column in message.columns] if columns else [table]
-                        found |= dict.fromkeys(names)
-    return _plain(found if columns else sorted(found))
-
-
 def services() -> list[str]:
     """The names of the connection services in libpq's two service files."""
     files = [os.environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")]

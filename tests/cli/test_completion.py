@@ -1,4 +1,4 @@
-"""Completion in the shells: commands, options, and the names of a server or a dump."""
+"""Completion in the shells: commands, options, files, and the names of a server."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ from pathlib import Path
 import pytest
 
 from pgtail.commands.complete import LIMIT
-from tests.support.corpus import capture
 from tests.support.limits import within
-from tests.support.run import command, here
+from tests.support.run import command
 from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
 
 SHELLS = ["bash", "zsh", "fish"]
-TABLES = capture("A_ddl", "p1").forms["recv.bin"]
 
 
 def completed(shell: str, *words: str, **variables: str) -> set[str]:
@@ -82,29 +80,6 @@ def test_other_values(words: tuple[str, ...], values: set[str]) -> None:
     assert completed("fish", *words) == values
 
 
-def test_tables_of_a_dump(tmp_path: Path) -> None:
-    bare = completed("fish", "decode", str(TABLES), "-t", "")
-    assert {"later", "d_renamed"} <= bare
-    assert completed("fish", "decode", str(TABLES), "-t", "nosuch,public.la") == {"nosuch,public.later"}
-    assert completed("fish", "decode", "/no/such/file", "-t", "") == set()
-    frames = capture("A_ddl", "p1").forms["walsender.bin"]
-    assert here("record", "--from", frames, "-D", tmp_path / "capture").status == 0
-    assert completed("fish", "decode", str(tmp_path / "capture"), "-t", "") == bare
-
-
-@pytest.mark.parametrize("shell", SHELLS[::3])
-def test_columns_of_a_dump(shell: str) -> None:
-    dump = str(TABLES)
-    for option in ("--columns", "--redact", "--where"):
-        assert completed(shell, "decode", dump, option, "oth") == {"other"}, option
-        assert not any("." in name for name in completed(shell, "decode", dump, option, ""))
-    assert completed(shell, "decode", dump, "--redact", "id,oth") == {"id,other"}
-    assert completed(shell, "decode", dump, "--columns", "id,id") == set(), "no name twice"
-    assert completed(shell, "decode", dump, "--redact", "later.") == {"later.id", "later.v"}
-    assert completed(shell, "decode", dump, "--redact", "public.later.i") == {"public.later.id"}
-    assert completed(shell, "decode", dump, "--where", "'id = 1 and oth") == {"id = 1 and other"}
-
-
 @pytest.fixture
 def shop(newest_database: Database) -> Database:
     newest_database.execute(
@@ -136,6 +111,8 @@ def test_names_of_a_server(shop: Database, shell: str) -> None:
     assert completed(shell, "stream", "-t", "", **where) == {"orders"}
     assert completed(shell, "stream", "-t", "x,sal", **where) == {"x,sales.orders"}
     assert completed(shell, "stream", "--redact", "sal", **where) == {"sales.orders.id"}
+    assert completed(shell, "stream", "--where", "'id = 1 and i", **where) == {"id = 1 and id"}
+    assert completed(shell, "decode", "-t", "", **where) == set(), "it reads no server"
     assert shop.name in completed(shell, "stream", "", **where)
 
 
