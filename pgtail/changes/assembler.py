@@ -152,13 +152,6 @@ class Assembler:
         self._enter(State.OUTSIDE)
         return [*snapshot, *events]
 
-    def resume(self, transaction: Transaction | None) -> None:
-        """What comes next is inside this transaction, which is not streamed; None: outside. The tables stay known."""
-        if transaction is not None:
-            self._transaction = transaction
-        self.relations.adjacent = None
-        self._enter(State.OUTSIDE if transaction is None else State.INSIDE)
-
     def describe(self, message: AnyFrame, lsn: int | None) -> list[SchemaChange]:
         """The tables in a message; the rows around it are left out."""
         found = [event for event in self.feed(message, lsn) if isinstance(event, SchemaChange)]
@@ -170,7 +163,7 @@ class Assembler:
 
         The gids are those of the transactions that were prepared or had their outcome there.
         """
-        self.resume(None)
+        self._enter(State.OUTSIDE)
         self._gids.update(prepared)
         self._gids.difference_update(outcomes)
 

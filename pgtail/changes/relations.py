@@ -97,7 +97,7 @@ class Relation(Record, uncompared=("version", "beyond")):
 
     @property
     def named(self) -> Named:
-        """What other processes may know of it: its codecs stay in this one."""
+        """The same without columns."""
         return Named(self.oid, self.schema, self.name, self.identity, self.seen)
 
 

@@ -51,13 +51,9 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
         pgtail decode
     """
     from pgtail.commands.decode import Decode
-    from pgtail.commands.division import divided
+    from pgtail.commands.parallel import parallel_reading
     from pgtail.commands.stderr import say
 
     if "-" in files and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the terminal; Ctrl-D ends the input")
-    if options.last is not None:
-        from pgtail.commands.last import decode_last
-
-        return decode_last(files, options, options.last)
-    return Decode(options, divide=divided).run(files)
+    return Decode(options, divide=parallel_reading).run(files)

@@ -15,7 +15,8 @@ from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
 from pgtail.commands.checksums import Coverage, verify
 from pgtail.commands.dump_settings import DumpSettings
-from pgtail.commands.options import DecodeOptions
+from pgtail.commands.last import LastTransactions, start_of_last
+from pgtail.commands.options import DecodeOptions, FilterOptions
 from pgtail.commands.output import (
     build_output,
     open_target,
@@ -41,28 +42,26 @@ from pgtail.commands.selection import (
     without_change,
 )
 from pgtail.commands.sinks import FileSink, check_not_read
-from pgtail.commands.stderr import say, tell
+from pgtail.commands.stderr import muted, say, tell
 from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.pipes import enlarge_pipe
 from pgtail.files.stopping import begin, postpone
-from pgtail.inputs.base import NOTHING_READ, Chunk, Input
+from pgtail.inputs.base import NOTHING_READ, Chunk, Input, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
 from pgtail.native import compiled, keep_memory
-from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pipeline.pipeline import Pipeline, Seen
+from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.pipeline.pipeline import Pipeline
 from pgtail.records import NamedTuple, replace
 
 if TYPE_CHECKING:
-    from pgtail.capture.verify import CaptureVerifier
+    from pgtail.capture.verify import CaptureVerifier, SegmentsToRead
     from pgtail.changes.seen_rows import SeenRows
     from pgtail.commands.directory_sink import DirectorySink
     from pgtail.stats.collect import Statistics
     from pgtail.storage import Location
-    from pgtail.values import Types
 
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
@@ -83,50 +82,35 @@ class Run(NamedTuple):
     sink: FileSink | DirectorySink
 
 
-class Division(Protocol):
-    """Decodes an input in several processes.
+class Parallel(Protocol):
+    """Reads files in several processes."""
 
-    `sink` is where the output goes in each of them. Run() returns whether they have decoded everything: else `left`
-    decodes the rest in this process, or, if it is None, all files. `elsewhere`: others tell what is told at the end.
-    """
-
-    elsewhere: bool
-    left: Callable[[], bool] | None
-
-    @property
-    def sink(self) -> FileSink: ...
-    def run(self, run: Run, /) -> bool: ...
+    def read(self, decode: Decode, run: Run, /) -> bool:
+        """Read all; returns whether to the end. Raises PgtailError and ClosedPipe."""
 
 
-Divide: TypeAlias = "Callable[[Decode, tuple[str, ...], FileSink | DirectorySink], Division | None]"
+Divide: TypeAlias = "Callable[[tuple[str, ...], DecodeOptions, FileSink | DirectorySink], Parallel | None]"
 """Decides whether several processes decode these files into a sink; None: one does."""
 
 
 class Decode:
-    """One run over several files: one stream, one output (`output`, else the one that the options ask for).
+    """One run over several files: one stream, one output.
 
-    `stats` are in place of an output. With `divide`, several processes may decode or count.
+    `stats` are in place of the output that the options ask for. With `divide`, several processes may decode.
     """
 
     def __init__(
-        self,
-        options: DecodeOptions,
-        output: Output | None = None,
-        stats: Statistics | None = None,
-        divide: Divide = lambda *_: None,
+        self, options: DecodeOptions, stats: Statistics | None = None, divide: Divide = lambda *_: None
     ) -> None:
         self._asked = options.format.takes_seen
         """Whether seen old values are asked for, not only taken where they are known to be right."""
         self.options = options
         self.redaction = build_redaction(options.filter) if stats is None else stats.redaction
-        self.stats = stats
-        self.types: Types
-        """The types of the stream."""
-        self._given_output = output or stats
+        self._stats = stats
         self._divide = divide
-        self.source: str | None = None
+        self._source: str | None = None
         """The file that is read."""
-        self.segments = NOTHING_READ
+        self._segments = NOTHING_READ
         """The capture segment that was last read to its end."""
         self.damaged = False
         """Whether damage was skipped, or something of a capture is missing."""
@@ -136,13 +120,17 @@ class Decode:
         """The last error in the current file."""
         self._told = True
         """Whether that was told."""
-        self.fed, self.changed = 0, False
+        self._fed, self._changed = 0, False
         """How many messages the current file has, and whether it has a change."""
+        self.shown = 0
+        """How many transactions were shown, once run() has ended."""
         self.skipped = False
         """Whether a segment was left out, as nothing in it is selected."""
+        self._last: LastTransactions | None = None
+        """Keeps the last transactions (--last)."""
         self.noted = False
         """Whether there was a note about the input."""
-        self.settings = DumpSettings()
+        self._settings = DumpSettings()
 
     def run(self, files: tuple[str, ...]) -> bool:
         """Decode all files; returns whether damage was skipped or a column to mask did not occur.
@@ -152,64 +140,49 @@ class Decode:
         keep_memory()
         if any(name.endswith(CLOSED) or not is_local_file(name) for name in files):
             self.options = replace(self.options, format=with_old_values(self.options.format))
-        options, dump = self.options, self.options.dump
-        if options.verbosity.verbose and options.verbosity.settings:
-            tell(f"settings: {options.verbosity.settings}")
-        self.types = build_types(encoding=dump.encoding, numbers=options.format.numbers, enums=dump.types)
-        filter_ = Filter(**filter_arguments(options.filter, self.redaction, options.until))
+        if self.options.verbosity.verbose and self.options.verbosity.settings:
+            tell(f"settings: {self.options.verbosity.settings}")
+        self._filter()  # refuses wrong filters
         self._check(files)
-        client = False if filter_.active and options.client is None else options.client
-        format_ = replace(options.format, client=client)
+        self._begin_with_last(files)
+        options = self.options
         whole = unmasked = False
-        division: Division | None = None
         try:
-            paging = options.pager and format_.file is None and not options.follow
-            with paged(paging, files), open_target(format_.file) as target:
-                division = self._divide(self, files, target)
+            paging = options.pager and options.format.file is None and not options.follow
+            with paged(paging, files), open_target(options.format.file) as target:
+                parallel = self._divide(files, options, target)
                 if isinstance(target, FileSink):
                     enlarge_pipe(target.fd)
-                run = self._build(format_, filter_, target if division is None else division.sink)
-                try:
-                    whole = self._run(files, run, division)
-                finally:
-                    run.sink.flush()
-                    run.assembler.close()
+                run = self.build(target if options.last is None else self._keep_last(target, options.last))
+                with _hint_if_not_built():
+                    whole = self._read_files(lambda: self._every(files, run, parallel), run)
         finally:
-            tells = division is None or not division.elsewhere  # else the other processes do
-            if tells:
-                unmasked = tell_unmasked(self.redaction, whole=whole)
-        if tells:
-            self.tell_nothing_passed(run.pipeline.seen, whole=whole)
-            tell_filter(filter_)
+            unmasked = tell_unmasked(self.redaction, whole=whole)
+        skipped = self.skipped or options.filter.since is not None
+        tell_nothing_passed(run.pipeline.seen, whole=whole and not skipped)
+        tell_filter(run.filter_)
         tell_dropped(run.pipeline.seen_rows, options.format)
         return self.damaged or run.pipeline.damaged or unmasked
 
-    def _run(self, files: tuple[str, ...], run: Run, division: Division | None) -> bool:
-        """Decode; returns whether this process has read to the end of the last file."""
-        if division is not None and division.run(run):
-            return False
-        left = None if division is None else division.left
-        self.settings.looks = left is None  # else another process has looked
-        with _hint_if_not_built():
-            return self.files(left or (lambda: self.every(files, run)), run.pipeline)
+    def _filter(self) -> Filter:
+        """Raises OptionError."""
+        return Filter(**filter_arguments(self.options.filter, self.redaction, self.options.until))
 
-    def tell_nothing_passed(self, seen: Seen, *, whole: bool) -> None:
-        """Tell if the filters left nothing of what was read, which was all of the input or not."""
-        skipped = self.skipped or self.options.filter.since is not None
-        tell_nothing_passed(seen, whole=whole and not skipped)
-
-    def _build(self, format_: OutputOptions, filter_: Filter, sink: FileSink | DirectorySink) -> Run:
+    def build(self, sink: FileSink | DirectorySink) -> Run:
         """What the run consists of. Raises OptionError."""
-        options = self.options
+        options, filter_ = self.options, self._filter()
+        client = False if filter_.active and options.client is None else options.client
+        types = build_types(encoding=options.dump.encoding, numbers=options.format.numbers, enums=options.dump.types)
         decoder = Decoder(encoding=options.dump.encoding)
         assembler = Assembler(
-            self.types,
+            types,
             strict=options.strict,
             show=show_of(options.format),
             tells_descriptions=options.format.takes_seen,
         )
-        redaction = self.redaction if self._given_output is None else None
-        output = self._given_output or build_output(format_, sink, masked=redaction is not None)
+        redaction = self.redaction if self._stats is None else None
+        format_ = replace(options.format, client=client)
+        output = self._stats or build_output(format_, sink, masked=redaction is not None)
         seen_rows = seen_rows_of(options.format, filter_, asked=self._asked)
         pipeline = Pipeline(
             assembler,
@@ -219,6 +192,7 @@ class Decode:
             note=self._note,
             limit=options.limit,
             seen_rows=seen_rows,
+            one_by_one=options.last is not None,
         )
         return Run(decoder, assembler, pipeline, filter_, output, sink)
 
@@ -227,8 +201,54 @@ class Decode:
         check_not_read(self.options.format.file, files)
         if self.options.follow:
             self._check_follow(files)
+        if self.options.last is not None and self.options.limit is not None:
+            raise OptionError("-n shows the first transactions, --last the last ones: give one of them")
+        if self.options.last is not None and self.options.format.undo:
+            raise OptionError("--undo undoes all that is selected: --since LSN selects what --last N shows")
         if self.options.dump.verify:
             verify(files, self.options.dump.storage)
+
+    def _begin_with_last(self, files: tuple[str, ...]) -> None:
+        """With --last, begin with the segment of a capture after which there are enough transactions."""
+        last = self.options.last
+        captures = [] if last is None else list(folders(files, self.options.dump.storage))
+        if last is None or (len(files), len(captures)) != (1, 1):
+            return
+
+        def since(position: int) -> FilterOptions:
+            point = self.options.filter.since or Point()
+            return replace(self.options.filter, since=replace(point, lsn=max(position, point.lsn or 0)))
+
+        def count_from(position: int) -> int:
+            counting = replace(
+                self.options,
+                format=replace(self.options.format, file=os.devnull),
+                filter=since(position),
+                dump=replace(self.options.dump, verify=False),
+                limit=last,
+                last=None,
+                follow=False,
+            )
+            decode = Decode(counting)
+            try:
+                with muted():
+                    decode.run(files)
+            except Interrupted:
+                raise
+            except InputError:
+                pass  # the pass that shows them reports it
+            return decode.shown
+
+        position = start_of_last(captures[0], last, count_from)
+        if position is not None:
+            self.options = replace(self.options, filter=since(position))
+
+    def _keep_last(self, target: FileSink | DirectorySink, count: int) -> LastTransactions:
+        """Raises OptionError."""
+        if not isinstance(target, FileSink):
+            raise OptionError(f"-f {target.name} is a directory: --last writes one file")
+        self._last = LastTransactions(target, count, follows=self.options.follow)
+        return self._last
 
     def _check_follow(self, files: tuple[str, ...]) -> None:
         """Raises OptionError."""
@@ -237,15 +257,27 @@ class Decode:
         if self.options.format.undo:
             raise OptionError("--undo writes at the end, which --follow does not wait for")
 
-    def every(self, files: tuple[str, ...], run: Run) -> bool:
+    def _every(self, files: tuple[str, ...], run: Run, parallel: Parallel | None) -> bool:
         """Read the files; returns whether to their end, which a capture that is followed does not have."""
-        every = all(self.file(*found, run) for found in self._expanded(files, run))
+        if parallel is not None:
+            return parallel.read(self, run)
+        every = all(self._file(*found, run) for found in self._expanded(files, run))
         return every and not self.options.follow
 
-    def files(self, read: Callable[[], bool], pipeline: Pipeline) -> bool:
+    def _read_files(self, read: Callable[[], bool], run: Run) -> bool:
         """Decode what `read` reads, and complete the output; returns whether it was read to the end, as `read` does."""
+        try:
+            return self._complete(read, run.pipeline)
+        finally:
+            self.shown = run.pipeline.shown
+            if self._last is not None:
+                self._last.release()
+            run.sink.flush()
+            run.assembler.close()
+
+    def _complete(self, read: Callable[[], bool], pipeline: Pipeline) -> bool:
         every = False
-        with self.completing(pipeline):
+        with self._completing(pipeline):
             begin()
             every = read()
             postpone()  # what is left to do is done
@@ -264,14 +296,14 @@ class Decode:
         return every
 
     @contextlib.contextmanager
-    def completing(self, pipeline: Pipeline) -> Iterator[None]:
+    def _completing(self, pipeline: Pipeline) -> Iterator[None]:
         """A context in which files are decoded: an error or a request to stop completes the output."""
         try:
             yield
         except (InputError, OptionError) as error:  # such as a value that does not fit a column's type
             self._incomplete(pipeline)
             if isinstance(error, InputError) and error.source is None:
-                error.source = self.source
+                error.source = self._source
             raise
         except KeyboardInterrupt as stopped:
             self._incomplete(pipeline)
@@ -302,12 +334,19 @@ class Decode:
                 yield place, None
                 continue
             since, wait = self.options.filter.since, _pause(run.sink, place) if self.options.follow else None
-            with self.verifying(run.pipeline) as verifier:
+            with self._verifying(run.pipeline) as verifier:
                 for segment in verifier.capture(place, since, wait) if folder else verifier.segment(place):
                     yield segment, verifier
 
+    def read_segments(self, found: SegmentsToRead, run: Run) -> bool:
+        """Read these segments of a capture; returns whether to read the next ones. Raises InputError."""
+        if found.begun:
+            self._segments = SegmentsRead(found.before or "")
+        with self._verifying(run.pipeline) as verifier:
+            return all(self._file(segment, verifier, run) for segment in verifier.read(found))
+
     @contextlib.contextmanager
-    def verifying(self, pipeline: Pipeline) -> Iterator[CaptureVerifier]:
+    def _verifying(self, pipeline: Pipeline) -> Iterator[CaptureVerifier]:
         """A context in which segments are read, with what verifies them."""
         from pgtail.capture.verify import CaptureVerifier
 
@@ -323,7 +362,7 @@ class Decode:
                 self._gap_end = verifier.gap_end
             self.skipped = self.skipped or verifier.skipped
 
-    def file(
+    def _file(
         self,
         name: str | Location,
         verifier: CaptureVerifier | None,
@@ -369,9 +408,9 @@ class Decode:
         check = None if verifier is None else verifier.check
         follow = self.options.follow and str(name).endswith(OPEN)
         with Source(name, on_wait=run.sink.flush, check=check, follow=follow) as source, Reading(source) as reading:
-            self.source = source.name
+            self._source = source.name
             form = self.options.dump.input_format
-            reading.input_ = input_ = open_input(source, run.decoder, format=form, read=self.segments)
+            reading.input_ = input_ = open_input(source, run.decoder, format=form, read=self._segments)
             if self.options.verbosity.verbose:
                 tell(f"{source.name}: {input_.name}")
             with (
@@ -379,18 +418,18 @@ class Decode:
                 progress(source, self.options.format.file, lambda: pipeline.rows, "rows"),
             ):
                 before = pipeline.rows, pipeline.kept
-                self.fed, self.changed = -pipeline.messages, False
-                goes_on = self.read(reading, pipeline, source, verifier)
-                self.segments = input_.read
+                self._fed, self._changed = -pipeline.messages, False
+                goes_on = self._read(reading, pipeline, source, verifier)
+                self._segments = input_.read
                 for note in input_.notes:
                     tell(f"note: {note}")
-                changed = self.changed or before != (pipeline.rows, pipeline.kept)
+                changed = self._changed or before != (pipeline.rows, pipeline.kept)
                 if not changed and not source.name.endswith((CLOSED, OPEN)):
-                    tell(f"note: {without_change(input_, self.fed + pipeline.messages)}")
+                    tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")
                 return goes_on
         return False
 
-    def read(self, reading: Reading, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
+    def _read(self, reading: Reading, pipeline: Pipeline, source: Source, verifier: CaptureVerifier | None) -> bool:
         """Read an open input to its end, past damage with --resync; returns whether to read the next one."""
         coverage, input_ = Coverage(source), reading.input_
         assert input_ is not None
@@ -415,23 +454,27 @@ class Decode:
 
     def _messages(self, reading: Reading, pipeline: Pipeline, coverage: Coverage) -> bool:
         scan, feed, stop, changes = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES
-        limited, settings = stop.limited, self.settings
+        limited, last, settings = stop.limited, self._last, self._settings
         with no_quotes(self.redaction):
             for item in reading.items():
                 if isinstance(item, Chunk):
-                    if not (settings.looks and settings.waits):
+                    goes_on = not (settings.looks and settings.waits)
+                    while goes_on:
                         item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                        goes_on = last is not None and last.take_text(pipeline)
                     coverage.used(pipeline.end_lsn)
                     continue
                 message, lsn, offset, _ = item
                 if limited and stop.is_before(message):
-                    self.changed = True  # what is not read has changes
+                    self._changed = True  # what is not read has changes
                     return False
-                self.fed += 1
-                self.changed = self.changed or type(message) in changes
+                self._fed += 1
+                self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)
                 if settings.looks and (text := settings.take(message)):
                     tell(f"note: {text}")
+                if last is not None:
+                    last.take_text(pipeline)
                 coverage.used(pipeline.end_lsn)
                 if limited and stop.is_after(pipeline.shown):
                     return False
@@ -445,7 +488,7 @@ class Decode:
 
     def _note(self, note: Note) -> None:
         self.noted = True
-        tell_note(note, self.source)
+        tell_note(note, self._source)
 
 
 @contextlib.contextmanager

@@ -1,162 +1,136 @@
-"""`pgtail decode --last N`: finds where the last N transactions begin, in a pass that shows nothing.
-
-A capture is read from its end backwards, by whole segments. Other files have no index: they are read twice, a pipe from
-a copy in a temporary file.
-"""
+"""`pgtail decode --last N`: keeps what was written of the last N transactions until the input ends."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-import stat
-import tempfile
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import groupby
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pgtail.capture.contents import read_contents
-from pgtail.capture.reader import segments
-from pgtail.commands.decode import Decode
-from pgtail.commands.division import divided
-from pgtail.commands.options import DecodeOptions, FilterOptions
-from pgtail.commands.selection import folders, is_local_file
-from pgtail.commands.stderr import muted, say
-from pgtail.errors import InputError, Interrupted, OptionError
-from pgtail.outputs import TEMPLATE, OutputOptions, open_output
-from pgtail.pgoutput.scalars import Point, parse_lsn
-from pgtail.records import replace
+from pgtail.commands.sinks import FileSink
+from pgtail.commands.stderr import tell
+from pgtail.files.spool import SpoolFile
+from pgtail.pipeline.pipeline import Pipeline
 
-_COMMITS: Final = OutputOptions(file=os.devnull, format_string="%c")
-"""A line per change: the LSN of its commit."""
+if TYPE_CHECKING:
+    from pgtail.storage import Location
+
+_IN_MEMORY: Final = 64 << 20
+"""Bytes that are kept in memory; more are in a temporary file."""
+_PIECE: Final = 1 << 20
+"""Bytes to read or write at once."""
 _FARTHER: Final = 4
 """How many times as many transactions to look through, where too few of them are selected."""
 
 
-class _LastCommits:
-    """Takes lines with LSNs, and keeps the last `count` different ones, in order."""
+class _Text(NamedTuple):
+    """What was written of a transaction (`counts`), or outside of transactions."""
 
-    def __init__(self, count: int) -> None:
-        self._last: deque[int] = deque()
-        self._count = count
-        self._rest = b""
-        self._greatest_before = 0
+    start: int
+    header: int
+    """The bytes of it that are the header of a file."""
+    counts: bool
+
+
+class LastTransactions(FileSink):
+    """Writes the last `count` transactions that are shown, and what comes after the first of them, to another sink.
+
+    They are written by release(), or when this sink is flushed first if that `follows` an input: it is then at its end.
+    After that everything is written at once.
+    """
+
+    def __init__(self, sink: FileSink, count: int, *, follows: bool, memory: int = _IN_MEMORY) -> None:
+        super().__init__(sink.fd, sink.name)
+        self._count, self._follows, self._memory = count, follows, memory
+        self._spool: SpoolFile | None = SpoolFile("keep what is to be written", memory=memory)
+        self._texts: deque[_Text] = deque()
+        self._counted = self._shown = 0
+        """How many of them are transactions, and how many the pipeline has shown."""
+        self._open = _Text(0, 0, counts=True)
+        """What is being written."""
+        self._left_out = False
+        """Whether something was left out because it came before the first transaction."""
+
+    @property
+    def kept(self) -> int:
+        """Bytes that are kept, also of transactions that are not among the last ones any more."""
+        return 0 if self._spool is None else self._spool.size
 
     def write(self, data: bytes) -> None:
-        """Take some bytes of the lines."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for line, _ in groupby(lines):
-            lsn = parse_lsn(line.decode()) if line else None  # a message outside of transactions has none
-            if lsn is None or (self._last and lsn == self._last[-1]):
-                continue
-            self._last.append(lsn)
-            if len(self._last) > self._count:
-                self._greatest_before = max(self._greatest_before, self._last.popleft())
+        if self._spool is None:
+            super().write(data)
+        else:
+            self._spool.write(data)
 
-    @property
-    def complete(self) -> bool:
-        """Whether there are as many as asked for."""
-        return len(self._last) == self._count
+    def flush(self) -> None:
+        if self._spool is not None and self._follows:
+            self.release()
+        if self._spool is None:
+            super().flush()
 
-    @property
-    def first(self) -> int | None:
-        """The least of them; None if there is none."""
-        return min(self._last, default=None)
+    def take_text(self, pipeline: Pipeline) -> bool:
+        """Call it after each run and message; returns whether a transaction has ended that is shown."""
+        spool, (start, header, _) = self._spool, self._open
+        ended = pipeline.shown > self._shown
+        if spool is None or not (ended or (spool.size > start + header and not pipeline.inside)):
+            return False
+        self._shown = pipeline.shown
+        if ended or self._texts:
+            self._texts.append(self._open._replace(counts=ended))
+            self._counted += ended
+        else:
+            self._left_out = True
+            spool.truncate(start)
+        while self._counted > self._count or (self._texts and not self._texts[0].counts):
+            self._counted -= self._texts.popleft().counts
+        self._move_down(spool)
+        start = spool.size
+        pipeline.new_file()  # it may be the first one that is written
+        self._open = _Text(start, spool.size - start, counts=True)
+        return ended
 
-    @property
-    def unordered(self) -> bool:
-        """Whether others are not before all of them: the input repeats a part of the stream."""
-        return self._greatest_before >= (self.first or 0) > 0
+    def _move_down(self, spool: SpoolFile) -> None:
+        """Give room back once most of it has what is not written."""
+        dead = self._texts[0].start if self._texts else spool.size
+        if dead <= max(spool.size - dead, self._memory // 2):
+            return
+        for at in range(dead, spool.size, _PIECE):
+            spool.write(spool.read(at, _PIECE), at - dead)
+        spool.truncate(spool.size - dead)
+        self._texts = deque([text._replace(start=text.start - dead) for text in self._texts])
 
-
-def decode_last(files: tuple[str, ...], options: DecodeOptions, count: int) -> bool:
-    """As Decode.run(), with the last `count` transactions that are selected. Raises PgtailError and ClosedPipe."""
-    if options.limit is not None:
-        raise OptionError("-n shows the first transactions, --last the last ones: give one of them")
-    with _readable_twice(files):
-        found = _find(files, options, count)
-        if found.unordered:
-            say("note: the input repeats transactions, so more than the last ones are shown")
-        return Decode(replace(options, filter=_since(options, found.first)), divide=divided).run(files)
-
-
-def _find(files: tuple[str, ...], options: DecodeOptions, count: int) -> _LastCommits:
-    """The last commits that are selected."""
-    if len(files) == 1 and (captures := list(folders(files, options.dump.storage))):
-        seen, wanted = 0, count
-        for segment in reversed([one for one in segments(captures[0]) if one.snapshot is None]):
-            contents = None if segment.open else read_contents(segment.location)
-            seen += 0 if contents is None else contents.transactions
-            if seen < wanted:
-                continue
-            found = _commits(files, options, count, segment.name.position)
-            if found.complete:
-                return found
-            wanted = seen * _FARTHER
-    return _commits(files, options, count, None)
-
-
-def _commits(files: tuple[str, ...], options: DecodeOptions, count: int, position: int | None) -> _LastCommits:
-    """The last commits that are selected among those from a position on, before any damage."""
-    found = _LastCommits(count)
-    unshown = replace(
-        options,
-        format=_COMMITS,
-        filter=_since(options, position),
-        dump=replace(options.dump, verify=False),
-        pager=False,
-        follow=False,
-    )
-    try:
-        with muted():
-            Decode(unshown, open_output(TEMPLATE, found, _COMMITS)).run(files)
-    except Interrupted:
-        raise
-    except InputError:
-        pass  # the pass that shows them reports it
-    return found
+    def release(self) -> None:
+        """Write the last transactions. Raises ClosedPipe and OutputError."""
+        spool, self._spool = self._spool, None
+        if spool is None:
+            return
+        if self._left_out and not self._texts:
+            tell("note: no transaction is selected (--last): what comes outside of transactions is not shown")
+        texts = [*self._texts, self._open]
+        for number, (text, stop) in enumerate(
+            zip(texts, [*[text.start for text in texts[1:]], spool.size], strict=True)
+        ):
+            for at in range(text.start + (text.header if number else 0), stop, _PIECE):
+                data = spool.read(at, min(_PIECE, stop - at))
+                super().write(data if number or at > text.start else data.lstrip(b"\n"))  # between tables
+        spool.close()
+        super().flush()
 
 
-def _since(options: DecodeOptions, position: int | None) -> FilterOptions:
-    """The filter, with only what was committed from a position on."""
-    if position is None:
-        return options.filter
-    since = options.filter.since or Point()
-    return replace(options.filter, since=replace(since, lsn=max(position, since.lsn or 0)))
+def start_of_last(capture: Location, count: int, count_from: Callable[[int], int]) -> int | None:
+    """The position of a segment from which on there are so many transactions; None: its beginning.
 
-
-@contextlib.contextmanager
-def _readable_twice(files: Sequence[str]) -> Iterator[None]:
-    """Replace standard input by a copy in a temporary file while the body runs, if it is read and is no file.
-
-    Raises OptionError for another pipe, and InputError if the copy cannot be written.
+    `count_from` counts those that are selected from a position on. Raises InputError.
     """
-    pipes = [name for name in files if is_local_file(name) and not _is_regular(name)]
-    if any(name != "-" for name in pipes):
-        raise OptionError("--last reads a file twice: give a pipe as standard input")
-    if not pipes:
-        yield
-        return
-    kept = os.dup(0)
-    with tempfile.TemporaryFile() as copy:
-        try:
-            with open(0, "rb", closefd=False) as pipe:
-                shutil.copyfileobj(pipe, copy)
-            copy.seek(0)  # which also writes what is buffered
-        except OSError as error:
-            raise InputError(f"cannot be copied for --last: {error.strerror}", source="<stdin>") from None
-        os.dup2(copy.fileno(), 0)
-        try:
-            yield
-        finally:
-            os.dup2(kept, 0)
-            os.close(kept)
+    from pgtail.capture.contents import read_contents  # what reads captures takes long to import
+    from pgtail.capture.reader import segments
 
-
-def _is_regular(name: str) -> bool:
-    """Whether it can be read twice; what does not exist is reported when it is opened."""
-    try:
-        return stat.S_ISREG((os.fstat(0) if name == "-" else os.stat(name)).st_mode)
-    except OSError:
-        return True
+    seen, wanted = 0, count
+    for segment in reversed([one for one in segments(capture) if one.snapshot is None]):
+        contents = None if segment.open else read_contents(segment.location)
+        seen += 0 if contents is None else contents.transactions
+        if seen < wanted:
+            continue
+        if count_from(segment.name.position) >= count:
+            return segment.name.position
+        wanted = seen * _FARTHER
+    return None

@@ -71,18 +71,6 @@ def resync_option() -> Any:
     )
 
 
-def jobs_option(help_: str) -> Any:
-    """A field `jobs`: a number of processes, or None."""
-    return option(
-        "--jobs",
-        kind="positive number",
-        metavar="N",
-        shown_default="the number of cores, at most 4, for a capture of 8 MB or an unfiltered file of 64 MB or more;"
-        " 1 with -n",
-        help=f"{help_} -v says why an input is decoded in one.",
-    )
-
-
 def pager_option() -> Any:
     """A field `pager`."""
     return output_option(
@@ -252,7 +240,13 @@ class DecodeOptions(Record):
         " and lines without a filter.",
     )
     pager: bool = pager_option()
-    jobs: int | None = jobs_option("Decode in N processes, with the same output.")
+    jobs: int | None = option(
+        "--jobs",
+        kind="positive number",
+        metavar="N",
+        shown_default="the number of cores for 8 MB or more",
+        help="Decode a capture in N processes, with the same output. -v says why one process decodes all of it.",
+    )
     verbosity: Verbosity = family(Verbosity)
 
 

@@ -69,7 +69,8 @@ class Reading:
 
 def interrupted(stopped: KeyboardInterrupt) -> Interrupted:
     """The error after a request to stop while no source is open."""
-    return Interrupted(f"interrupted; {_NOT_READ}", status_after(stopped))
+    reason = BROKEN_OFF if is_broken_off(stopped) else f"interrupted; {_NOT_READ}"
+    return Interrupted(reason, status_after(stopped))
 
 
 def skip_damage(input_: Input, error: InputError) -> bool:

@@ -56,10 +56,12 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
 
 def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
     """The folders among these names. Raises OptionError for a URI that cannot be used."""
-    from pgtail.storage import locate
+    for name in names:
+        if not is_local_file(name):
+            from pgtail.storage import locate
 
-    places = (locate(name, storage) for name in names if not is_local_file(name))
-    return (place for place in places if place.is_folder())
+            if (place := locate(name, storage)).is_folder():
+                yield place
 
 
 def filters() -> Iterator[tuple[str, Option]]:

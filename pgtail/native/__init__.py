@@ -87,6 +87,8 @@ class Scanner(Protocol):
     """Stop before the Commit that would raise `shown` to this number; None for no limit."""
     until: int | None
     """Stop before the Commit of a transaction that ends at or after this LSN; None for no limit."""
+    single: bool
+    """Whether a run ends after the Commit of a transaction with shown rows."""
     written: Written | None
     """What was written; None if the output keeps this itself."""
 

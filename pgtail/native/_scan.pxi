@@ -106,6 +106,7 @@ cdef class Scanner:
     cdef readonly int64_t first_ts, last_ts
     cdef readonly uint64_t resume_at
     cdef public object most, until
+    cdef public bint single
     # The rows that were seen (SeenRows), if they are remembered, and those of a row message.
     cdef object seen, seen_rows
     cdef bytes seen_key, new_key, seen_row      # of the row before and after it, and the row before it, or None
@@ -299,6 +300,8 @@ cdef class Scanner:
                 break
             self.messages += 1
             pos = after + (framing == 0)
+            if self.single and self.shown:
+                break
         if begin >= 0 and not self.started:
             # Only Begin of this transaction was read: undo it, as an Origin may follow, which the decoder handles.
             self.messages -= 1
@@ -542,32 +545,6 @@ cdef Py_ssize_t skip_row(
             return DECLINED
         pos += 1
     return skip_tuple(buf, pos, end, columns)
-
-
-@cython.final
-cdef class SkippingScanner(Scanner):
-    """Processes rows without an effect: it finds out where their transactions end."""
-
-    cdef public bint stops_outside      # whether a run ends outside of transactions
-    cdef public bint trusts             # whether a row is whatever its frame has, if there are frames
-
-    cdef Table describe(self, relation):
-        cdef Table table = Scanner.describe(self, relation)
-        table.show(False)
-        return table
-
-    cdef Py_ssize_t row(
-        self, const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, uint64_t lsn, int xid_size
-    ) except -2:
-        if self.trusts and self.framing and not xid_size and not self.snapshot and end - pos >= 8:
-            if self.last is not None and u32(buf + pos + 1) == self.last_oid:
-                self.seq += 1
-                self.rows += 1
-                return end
-        return Scanner.row(self, buf, pos, end, lsn, xid_size)
-
-    cdef bint is_full(self) noexcept:
-        return self.stops_outside and not self.inside
 
 
 @cython.final

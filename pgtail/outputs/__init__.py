@@ -33,6 +33,10 @@ class Format(NamedTuple):
     """Why parts of a stream cannot be written independently of each other; None if they can."""
 
 
+def tell_nobody(text: str) -> None:
+    """Where messages of an output go if nobody reads them."""
+
+
 _output = partial(option, group="output")
 _JSON: Final = "as they are in JSON"
 OUTPUTS: Final = {
@@ -251,7 +255,7 @@ class OutputOptions(Record):
     """Gives the width after a resize; None: there is no terminal."""
     database: str = ""
     """The name of the database that is read, if it is known."""
-    tell: Callable[[str], None] = lambda _: None
+    tell: Callable[[str], None] = tell_nobody
     """Shows a message to the user."""
     open_file: OpenFile | None = None
     """None if all tables go to one sink."""

@@ -56,20 +56,13 @@ class Output(Protocol):
 
     @property
     def settled(self) -> bool:
-        """Whether it waits for nothing, such as the outcome of a prepared transaction.
-
-        Asked between transactions, and inside of one if may_resume.
-        """
+        """Whether it waits for nothing, such as the outcome of a prepared transaction. Asked between transactions."""
         return True
 
     @property
-    def may_resume(self) -> bool:
-        """Whether several of these may write one transaction: wherever one is stopped, what it wrote is complete."""
-        return False
-
-    def resume(self, transaction: Transaction | None) -> None:
-        """What comes next is inside this transaction, whose start another one has written; None: outside."""
-        return
+    def needs_end(self) -> bool:
+        """Whether what it wrote of a transaction lacks something without the end of that."""
+        return True
 
     seen_rows: SeenRows | None = None
     """What fills in old rows that were not sent, if anything does; the pipeline sets it."""

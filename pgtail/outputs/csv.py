@@ -55,7 +55,7 @@ class Csv(PlannedOutput):
     """
 
     buffers_prepared = True
-    resumes = True
+    rows_alone = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)

@@ -62,7 +62,7 @@ class Line(PlannedOutput):
     Lines on a terminal and lines with --highlight are laid out column by column, and not for the scanner.
     """
 
-    resumes = True
+    rows_alone = True
     changed_only = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:

@@ -214,7 +214,7 @@ _BOUNDARY: Final[list[Piece]] = [*transaction_keys(comma_first=True), snapshot_k
 class Json(PlannedOutput):
     """`-o json`."""
 
-    resumes = True
+    rows_alone = True
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)

@@ -48,8 +48,8 @@ class PlannedOutput:
     """See Output."""
     lacks_changes = False
     """See Output."""
-    resumes: ClassVar[bool] = False
-    """Whether what is written of a transaction depends on nothing in it that came before."""
+    rows_alone: ClassVar[bool] = False
+    """Whether it writes nothing of a transaction but its changes and `begin`, `end` and the like."""
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
     changed_only: ClassVar[bool] = False
@@ -113,11 +113,8 @@ class PlannedOutput:
         return not self.after and (self._prepared is None or not self._prepared.waits)
 
     @property
-    def may_resume(self) -> bool:
-        return self.resumes and not (self.begin or self.end or self.separator or self.incomplete)
-
-    def resume(self, transaction: Transaction | None) -> None:
-        self._enter(transaction)
+    def needs_end(self) -> bool:
+        return not self.rows_alone or bool(self.begin or self.end or self.separator or self.incomplete)
 
     def finish(self) -> None:
         if self._prepared is not None:

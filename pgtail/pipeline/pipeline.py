@@ -53,16 +53,6 @@ class Seen(NamedTuple):
     nothing_passed: bool = True
     past: int | None = None
 
-    def joined(self, other: Seen) -> Seen:
-        """What both have seen."""
-        times = [*(self.times or ()), *(other.times or ())]
-        return Seen(
-            self.transactions + other.transactions,
-            (min(times), max(times)) if times else None,
-            self.nothing_passed and other.nothing_passed,
-            other.past if self.past is None else self.past,
-        )
-
 
 class Pipeline:
     """Renders the changes that pass the filter, with the values masked that `redaction` covers.
@@ -70,8 +60,9 @@ class Pipeline:
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
     committed if the output needs outcomes. `damaged` says that a warning reported lost input, or that the output
-    lacks changes. `seen_rows` fill in what was not sent of old rows, also for the
-    filter; the assembler then tells descriptions. A `counter` is for rows_by_table().
+    lacks changes. `seen_rows` fill in what was not sent of old rows, also for the filter; the assembler then tells
+    descriptions. A `counter` is for rows_by_table(). With `one_by_one` scan() also returns after each transaction that
+    is shown.
 
     Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
     before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
@@ -89,17 +80,21 @@ class Pipeline:
         until: int | None = None,
         seen_rows: SeenRows | None = None,
         counter: TableRowCounter | None = None,
+        one_by_one: bool = False,
     ) -> None:
         self._assembler = assembler
         self._output = output
         output.seen_rows = seen_rows
         self._filter = filter_ if filter_ is not None and filter_.active else None
+        self._redaction = redaction
         self._note = note
         self._counter = counter
         self.seen_rows = seen_rows
         self._waiting: Started | None = None
         self._prepared: dict[int | None, bool] = {}
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
+        self._counts = limit is not None or one_by_one
+        """Whether the caller needs to know how many were shown."""
         self.stop = Stop(filter_ or Filter(), limit=limit, until=until)
         self._tables: Mapping[int, Relation] = assembler.tables
         self._version: object = None
@@ -108,6 +103,8 @@ class Pipeline:
         self._scanner = None if needs_events else output.scanner(self._table, self._filter, mask)
         if self._scanner is not None and seen_rows is not None:
             self._scanner.remember(seen_rows)
+        if self._scanner is not None:
+            self._scanner.single = one_by_one
         self._emit: Callable[[Event], None] = output.event
         if redaction is not None:
             self._emit = lambda event: output.event(redaction.event(event))
@@ -240,29 +237,23 @@ class Pipeline:
         self._take(self._assembler.feed(message, lsn, offset))
 
     def describe(self, message: AnyFrame, lsn: int | None) -> None:
-        """A message from before the messages that are shown: the filter and the output learn the tables in it."""
-        self._take(self._assembler.describe(message, lsn))
-
-    def settled(self, inside: Transaction | None) -> bool:
-        """Whether the stream is `inside` this transaction (None: outside), and the rest depends only on its tables."""
-        assembler = self._assembler
-        here = assembler.outside if inside is None else assembler.started_transaction == inside
-        return here and assembler.settled and not self._prepared and self._output.settled
+        """A description from before the messages that are shown: nothing is written of it."""
+        for event in self._assembler.describe(message, lsn):
+            if self._redaction is not None:
+                self._redaction.learn(event.before, event.now)
+            if self._filter is not None:
+                self._filter.described(event)
 
     @property
-    def may_resume(self) -> bool:
-        """Whether resume() may be called inside a transaction: not to count it if only what came before is shown."""
-        return self._output.may_resume and (self._filter is None or self.stop.limit is None)
+    def settled(self) -> bool:
+        """Whether the stream is outside of transactions, and the rest depends only on its tables."""
+        assembler = self._assembler
+        return assembler.outside and assembler.settled and not self._prepared and self._output.settled
 
-    def resume(self, transaction: Transaction | None) -> None:
-        """What comes next is inside this transaction, of which others have processed the changes before; None: outside.
-
-        It is neither streamed nor prepared.
-        """
-        self._assembler.resume(transaction)
-        filtered = self._filter is not None
-        self._waiting = Started(transaction) if filtered and transaction is not None else None
-        self._output.resume(None if filtered else transaction)
+    def add_seen(self, seen: Seen) -> None:
+        """Count what another pipeline has seen of the same stream."""
+        self._count(seen.transactions, *(seen.times or (None, None)))
+        self._passed = self._passed or not seen.nothing_passed
 
     @property
     def may_skip(self) -> bool:
@@ -297,7 +288,9 @@ class Pipeline:
         if open_ is None:
             return not assembler.outside or bool(assembler.streams.open)
         started = assembler.started_transaction is not None
-        return open_.snapshot or not open_.begun or (started and self._waiting is None and not self.may_resume)
+        if open_.snapshot or not open_.begun:
+            return True
+        return started and self._waiting is None and (self._output.needs_end or self._counts)
 
     def _needs(self, filter_: Filter, contents: SegmentContents) -> bool:
         """Whether the end of what is selected may be in a segment, or an outcome that is shown or noted."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pgtail.changes.commit_range import PLACES
 from pgtail.changes.filters import Filter
 from pgtail.pgoutput.decoder import AnyFrame
@@ -18,9 +16,6 @@ class Stop:
     def __init__(self, filter_: Filter, *, limit: int | None, until: int | None) -> None:
         self._filter = filter_
         self.limit = limit
-        """With `exact` the least that it may be, as others decode what comes before."""
-        self.exact: Callable[[], int] | None = None
-        """Waits for them, and says what the limit is."""
         self.until = until
         """Another thread may set it."""
         self.past: int | None = None
@@ -50,7 +45,5 @@ class Stop:
         )
 
     def left(self, shown: int) -> int | None:
-        """How many more transactions to show, at least; none only if that is certain."""
-        if self.limit is not None and self.exact is not None and shown >= self.limit:
-            self.limit, self.exact = self.exact(), None
+        """How many more transactions to show."""
         return None if self.limit is None else self.limit - shown

@@ -27,7 +27,7 @@ from pgtail.native.plan import INSERT_OPS
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.records import Record, fields_of, made_by
+from pgtail.records import Record, made_by
 from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.key_tables import KeyTables, RowKey
@@ -68,32 +68,9 @@ class TableCount(Record, frozen=False):
         return self.inserts + self.updates + self.deletes
 
     @property
-    def any(self) -> bool:
-        """Whether anything was counted."""
-        return any(getattr(self, name) for name in _SUMS)
-
-    def take(self) -> dict[str, Any]:
-        """The counts by name, which start from 0 again."""
-        counts = {name: getattr(self, name) for name in (*_SUMS, "unsent_columns")}
-        for name in _SUMS:
-            setattr(self, name, 0)
-        self.unsent_columns = Counter()
-        return counts
-
-    def join(self, counts: dict[str, Any]) -> None:
-        """Add the counts of the next part of the stream."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + counts[name])
-        self.unsent_columns.update(counts["unsent_columns"])
-
-    @property
     def most_unsent(self) -> dict[str, int]:
         """`unsent_columns` by count, in descending order, and by name."""
         return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
-
-
-_SUMS: Final = tuple([name for name, default in fields_of(TableCount).items() if default == 0])
-"""The fields of a TableCount that are numbers."""
 
 
 class HotKey(Record):
@@ -304,14 +281,9 @@ class Statistics(Output):
         if self.redaction is not None:
             self.redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
-        if found:
-            self.add_schema_change(event.now, found)
-
-    def add_schema_change(self, relation: Relation, found: list[str]) -> None:
-        """Count a change of a table, with these differences."""
-        if len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
-            self.schema_changes.append((relation, found))
-        else:
+        if found and len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
+            self.schema_changes.append((event.now, found))
+        elif found:
             self.more_schema_changes += 1
 
 

@@ -54,7 +54,7 @@ class HotKeys:
             else:
                 self.total += len(some)
                 self.counts.update(some)
-                self.size += size_of_last(self.counts, len(self.counts) - before)
+                self.size += sum(map(len, islice(reversed(self.counts), len(self.counts) - before)))
 
     def reduce_counts(self) -> None:
         """Lower all counts by their median, which leaves at most half of the keys."""
@@ -70,8 +70,3 @@ class HotKeys:
         """
         found = heapq.nlargest(limit, self.counts.items(), key=lambda item: item[1])
         return [(key, count) for key, count in found if count > 1]
-
-
-def size_of_last(keys: dict[bytes, int], count: int) -> int:
-    """The size of the keys that were added last, in bytes."""
-    return sum(map(len, islice(reversed(keys), count)))

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData, packed, unpacked
-from pgtail.records import NamedTuple
-from pgtail.values import Types
 
 _PREFIX: Final = 4
-"""Bytes of a key that say of which KeyTable it is."""
-
-ColumnContent: TypeAlias = tuple[str, int, int, bool, str]
-"""The fields of a Column without its codec."""
-
-
-class KeyContent(NamedTuple):
-    """A table and the columns of its key; those at `masked` are not shown."""
-
-    oid: int
-    schema: str
-    name: str
-    identity: str
-    columns: tuple[ColumnContent, ...]
-    masked: tuple[int, ...]
-
-
-class KeyTable:
-    """A table's key. All versions of the table with the same key share one, so that its rows are counted as one.
-
-    `relation` has the columns of the key alone, with the codecs that show them.
-    """
-
-    __slots__ = ("content", "prefix", "relation")
-
-    def __init__(self, content: KeyContent, relation: Relation, prefix: bytes) -> None:
-        self.content = content
-        self.relation = relation
-        self.prefix = prefix
-        """The first bytes of its keys."""
+"""Bytes of a key that say of which table it is."""
 
 
 class RowKey:
@@ -65,8 +34,10 @@ class KeyTables:
 
     def __init__(self, redaction: Redaction | None) -> None:
         self._redaction = redaction
-        self._tables: list[KeyTable] = []
-        self._by_content: dict[KeyContent, KeyTable] = {}
+        self._tables: list[Relation] = []
+        """Each with the columns of its key alone, and the codecs that show them."""
+        self._prefixes: dict[tuple[object, ...], bytes] = {}
+        """The first bytes of the keys of a table, which all its versions with the same key share."""
 
     def row_key(self, relation: Relation) -> RowKey:
         """The key of the rows of a version of a table."""
@@ -77,42 +48,21 @@ class KeyTables:
         hidden = frozenset[int]() if self._redaction is None else self._redaction.columns(relation)
         masked = tuple([number for number, place in enumerate(places) if place in hidden])
         columns = [relation.columns[place] for place in places]
-        return RowKey(places, self._table(relation, columns, masked).prefix, width)
-
-    def adopt(self, content: KeyContent, types: Types) -> bytes:
-        """The prefix of the keys of a table that another process has seen; `types` are those of the stream."""
-        known = self._by_content.get(content)
-        if known is not None:
-            return known.prefix
-        columns = [Column(*one, types.codec(one[1], one[2])) for one in content.columns]
-        relation = Relation(content.oid, content.schema, content.name, content.identity, ())
-        return self._table(relation, columns, content.masked).prefix
+        return RowKey(places, self._prefix(relation, columns, masked), width)
 
     def split(self, key: bytes) -> tuple[Relation, TupleData]:
         """The columns of a key, and their cells."""
-        return self._of(key).relation, unpacked(key[_PREFIX:])
+        return self._tables[int.from_bytes(key[:_PREFIX], "big")], unpacked(key[_PREFIX:])
 
-    def used_by(self, keys: Iterable[bytes]) -> dict[bytes, KeyContent]:
-        """The tables of these keys, by prefix."""
-        return {prefix: self._of(prefix).content for prefix in {key[:_PREFIX] for key in keys}}
-
-    def _of(self, key: bytes) -> KeyTable:
-        return self._tables[int.from_bytes(key[:_PREFIX], "big")]
-
-    def _table(self, relation: Relation, columns: Sequence[Column], masked: tuple[int, ...]) -> KeyTable:
+    def _prefix(self, relation: Relation, columns: Sequence[Column], masked: tuple[int, ...]) -> bytes:
         plain = tuple([(one.name, one.type_oid, one.typmod, one.key, one.type_name) for one in columns])
-        content = KeyContent(relation.oid, relation.schema, relation.name, relation.identity, plain, masked)
-        found = self._by_content.get(content)
-        if found is None:
+        table = relation.oid, relation.schema, relation.name, relation.identity
+        prefix = self._prefixes.get((*table, plain, masked))
+        if prefix is None:
             number = len(self._tables)
-            shown = Relation(*content[:4], tuple(columns), version=number, beyond=relation.beyond)
+            shown = Relation(*table, tuple(columns), version=number, beyond=relation.beyond)
             if self._redaction is not None:
                 shown = self._redaction.hiding(shown, masked)
-            found = self._by_content[content] = KeyTable(content, shown, number.to_bytes(_PREFIX, "big"))
-            self._tables.append(found)
-        return found
-
-
-def with_prefix(key: bytes, prefixes: Mapping[bytes, bytes]) -> bytes:
-    """The key with another prefix."""
-    return prefixes[key[:_PREFIX]] + key[_PREFIX:]
+            prefix = self._prefixes[*table, plain, masked] = number.to_bytes(_PREFIX, "big")
+            self._tables.append(shown)
+        return prefix

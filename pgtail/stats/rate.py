@@ -46,26 +46,10 @@ class Rate:
                 continue
             bins[place] = rows, size
             if len(bins) > _MAX_BINS:
-                self._merge_bins()
+                while len(self._bins) > _MAX_BINS and self._level + 1 < len(WIDTHS):
+                    self._bins = _grouped(self._bins, WIDTHS[self._level + 1] // WIDTHS[self._level])
+                    self._level += 1
                 bins, width = self._bins, WIDTHS[self._level]
-
-    def join(self, other: Rate) -> None:
-        """Count what another one has counted."""
-        if other._level > self._level:
-            self._widen(other._level)
-        by = WIDTHS[self._level] // WIDTHS[other._level]
-        for place, (rows, size) in other._bins.items():
-            before = self._bins.get(place // by, (0, 0))
-            self._bins[place // by] = (before[0] + rows, before[1] + size)
-        self._merge_bins()
-
-    def _merge_bins(self) -> None:
-        while len(self._bins) > _MAX_BINS and self._level + 1 < len(WIDTHS):
-            self._widen(self._level + 1)
-
-    def _widen(self, level: int) -> None:
-        self._bins = _grouped(self._bins, WIDTHS[level] // WIDTHS[self._level])
-        self._level = level
 
     def series(self, max_steps: int) -> Series | None:
         """All counts in at most `max_steps` steps of a round width; None if nothing was counted."""

@@ -6,7 +6,7 @@ import bisect
 import heapq
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from pgtail.changes.events import Transaction
@@ -14,8 +14,6 @@ from pgtail.records import NamedTuple, Record
 
 LARGEST_KEPT: Final = 10
 """How many of the largest transactions are kept."""
-MOST_IN_PART: Final = 1 << 18
-"""Commits that PartTransactions keep."""
 _MAX_COMMITS: Final = 4096
 _SET_BACK: Final = 10_000_000
 """Microseconds. A commit time that is less by more was taken from another clock, or from one that was set: commits that
@@ -45,13 +43,6 @@ class Histogram:
         self.total += sum(numbers)
         self.maximum = max(self.maximum, *numbers)
         self._buckets.update([number | (1 << number.bit_length() >> _DIGITS or 1) - 1 for number in numbers])
-
-    def join(self, other: Histogram) -> None:
-        """Count the numbers that another one has counted."""
-        self.count += other.count
-        self.total += other.total
-        self.maximum = max(self.maximum, other.maximum)
-        self._buckets.update(other._buckets)
 
     def percentile(self, percent: int) -> int:
         """The smallest number that `percent` of all do not exceed, or up to a sixteenth more."""
@@ -140,8 +131,8 @@ class CommitTimes:
             self._old = -(-self._old // 2)
             self._stride *= 2
 
-    def since(self, lsn: int, time: int) -> Took | None:
-        """Bounds of the time from the write of `lsn` to `time`. Those of a part may depend on what came before (None).
+    def since(self, lsn: int, time: int) -> Took:
+        """Bounds of the time from the write of `lsn` to `time`.
 
         pgoutput sends commit times only. `lsn` was written before the first commit after it, and after the last
         commit before it.
@@ -172,11 +163,6 @@ class Largest:
             heapq.heappushpop(self._heap, entry)
         if len(self._heap) == LARGEST_KEPT:
             self.least = self._heap[0][0]
-
-    def join(self, other: Largest, before: int) -> None:
-        """Consider those that another one has kept; there were `before` transactions before its first one."""
-        for value, number, size in other._heap:
-            self.add(value, before - number, size)
 
     def sizes(self) -> list[TransactionSize]:
         """In descending order of value."""
@@ -223,24 +209,15 @@ class Transactions:
 
     def _consider(self, number: int, commit: Commit) -> None:
         """Keep a transaction if it is one of the largest."""
-        self._keep(number, commit, self._since(commit) or _UNKNOWN)
-
-    def _since(self, commit: Commit) -> Took | None:
-        """How long a transaction took; None if that depends on what came before."""
-        _, lsn, time, _, _, first_lsn = commit
-        if lsn is None or time is None or first_lsn is None or self.commits.restarts(lsn, time):
-            return _UNKNOWN
-        return self.commits.since(first_lsn, time)
-
-    def _keep(self, number: int, commit: Commit, took: Took) -> TransactionSize | None:
-        """Keep a transaction if it is one of the largest; returns its size then."""
-        _, _, _, rows, size, _ = commit
+        _, lsn, time, rows, size, first = commit
+        took = _UNKNOWN
+        if lsn is not None and time is not None and first is not None and not self.commits.restarts(lsn, time):
+            took = self.commits.since(first, time)
         one, least = None, took[0] or -1
         for largest, value in zip(self.largest, (size, rows, least), strict=True):
             if value > largest.least:
                 one = one or TransactionSize(_transaction(commit), rows, size, *took)
                 largest.add(value, number, one)
-        return one
 
     def sizes(self, largest: Largest) -> list[TransactionSize]:
         """Those of by_bytes, by_rows or by_time, the largest first, without durations that the clock has spoilt."""
@@ -256,120 +233,15 @@ class Transactions:
         times = self.commits.times
         return (self.commits.first_time, times[-1]) if times else None
 
-    def add_origin(self, origin: str, count: int = 1) -> None:
-        """Count transactions of an origin."""
+    def add_origin(self, origin: str) -> None:
+        """Count a transaction of an origin."""
         known = origin in self.origins or len(self.origins) < _MOST_KEPT
-        self.origins[origin if known else "others"] += count
+        self.origins[origin if known else "others"] += 1
 
     @property
     def largest(self) -> tuple[Largest, Largest, Largest]:
         """By bytes, rows and time."""
         return self.by_bytes, self.by_rows, self.by_time
-
-    def join(self, part: PartTransactions) -> None:
-        """Count the transactions of the next part of the stream, which PartTransactions have counted."""
-        passed = 0
-        for late in part.late:
-            self._pass(part, passed, late.place)
-            passed = late.place
-            size, one = late.size, late.size.transaction
-            commit = one, one.lsn, one.time, size.rows, size.bytes, late.first_lsn
-            size.at_least, size.at_most = self._since(commit) or _UNKNOWN
-            if size.at_least:
-                part.by_time.add(size.at_least, late.number, size)
-        self._pass(part, passed, len(part.commits.lsns))
-        for largest, of_part in zip(self.largest, part.largest, strict=True):
-            largest.join(of_part, self.count)
-        self.rows.join(part.rows)
-        self.bytes.join(part.bytes)
-        self.count += part.count
-        for origin, count in part.origins.items():
-            self.add_origin(origin, count)
-        self.empty += part.empty
-        self.incomplete += part.incomplete
-        self.first, self.last = self.first or part.first, part.last or self.last
-
-    def _pass(self, part: PartTransactions, start: int, stop: int) -> None:
-        """Add commits of a part."""
-        add, commits = self.commits.add, part.commits
-        for lsn, time in zip(commits.lsns[start:stop], commits.times[start:stop], strict=True):
-            add(lsn, time)
-
-
-class Late(NamedTuple):
-    """A transaction whose time depends on what came before its part: it is the `number`th there.
-
-    `place` is how many commits of the part came before it.
-    """
-
-    number: int
-    place: int
-    first_lsn: int
-    size: TransactionSize
-
-
-class PartCommitTimes(CommitTimes):
-    """The positions and times of all commits of a part of the stream."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = 1 << 64  # each first change may have come before it
-        self._stream: int | None = None
-        """Where the last stream begins among the commits, if that is in this part."""
-
-    def add(self, lsn: int, time: int) -> None:
-        if self.restarts(lsn, time):
-            self._stream = len(self.lsns)
-        self.last, self._least = lsn, time - _SET_BACK
-        self.lsns.append(lsn)
-        self.times.append(time)
-
-    def restarts(self, lsn: int, time: int) -> bool:
-        return len(self.lsns) > 0 and super().restarts(lsn, time)
-
-    def since(self, lsn: int, time: int) -> Took | None:
-        """None if it depends on commits that are not here, or may be thinned out."""
-        times, place = self.times, self._place(lsn)
-        if place is None:
-            return None
-        most = None if place == self._stream else max(0, time - times[place - 1])
-        return None if place == len(times) else max(0, time - times[place]), most
-
-    def may_exceed(self, least: int, lsn: int, time: int) -> bool:
-        place = self._place(lsn)
-        return place is None or time - self.times[place] > least
-
-    def _place(self, lsn: int) -> int | None:
-        """The index of the first commit after `lsn`; None if that is not here, or may be thinned out."""
-        start = max(self._stream or 0, len(self.lsns) - _MAX_COMMITS)
-        place = bisect.bisect_right(self.lsns, lsn, start)
-        return None if place == start != self._stream else place
-
-
-class PartTransactions(Transactions):
-    """The transactions of a part of the stream, for Transactions.join(). `full` is called when there are many."""
-
-    commits: PartCommitTimes
-
-    def __init__(self, full: Callable[[], None]) -> None:
-        super().__init__()
-        self.full: Callable[[], None] | None = full
-        self.commits = PartCommitTimes()
-        self.late: list[Late] = []
-
-    def add_all(self, commits: Sequence[Commit]) -> None:
-        super().add_all(commits)
-        if self.full is not None and len(self.commits.lsns) >= MOST_IN_PART:
-            self.full()
-
-    def _consider(self, number: int, commit: Commit) -> None:
-        took = self._since(commit)
-        one = self._keep(number, commit, took or _UNKNOWN)
-        if took is None:
-            _, _, _, rows, size, first_lsn = commit
-            assert first_lsn is not None
-            one = one or TransactionSize(_transaction(commit), rows, size, *_UNKNOWN)
-            self.late.append(Late(number, len(self.commits.lsns), first_lsn, one))
 
 
 def _transaction(commit: Commit) -> Transaction:

@@ -103,11 +103,6 @@ def _store(base: str, options: StorageOptions) -> ObjectStore:
         raise OptionError(f"{base}: {refusal_of(error, options)}") from None
 
 
-def in_use() -> bool:
-    """Whether a store was opened in this process: the library has threads then."""
-    return _store.cache_info().currsize > 0
-
-
 class ObjectReader(Reader):
     """An open object. Reads one block ahead while it is read from start to end."""
 

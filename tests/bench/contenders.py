@@ -34,7 +34,7 @@ class Contender:
 def contenders(backlog: Backlog) -> tuple[list[Contender], list[str]]:
     """The programs that run here, pgtail first, and a line for each that does not."""
     found, missing = [], []
-    for make in (_pgtail, _jobs, _filtered, _pgtail_recvlogical, _pure, _node, _pypgoutput, _walk, _cat):
+    for make in (_pgtail, _filtered, _pgtail_recvlogical, _pure, _node, _pypgoutput, _walk, _cat):
         try:
             found.append(make(backlog))
         except Missing as reason:
@@ -56,16 +56,12 @@ def _pure(backlog: Backlog) -> Contender:
     return Contender("pgtail, PGTAIL_PURE=1", ["env", "PGTAIL_PURE=1", *_decode(), backlog.lengths])
 
 
-def _jobs(backlog: Backlog) -> Contender:
-    return Contender("pgtail, --jobs 2", [*_decode(), "--jobs", "2", backlog.lengths])
-
-
 def _pgtail_recvlogical(backlog: Backlog) -> Contender:
     return Contender("pgtail, recvlogical", [*_decode(), backlog.recvlogical])
 
 
 def _decode() -> list[str | Path]:
-    return [Path(sys.executable).with_name("pgtail"), "decode", "-o", "json", "--jobs", "1"]
+    return [Path(sys.executable).with_name("pgtail"), "decode", "-o", "json"]
 
 
 def _node(backlog: Backlog) -> Contender:

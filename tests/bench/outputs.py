@@ -58,7 +58,7 @@ def outputs(backlog: Backlog, console: Console) -> None:
 def _commands(backlog: Backlog) -> dict[str, list[str | Path]]:
     pgtail = Path(sys.executable).with_name("pgtail")
     found: dict[str, list[str | Path]] = {
-        name: [pgtail, "decode", "--jobs", "1", *options, backlog.lengths] for name, options in _DECODE.items()
+        name: [pgtail, "decode", *options, backlog.lengths] for name, options in _DECODE.items()
     }
     found["pgtail stats"] = [pgtail, "stats", "-o", "json", backlog.lengths]
     found["pgtail record --from"] = [pgtail, "record", "-D", _CAPTURE, "--from", backlog.lengths]

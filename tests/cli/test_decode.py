@@ -430,28 +430,6 @@ def test_damage_names_the_option_that_skips_it(tmp_path: Path) -> None:
     assert (result.status, "--resync" in result.stderr, len(result.objects) > 3) == (1, False, True)
 
 
-@pytest.mark.parametrize("words", ["-o=json", "-qo=json", "-vqo=json", "-qojson", "-qo=json -n=9"])
-def test_flags_before_an_option_with_its_value(words: str, dump: Path) -> None:
-    wanted = here("decode", "-q", "-o", "json", dump)
-    found = here("decode", *words.split(), dump)
-    assert (found.status, found.lines, bool(wanted.lines)) == (0, wanted.lines, True)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("-qo=", "invalid value for '-o' / '--output': '' is not one of"),
-        ("-q=o", "option '-q' does not take a value."),
-        ("-vq=o", "option '-q' does not take a value."),
-        ("-qy=o", "no such option '-y'."),
-        ("-yo=json", "no such option '-y'."),
-        ("-to=json", "note: no selected table has a change"),
-    ],
-)
-def test_a_value_that_no_option_takes(words: str, said: str, dump: Path) -> None:
-    assert said in here("decode", words, dump).stderr
-
-
 def test_damage_of_gzip_data_names_what_helps(tmp_path: Path) -> None:
     """Where nothing follows, --resync does not help; where a member follows, it does."""
     path, member = tmp_path / "cut.gz", gzip.compress(DUMP)

@@ -61,7 +61,7 @@ def test_an_unknown_piece_of_a_plan(native: Any) -> None:
 
 def test_what_is_no_row_of_a_stream_segment(native: Any) -> None:
     data = lengths(begin())
-    assert native.SkippingScanner(None, None).scan(data, 0, len(data), LENGTHS, True) == 0
+    assert native.StatsScanner(None, None, None).scan(data, 0, len(data), LENGTHS, True) == 0
 
 
 def test_a_recorded_message_that_is_cut(native: Any) -> None:
@@ -72,7 +72,7 @@ def test_a_recorded_message_that_is_cut(native: Any) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda native: native.SkippingScanner(None, None).scan(b"", 0, 1, LENGTHS),
+        lambda native: native.StatsScanner(None, None, None).scan(b"", 0, 1, LENGTHS),
         lambda native: native.rows_of_one(b"", 0, 1, LENGTHS, 1),
         lambda native: native.copied_messages(b"", 1, 1, LENGTHS, False, False, 1, *NO_LIMITS),
     ],

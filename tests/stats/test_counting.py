@@ -126,9 +126,7 @@ def test_the_time_since_an_lsn_is_within_the_bounds(steps: list[tuple[int, int]]
     lsn = min(lsn, position)
     # `lsn` was written between the last commit at or before it and the first one after it.
     earliest = max([when for where, when in timeline if where <= lsn])
-    found = commits.since(lsn, time + after)
-    assert found is not None
-    least, most = found
+    least, most = commits.since(lsn, time + after)
     following = [when for where, when in timeline if where > lsn]
     assert least == (time + after - following[0] if following else None)
     assert most is None or most == time + after - earliest
@@ -139,7 +137,7 @@ def test_thousands_of_commits_still_bound_the_time() -> None:
     for number in range(100_000):
         commits.add(number * 100, number)
     for ago, off in ((90_000, 100), (50_000, 100), (1000, 1), (1, 1)):
-        least, most = commits.since((100_000 - ago) * 100 - 50, 100_000) or (None, None)
+        least, most = commits.since((100_000 - ago) * 100 - 50, 100_000)
         assert least is not None
         assert most is not None
         assert ago - off < least <= ago < most <= ago + off

@@ -136,23 +136,17 @@ def _as_hex(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("options", "pure", "form"),
-    [
-        (["--jobs", "1"], False, bytes),
-        (["--jobs", "2"], False, bytes),
-        (["--jobs", "1"], True, bytes),
-        ([], False, gzip.compress),
-        ([], False, _as_hex),
-    ],
-    ids=["one process", "two processes", "without the scanner", "gzip", "text"],
+    ("pure", "form"),
+    [(False, bytes), (True, bytes), (False, gzip.compress), (False, _as_hex)],
+    ids=["binary", "without the scanner", "gzip", "text"],
 )
 def test_a_slow_reader_gets_whole_lines_of_all_that_was_read(
-    options: list[str], pure: bool, form: Callable[[bytes], bytes], tmp_path: Path
+    pure: bool, form: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
     content = _TABLE + _TRANSACTION * 3000 if form is not _as_hex else _as_hex(_TABLE + _TRANSACTION * 1000)
     file = tmp_path / "changes"
     file.write_bytes(content if form is _as_hex else form(content))
-    with _blocked(*options, file, pure=pure) as process:
+    with _blocked(file, pure=pure) as process:
         process.send_signal(signal.SIGINT)
         time.sleep(within(_BEFORE))
         out, err = process.communicate(timeout=within(30))
@@ -168,9 +162,8 @@ def test_a_slow_reader_gets_whole_lines_of_all_that_was_read(
     assert out == whole.stdout
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_a_second_request_does_not_wait_for_a_reader(jobs: str, dump: Path) -> None:
-    with _blocked("--jobs", jobs, dump) as process:
+def test_a_second_request_does_not_wait_for_a_reader(dump: Path) -> None:
+    with _blocked(dump) as process:
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(1.1)  # what comes earlier is the same request

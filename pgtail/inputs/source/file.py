@@ -77,7 +77,6 @@ class Source(ByteStream):
         if self._reader is None:
             self._poll.register(self._fd, select.POLLIN)
         self._seekable = not self.live
-        self._stop: int | None = None
         self._first: bytes | None = None
         self._ended = False
         """Whether a pipe or terminal has ended. A terminal can be read on after Ctrl-D."""
@@ -99,11 +98,6 @@ class Source(ByteStream):
             return None
         self._start = os.lseek(self._fd, 0, os.SEEK_CUR)
         return status.st_size - self._start
-
-    def restrict(self, start: int, stop: int | None) -> None:
-        """Read only these bytes, `stop` None: to the end. Call it before the first read of a plain file."""
-        assert self._seekable
-        self.position, self._stop = start, stop
 
     def close(self) -> None:
         """Close the file."""
@@ -147,25 +141,16 @@ class Source(ByteStream):
         else:
             super().give_back(data)
 
-    @property
-    def plain(self) -> bool:
-        """Whether any byte can be read at once: a file that is not compressed."""
-        return self._seekable
-
     def left(self) -> int | None:
         if not self._seekable:
             return None
         size = os.fstat(self._fd).st_size - self._start if self._reader is None else self._reader.size
-        return max((size if self._stop is None else min(size, self._stop)) - self.position, 0)
+        return max(size - self.position, 0)
 
     def peek(self, distance: int, size: int) -> bytes:
         if not self._seekable:
             return super().peek(distance, size)
-        return self._pread(self._within(size, self.position + distance), self.position + distance)
-
-    def _within(self, size: int, position: int) -> int:
-        """How many of these bytes may be read."""
-        return size if self._stop is None else max(min(size, self._stop - position), 0)
+        return self._pread(size, self.position + distance)
 
     def _detect(self) -> None:
         """Check a regular file for gzip, or a segment by its checksum. A pipe's first read does it: that may wait."""
@@ -203,7 +188,7 @@ class Source(ByteStream):
     def _fetch_now(self, limit: int) -> bytes:
         if self._seekable:
             at = self.position
-            data = self._pread(self._within(limit, at), at)
+            data = self._pread(limit, at)
             self.consumed = at + len(data)
         else:
             at = self._fetched

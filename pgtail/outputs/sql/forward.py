@@ -134,7 +134,8 @@ class Sql(PlannedOutput):
         return not (self._undecided or self._repeated)
 
     def new_file(self) -> None:
-        self.once.done.pop("head", None)
+        if "head" in self.once.done:
+            self._sink.write(statements.HEAD.encode())
 
     def close(self) -> None:
         self._write_truncated()

@@ -1,0 +1,191 @@
+"""Reads a capture in several processes: they decode parts of it into files, which are written in their order.
+
+This process decodes the first part, the last one, and each that another process gives up: one that depends on those
+before it, or about which there is something to say. So it alone reports errors, damage, and what is told at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import multiprocessing
+import os
+import resource
+import signal
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import resource_tracker
+from typing import Final, NamedTuple, NoReturn
+
+from pgtail.commands.decode import Decode, Run
+from pgtail.commands.options import DecodeOptions
+from pgtail.commands.parallel.parts import CaptureParts, Part
+from pgtail.commands.sinks import FileSink
+from pgtail.errors import OutputError
+from pgtail.files.stopping import SIGNALS, postponed
+from pgtail.pipeline.pipeline import Seen
+from pgtail.records import replace
+
+KEPT: Final = 256 << 20
+"""Bytes of output that a process keeps in a file; it gives up a part that has more."""
+_PIECE: Final = 1 << 20
+"""Bytes to write at once."""
+
+
+class _Decoded(NamedTuple):
+    """What must be known of a part that another process has decoded."""
+
+    said: str
+    seen: Seen
+    skipped: bool
+    not_sent: int
+    left_out: int
+    written: frozenset[tuple[str, str]]
+
+
+class ParallelReading:
+    """Reads the parts of a capture in `count` processes, those of the context `pool`."""
+
+    def __init__(
+        self, parts: CaptureParts, count: int, pool: Callable[[int], contextlib.AbstractContextManager[Executor]]
+    ) -> None:
+        self._parts, self._count, self._pool = parts, count, pool
+
+    def read(self, decode: Decode, run: Run) -> bool:
+        """Read all parts; returns whether to the end. Raises PgtailError and ClosedPipe."""
+        options = replace(decode.options, format=replace(decode.options.format, file=os.devnull))
+        left, waiting, number = iter(self._parts), deque[tuple[Part, Future[_Decoded | None] | None, str]](), 0
+        known, here = 0, False
+        with _folder() as folder, self._pool(self._count) as pool:
+            while True:
+                # The first part comes before others are given out: as a rule it has what an output does once.
+                while len(waiting) < (self._count + 1 if number else 1) and (part := next(left, None)) is not None:
+                    file, decoded = os.path.join(folder, str(number)), None
+                    copies = any(one.snapshot for one in part.segments.segments)  # may repeat rows of other parts
+                    if number > 0 and part.stop is not None and not copies:
+                        decoded = _submit(pool, options, part, run.output.once.done, file)
+                    waiting.append((part, decoded, file))
+                    number += 1
+                part, decoded, file = waiting.popleft()
+                if here:
+                    known = len(part.known)  # these were in what was decoded here
+                if here := not _write(decoded, file, decode, run):
+                    for message, lsn in part.known[known:]:
+                        run.pipeline.describe(message, lsn)
+                    goes_on = decode.read_segments(part.segments, run)
+                    if not goes_on or part.stop is None:
+                        return goes_on
+                    if not _is_independent(decode, run):
+                        return decode.read_segments(self._parts.rest(part.stop).segments, run)
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """A private temporary folder. Raises OutputError."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="pgtail-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise OutputError(f"cannot keep what is to be written: {error.strerror}; set TMPDIR") from None
+
+
+@contextlib.contextmanager
+def processes(count: int) -> Iterator[Executor]:
+    """So many processes, which end with the context."""
+    pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _start)  # threads and fork do not mix
+    resource_tracker.ensure_running()  # it would unblock the signals in _submit()
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in multiprocessing.active_children():
+            process.kill()
+            process.join()
+
+
+def _submit(
+    pool: Executor, options: DecodeOptions, part: Part, once: dict[str, object], file: str
+) -> Future[_Decoded | None] | None:
+    """Give a part to the processes; None if they have ended."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # also in a new process, until that ignores them
+    try:
+        return pool.submit(decode_part, options, part, once, file)
+    except BrokenProcessPool:
+        return None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _write(given: Future[_Decoded | None] | None, name: str, decode: Decode, run: Run) -> bool:
+    """Write what a process made of a part; returns whether one has decoded it."""
+    try:
+        decoded = None if given is None else given.result()
+    except BrokenProcessPool:  # one was killed
+        decoded = None
+    if decoded is None:
+        return False
+    with open(name, "rb") as file, postponed():  # else a request to stop could cut off a line
+        os.unlink(name)
+        while piece := file.read(_PIECE):
+            run.sink.write(piece)
+        run.sink.flush()
+    if sys.stderr is not None:
+        sys.stderr.write(decoded.said)
+    decode.skipped = decode.skipped or decoded.skipped
+    run.filter_.not_sent += decoded.not_sent
+    run.output.left_out += decoded.left_out
+    run.output.written.names.update(decoded.written)
+    run.pipeline.add_seen(decoded.seen)
+    return True
+
+
+def _is_independent(decode: Decode, run: Run) -> bool:
+    """Whether what follows depends on nothing that was read, except for the tables."""
+    return run.pipeline.settled and not (decode.noted or decode.damaged or run.pipeline.damaged)
+
+
+# -- in the other processes --------------------------------------------------------------------------------------------
+
+
+def _start() -> None:
+    """A process begins: it ends with its parent, which alone handles requests to stop."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (KEPT, KEPT))
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def decode_part(options: DecodeOptions, part: Part, once: dict[str, object], name: str) -> _Decoded | None:
+    """Decode a part into a new file; None if it is given up. `once` is what the output has done once before."""
+    with open(name, "xb") as file, contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            decode = Decode(options)
+            run = decode.build(FileSink(file.fileno(), name))
+            run.output.once.done.update(once)
+            run.output.once.before = _give_up
+            for message, lsn in part.known:
+                run.pipeline.describe(message, lsn)
+            decoded = decode.read_segments(part.segments, run) and _is_independent(decode, run)
+            run.sink.flush()
+        except Exception:  # noqa: BLE001 -- the parent finds the same error, and where it is
+            decoded = False
+        if not decoded or (said.getvalue() and not options.verbosity.verbose):
+            os.unlink(name)
+            return None
+    written, left_out = frozenset(run.output.written.names), run.output.left_out
+    return _Decoded(said.getvalue(), run.pipeline.seen, decode.skipped, run.filter_.not_sent, left_out, written)
+
+
+def _give_up() -> NoReturn:
+    raise RuntimeError("what an output does once is left to the parent")
