@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 import orjson
 import pytest
 
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Described, SchemaChange
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pipeline.parts import described_by
 from pgtail.values import Types
 from tests.support.encode import (
     INT4,
@@ -167,19 +164,3 @@ def test_a_partition_described_while_a_streamed_transaction_is_open() -> None:
     first, second = streamed(ROOT, FULL_LEAF, *ROWS), streamed(ROOT, FULL_LEAF, *ROWS, first=0)
     found = all_ways(*first, *rows, *second, stream_commit(), *after)
     assert orjson.loads(found.lines[-1])["old"] == KEY_ONLY
-
-
-@pytest.mark.parametrize("in_stream", [False, True])
-def test_descriptions_without_the_rows_that_follow_them(in_stream: bool) -> None:
-    """As for a part of a dump: what is described before it is fed, without any row."""
-    plain = relation(104, "other", COLUMNS)
-    messages = (ROOT, LEAF, *ROWS, plain, insert("1", "1", "a", oid=104), ROOT, *ROWS)
-    whole = [*streamed(*messages), stream_commit()] if in_stream else [begin(), *messages, commit()]
-    first, second, decoder = Assembler(Types()), Assembler(Types()), Decoder()
-    for data in whole:
-        message, lsn, _ = decoder.frame(frame(data), 0, 25 + len(data))
-        for one, at in described_by(first, message, lsn):
-            second.describe(one, at)
-        deque(first.feed(message, lsn), maxlen=0)
-    assert [assembler.relations.get(100).key for assembler in (first, second)] == [["id", "d"]] * 2
-    assert second.relations.get(104).identity == "default"

@@ -35,7 +35,7 @@ OUTPUTS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("line", {}),
     ("line", {"colored": True, "columns": ("*.id,t.*",)}),
     ("line", {"measure": lambda: 60, "max_width": 10, "colored": True}),
-    ("line", {"measure": lambda: 60, "wrap": True}),
+    ("line", {"measure": lambda: 60, "max_width": None}),
     ("line", {"measure": lambda: 130}),
     ("--format-string", {"format_string": r"%o\t%t\t%k\t%v\t%O\t%x %q %l %c %d %r %a %{id} %{v} %[v]"}),
 )

@@ -28,8 +28,9 @@ from pgtail.commands.sinks import FileSink
 from pgtail.storage import locate
 from tests.capture.test_contents import Random, options_of
 from tests.capture.test_snapshots import new
+from tests.changes.test_partitions import COLUMNS, FULL_LEAF, LEAF, ROOT
 from tests.support.captures import segments, take
-from tests.support.encode import INT4, TEXT, begin, commit, frame, insert, message, relation, update
+from tests.support.encode import INT4, TEXT, begin, commit, delete, frame, insert, message, relation, update
 from tests.support.limits import within
 from tests.support.object_store import ObjectStore
 from tests.support.run import Result, command, here
@@ -152,6 +153,29 @@ def test_a_table_that_was_described_in_a_segment_that_is_left_out(divided: Divid
         found = with_jobs(jobs, ["decode", "-o", "json", "-t", "shown"], tmp_path / "c")
         assert (found.status, found.stderr) == (0, "")
         assert [one["new"] for one in found.objects] == [{"id": 6, "v": "y"}]
+
+
+def test_partitions_of_the_parts_before(divided: Divided, tmp_path: Path) -> None:
+    """Tables whose Relations follow each other, but not a row of the first, are none."""
+    (tmp_path / "c").mkdir()
+    recorder = Recorder(tmp_path / "c", HEAD, rotation=Rotation(size=1 << 30))
+    deleted, other = delete("1", "1", None, kind="O"), relation(200, "other", COLUMNS, identity="f", key=(0, 1, 2))
+    described = {
+        1: [other, delete("1", "1", None, kind="O", oid=200), ROOT, FULL_LEAF],
+        4: [ROOT, LEAF],
+        6: [ROOT, FULL_LEAF],
+    }
+    for xid in range(1, 9):
+        lsn, again = 0x1000 * xid, delete("2", "1", None, kind="O", oid=200)
+        messages = [begin(xid, lsn), *described.get(xid, []), deleted, again, commit(lsn, lsn + 8)]
+        take(recorder, [frame(message, lsn) for message in messages])
+        recorder.follow({"pgtail.options": f"of segment {xid}"})
+    recorder.close()
+    one, *others = [with_jobs(jobs, ["decode", "-o", "json"], tmp_path / "c") for jobs in (1, 2, 3)]
+    assert others == [one, one]
+    old = [("v" in change["old"], change["table"]) for change in one.objects]
+    assert [table for has, table in old if not has] == ["ev"] * 2
+    assert divided.executor.decoded >= 3
 
 
 def test_a_snapshot_that_lacks_a_segment(divided: Divided, tmp_path: Path) -> None:
