@@ -6,8 +6,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from pgtail.humanize import parse_seconds
-from pgtail.records import Made, Record, fields_of, replace
 
 OptionKind: TypeAlias = tuple[str, ...] | Literal["text", "number", "positive number", "file", "folder"]
 """What is given on the command line: one of several words, or a text of this kind."""
@@ -19,7 +21,7 @@ _SIZES: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 MOST_DIGITS: Final = 18
 """Digits that a number may have: Python raises ValueError for thousands of them."""
 
-T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 Changes: TypeAlias = Mapping[str, Mapping[str, Any] | None]
 """Field -> parts of its Option that are replaced, or those of an object's; None leaves out the field."""
 NO_CHANGES: Final[Changes] = {}
@@ -27,7 +29,7 @@ GIVEN: Final = frozenset(("dsn", "settings", "always_redacted"))
 """Fields that pgtail.cli fills, and that are no options."""
 
 
-class Option(Record):
+class Option(Struct, frozen=True):
     """How a field is given on the command line.
 
     `default` is as it would be written there; False makes a flag, () an option that may be repeated. `convert` makes
@@ -63,30 +65,38 @@ class Option(Record):
         """Such as --schema of --schema/--no-schema."""
         return max([name.partition("/")[0] for name in self.names], key=len)
 
+    def __call__(self) -> Any:
+        """The value of the field if the option is not given."""
+        default = 0 if self.counted else self.default
+        return default if self.convert is None or default is None else self.convert(default)
 
-class _Family(Record):
+
+class _Family(Struct, frozen=True):
     """A field with an object of another class, and changes to its options."""
 
     cls: type[Any]
     changes: Changes
 
+    def __call__(self) -> Any:
+        """An object with the defaults of all fields."""
+        return self.cls()
+
 
 def option(*names: str, help: str, **more: Any) -> Any:  # noqa: A002 -- as click calls it
     """A field that is set by an option; `more` are fields of Option."""
-    declared = Option(names, help, **more)
-    convert, default = declared.convert, 0 if declared.counted else declared.default
-    return Made((lambda: default) if convert is None or default is None else lambda: convert(default), declared)
+    return field(default_factory=Option(names, help, **more))
 
 
 def family(cls: type[Any], **changes: Mapping[str, Any] | None) -> Any:
     """A field with an object of another such class. `changes` replaces parts of its options; None leaves one out."""
-    return Made(cls, _Family(cls, changes))
+    return field(default_factory=_Family(cls, changes))
 
 
-def declared_options(cls: type[Any]) -> Iterator[tuple[str, Option | _Family | None]]:
+def declared_options(cls: type[Struct]) -> Iterator[tuple[str, Option | _Family | None]]:
     """The fields of a class, and what is declared about them: an option, or a family of options, or neither."""
-    for name, default in fields_of(cls).items():
-        declared = default.declared if isinstance(default, Made) else None
+    names, defaults = cls.__struct_fields__, cls.__struct_defaults__  # those of the last fields
+    for name, default in zip(names, (*[None] * (len(names) - len(defaults)), *defaults), strict=True):
+        declared = getattr(default, "factory", None)
         yield name, declared if isinstance(declared, Option | _Family) else None
 
 
@@ -102,7 +112,7 @@ def options_of(cls: type[Any], changes: Changes = NO_CHANGES) -> Iterator[tuple[
             yield name, replace(declared, **change) if change else declared
 
 
-def from_parameters(cls: type[T], parameters: Mapping[str, Any], changes: Changes = NO_CHANGES) -> T:
+def from_parameters(cls: type[S], parameters: Mapping[str, Any], changes: Changes = NO_CHANGES) -> S:
     """An object of such a class: each field, also of objects inside it, has the parameter of its name.
 
     A field without one keeps its default, also a field that is no option unless it is in GIVEN.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from pgtail.records import NamedTuple
 
 COPY_DATA: Final = ord("d")
 PARAMETER_STATUS: Final = ord("S")

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pgtail.capture.contents import READERS, SegmentContents, read_contents
 from pgtail.capture.reader import SegmentFile
 from pgtail.capture.state import CaptureState, TableSnapshot
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentOverview:
+class SegmentOverview(Struct, frozen=True):
     """A segment of the stream: `contents` is None if it does not say what it contains, or is not closed.
 
     `missing` is the segment before it, if that is not there; empty otherwise, or if it is not known. `moved`: the
@@ -30,8 +30,7 @@ class SegmentOverview:
         return bool(self.missing) and not self.moved
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotOverview:
+class SnapshotOverview(Struct, frozen=True):
     """The snapshot of a table. `counts`: the capture has reached its place; `missing` of its segments are not there."""
 
     snapshot: TableSnapshot

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgtail.capture.contents import READERS, PreparedTransaction, SegmentContents, count_contents, read_contents
 from pgtail.capture.format import CLOSED, SegmentName, snapshot_name
@@ -32,16 +33,14 @@ from pgtail.errors import InputError, OptionError
 from pgtail.storage import Conflict, Location
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(Struct, frozen=True):
     """So many segments of the stream can go, and why no more; `why` may be empty."""
 
     count: int
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PrunePlan:
+class PrunePlan(Struct, frozen=True):
     """What is to be removed: segments of the stream, from the start, and the snapshots between them.
 
     `pruned` is what capture.json is to say, None if no segment goes. `why` says why no more goes, if that is known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.capture.contents import SegmentContents
 from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
@@ -18,7 +18,6 @@ from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import Point
 from pgtail.pgoutput.transaction import BEGIN, Begin
 from pgtail.pgoutput.two_phase import BEGIN_PREPARE, BeginPrepare
-from pgtail.records import NamedTuple
 from pgtail.storage import Location
 
 _TAG: Final = XLOG_HEADER_SIZE

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import (
@@ -46,8 +47,7 @@ _EARLY: Final = 16
 """The last part of a segment, one of this many, is left empty if a transaction ends there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(Struct, frozen=True):
     """When to start another segment and when to sync: uncompressed bytes, seconds.
 
     `state_interval` is between two writes of the state while the server is idle.

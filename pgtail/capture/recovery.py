@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgtail.capture.contents import ContentsCounter
 from pgtail.capture.format import CLOSED, DRAFT, OPEN, SegmentName
@@ -19,8 +21,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage.local import LocalLocation, LocalReader
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(Struct, frozen=True):
     """The name of a capture's last segment (empty: none), and the LSN up to which it has everything.
 
     `warnings` are about open segments that were closed as they were: without compression they had no checksum.
@@ -31,8 +32,7 @@ class Recovered:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class _OpenSegment:
+class _OpenSegment(Struct):
     """An open segment. LSN, uncompressed bytes and messages up to the end of its last complete transaction."""
 
     path: Path

@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
+from msgspec import Struct, field
+
 from pgtail.capture.checksum import Checksum
 from pgtail.capture.format import (
     COPY_DATA,
@@ -33,7 +35,6 @@ from pgtail.files import MAGIC
 from pgtail.files.gunzip import Gunzip
 from pgtail.pgoutput.frames import MOST
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.records import Record, made_by
 from pgtail.storage import Location
 from pgtail.values.encodings import python_name
 
@@ -88,10 +89,10 @@ class SegmentBytes:
         return self._gunzip is not None and self._gunzip.damage is not None and self._gunzip.members_follow()
 
 
-class Head(Record, frozen=False):
+class Head(Struct):
     """The parameters at the beginning of a segment, and which part of it is being read."""
 
-    parameters: dict[str, str] = made_by(dict)
+    parameters: dict[str, str] = field(default_factory=dict)
     own: bool = False
     """Whether what is repeated at the beginning was read: the segment's own messages follow."""
     ended: bool = False

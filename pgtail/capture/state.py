@@ -15,7 +15,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pgtail.capture.format import FORMAT, NEWEST, SegmentName
 from pgtail.capture.segment import check_format
@@ -23,7 +23,6 @@ from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import replace_file
 from pgtail.files.small import MOST
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from pgtail.records import NamedTuple
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 

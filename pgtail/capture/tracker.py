@@ -7,7 +7,7 @@ off.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.capture.format import SegmentName
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
@@ -16,7 +16,6 @@ from pgtail.pgoutput.rows import Truncate
 from pgtail.pgoutput.schema import Relation, Type
 from pgtail.pgoutput.transaction import COMMIT, Message, Origin
 from pgtail.pgoutput.two_phase import BeginPrepare, Prepare, RollbackPrepared
-from pgtail.records import NamedTuple
 
 _OID: Final = struct.Struct(">I").unpack_from
 _LSN: Final = struct.Struct(">Q").unpack_from

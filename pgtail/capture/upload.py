@@ -9,10 +9,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from pgtail.capture.format import CLOSED, OPEN, PREDECESSOR, SegmentName
 from pgtail.capture.recorder import Recorder
@@ -31,8 +32,7 @@ PAUSES: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds between two attempts while the store is not available."""
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Struct, frozen=True):
     """Segments to upload, by name, and the LSN up to which nothing more is to be recorded, if no segment is open."""
 
     segments: dict[str, Path]

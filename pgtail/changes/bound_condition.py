@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.changes.comparison import COMPARE, NUMBER, TIMESTAMPTZ, Comparison, has_zone
 from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
 from pgtail.changes.events import Change, RowChange
@@ -21,7 +23,6 @@ from pgtail.errors import OptionError
 from pgtail.local_time import is_utc
 from pgtail.native.conditions import NativeTest, NotTested
 from pgtail.pgoutput.cells import UNCHANGED, Cell
-from pgtail.records import Record
 from pgtail.values.codec import DAMAGED
 
 Truth: TypeAlias = bool | None
@@ -143,7 +144,7 @@ class BoundTest:
         return lambda text: compare(key(text), wanted)
 
 
-class Node(Record):
+class Node(Struct, frozen=True):
     """`not`, `and` or `or` of the parts."""
 
     kind: str

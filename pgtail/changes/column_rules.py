@@ -5,12 +5,11 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.humanize import did_you_mean
-from pgtail.records import NamedTuple
 
 _PART = r'\s*(?:"((?:[^"]|"")+)"|([^".,\s]+))\s*'
 _RULE: Final = re.compile(rf"{_PART}(?:\.{_PART})?(?:\.{_PART})?(?:,|$)")

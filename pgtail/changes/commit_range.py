@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec import Struct
+
 from pgtail.humanize import parse_seconds
 from pgtail.local_time import clock, to_local, to_utc
 from pgtail.pgoutput.scalars import Point, parse_lsn
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Begin, Message
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, RollbackPrepared, StreamPrepare
-from pgtail.records import Record
 from pgtail.values.moments import DAY, moment
 
 MARGIN: Final = 10_000_000
@@ -75,7 +76,7 @@ def _clock_time(text: str, now: int) -> tuple[int, bool]:
     return int(found.micros), found.zone
 
 
-class CommitRange(Record):
+class CommitRange(Struct, frozen=True):
     """From `since` to `until`, both included; for prepared transactions by their prepare, until they are committed.
 
     `margin`: see MARGIN; 0 for a reader that ends before the first transaction that is not inside.

@@ -8,11 +8,10 @@ import re
 import struct
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pgtail.changes.relations import Column
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
-from pgtail.records import NamedTuple
 from pgtail.values import ValueKind
 from pgtail.values.datetime import date_text, timestamp_text, timestamptz_text
 from pgtail.values.moments import DAY, moment

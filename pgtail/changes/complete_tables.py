@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from pgtail.records import Record
+from msgspec import Struct
 
 _ALL: Final = "all"
 _MOST_TEXT: Final = 1 << 15
 """Characters of the text of a list; a longer one is not worth its place in each segment."""
 
 
-class CompleteTables(Record):
+class CompleteTables(Struct, frozen=True):
     """All tables that the publications have, or the named ones, by schema and name.
 
     The changes of others are left out in part: by a publication that does not publish all operations, by different row

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Literal, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.native.plan import ROW_OPS
-from pgtail.records import Record
 
 Property: TypeAlias = Literal["op", "schema", "table", "xid", "commit_ts"]
 PROPERTIES: Final[tuple[Property, ...]] = ("op", "schema", "table", "xid", "commit_ts")
@@ -18,7 +19,7 @@ CHANGE_OPS: Final = (*ROW_OPS, "truncate", "message")
 """The values of the property op."""
 
 
-class Operand(Record):
+class Operand(Struct, frozen=True):
     """A column, or one of PROPERTIES if `is_property`.
 
     `row` is the old or the new row; if empty, the new row, or the old row of a delete. `path` has the keys and indexes
@@ -31,7 +32,7 @@ class Operand(Record):
     path: tuple[str | int, ...] = ()
 
 
-class Test(Record, eq=False):
+class Test(Struct, frozen=True, eq=False):
     """A test of one operand.
 
     `op` is a comparison, `in`, `like`, `ilike`, `~`, `~*` (regular expressions of Python's), `is null`, `distinct` or
@@ -48,19 +49,19 @@ class Test(Record, eq=False):
     secret: bool = False
 
 
-class Not(Record, eq=False):
+class Not(Struct, frozen=True, eq=False):
     """True where `part` is false, and the other way round."""
 
     part: Condition
 
 
-class And(Record, eq=False):
+class And(Struct, frozen=True, eq=False):
     """True if all parts are, false if one is false. The parts are evaluated in order, up to the first false one."""
 
     parts: tuple[Condition, ...]
 
 
-class Or(Record, eq=False):
+class Or(Struct, frozen=True, eq=False):
     """True if one part is, false if all are false. The parts are evaluated in order, up to the first true one."""
 
     parts: tuple[Condition, ...]

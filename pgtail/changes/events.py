@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.decoder import FromClient
@@ -13,10 +15,9 @@ from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Commit, Message
 from pgtail.pgoutput.two_phase import CommitPrepared, Prepare, RollbackPrepared
-from pgtail.records import Record
 
 
-class Transaction(Record, frozen=False):
+class Transaction(Struct):
     """One top-level transaction. LSNs and times are None until they are known.
 
     `state` is "prepared" until the outcome is known, "open" for a part shown before the end is known, otherwise None.
@@ -44,42 +45,6 @@ class Transaction(Record, frozen=False):
     table: Relation | None = None
     skipped: int = 0
 
-    def __init__(
-        self,
-        xid: int | None,
-        commit_lsn: int | None = None,
-        commit_ts: int | None = None,
-        end_lsn: int | None = None,
-        prepare_lsn: int | None = None,
-        prepare_ts: int | None = None,
-        origin: str | None = None,
-        gid: str | None = None,
-        state: str | None = None,
-        begun: bool = True,
-        aborted: bool = False,
-        changes: int = 0,
-        messages: int = 0,
-        snapshot: bool = False,
-        table: Relation | None = None,
-        skipped: int = 0,
-    ) -> None:
-        self.xid = xid
-        self.commit_lsn = commit_lsn
-        self.commit_ts = commit_ts
-        self.end_lsn = end_lsn
-        self.prepare_lsn = prepare_lsn
-        self.prepare_ts = prepare_ts
-        self.origin = origin
-        self.gid = gid
-        self.state = state
-        self.begun = begun
-        self.aborted = aborted
-        self.changes = changes
-        self.messages = messages
-        self.snapshot = snapshot
-        self.table = table
-        self.skipped = skipped
-
     @property
     def count(self) -> int:
         """The number of its changes."""
@@ -101,7 +66,7 @@ class Transaction(Record, frozen=False):
         return self.prepare_ts if self.commit_ts is None else self.commit_ts
 
 
-class Started(Record, frozen=False):
+class Started(Struct):
     """A transaction starts. Everything known before its first change is filled in."""
 
     transaction: Transaction
@@ -113,7 +78,7 @@ OLD_ROWS: Final = ("O", SEEN)
 """The `old_kind` of old rows, which are not only a key."""
 
 
-class RowChange(Record, frozen=False):
+class RowChange(Struct):
     """One row inserted, updated, deleted, or read for a snapshot (ROW_OPS).
 
     `old_kind` is K, O or empty, as in the Update message, but K for an O without REPLICA IDENTITY FULL; or SEEN: then
@@ -132,30 +97,8 @@ class RowChange(Record, frozen=False):
     new: TupleData | None
     aborted: bool = False
 
-    def __init__(
-        self,
-        op: str,
-        transaction: Transaction,
-        seq: int | None,
-        lsn: int | None,
-        relation: Relation,
-        old_kind: str,
-        old: TupleData | None,
-        new: TupleData | None,
-        aborted: bool = False,
-    ) -> None:
-        self.op = op
-        self.transaction = transaction
-        self.seq = seq
-        self.lsn = lsn
-        self.relation = relation
-        self.old_kind = old_kind
-        self.old = old
-        self.new = new
-        self.aborted = aborted
 
-
-class TableTruncate(Record, frozen=False):
+class TableTruncate(Struct):
     """One table of a Truncate message."""
 
     transaction: Transaction
@@ -175,7 +118,7 @@ class TableTruncate(Record, frozen=False):
         return ", ".join([word for word, given in words if given])
 
 
-class LogicalMessage(Record, frozen=False):
+class LogicalMessage(Struct):
     """A message of pg_logical_emit_message; `transaction` is None if it is not transactional."""
 
     transaction: Transaction | None
@@ -188,20 +131,20 @@ class LogicalMessage(Record, frozen=False):
     op: ClassVar[str] = "message"
 
 
-class Ended(Record, frozen=False):
+class Ended(Struct):
     """A transaction ends. `complete` is False if the source broke off inside it: whether it committed is unknown."""
 
     transaction: Transaction
     complete: bool = True
 
 
-class SnapshotEnded(Record, frozen=False):
+class SnapshotEnded(Struct):
     """No more tables of a snapshot follow. `complete` is False if the input broke off: whether any do is not known."""
 
     complete: bool = True
 
 
-class Outcome(Record, frozen=False):
+class Outcome(Struct):
     """A prepared transaction was committed or rolled back; `op` is commit_prepared or rollback_prepared.
 
     For a commit `lsn` and `time` are the commit's; for a rollback `lsn` is the end of the prepare.
@@ -216,14 +159,14 @@ class Outcome(Record, frozen=False):
     prepare_ts: int | None = None
 
 
-class SchemaChange(Record, frozen=False):
+class SchemaChange(Struct):
     """A table was described, for the first time (`before` is None) or again."""
 
     before: Relation | None
     now: Relation
 
 
-class Described(Record):
+class Described(Struct, frozen=True):
     """A table's description came, perhaps the same as before: its rows may have changed unseen.
 
     One that came inside a streamed transaction comes again, `repeated`, at its place among the changes of the
@@ -237,7 +180,7 @@ class Described(Record):
     lsn: int | None = None
 
 
-class UndecodedRows(Record, frozen=False):
+class UndecodedRows(Struct):
     """Row messages of a streamed transaction that ends: walsender frames with framing LENGTHS, from `pos` on.
 
     The pipeline may process some of them and set `pos` to where the next one starts. What it leaves follows as changes.
@@ -251,7 +194,7 @@ class UndecodedRows(Record, frozen=False):
     pos: int = 0
 
 
-class Note(Record, frozen=False):
+class Note(Struct):
     """A warning for people; `damage` says that the input is incomplete."""
 
     text: str

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Final, Literal
 
+from msgspec import Struct
+
 from pgtail.changes.comparison import NUMBER, TEXT, TIMESTAMPTZ, Comparison, comparison_of
 from pgtail.changes.condition import Operand
 from pgtail.changes.events import OLD_ROWS, Change, RowChange
@@ -13,13 +15,12 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.native.conditions import NotTested
 from pgtail.native.plan import INSERT_OPS
 from pgtail.pgoutput.cells import UNCHANGED, Cell
-from pgtail.records import Record
 from pgtail.values import Undecoded, ValueKind
 from pgtail.values.codec import DAMAGED
 from pgtail.values.datetime import timestamptz_text
 
 
-class OperandSource(Record):
+class OperandSource(Struct, frozen=True):
     """A cell of a row, a property of the transaction, or a constant text (None: NULL).
 
     `key`: the column belongs to the replica identity. `same_row`: an update without an old row did not change it.

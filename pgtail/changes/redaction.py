@@ -10,12 +10,13 @@ import re
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
 from pgtail.changes.events import Event, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import Binary
-from pgtail.records import replace
 from pgtail.values import Codec, Undecoded, ValueKind
 from pgtail.values.codec import Native
 from pgtail.values.oids import OIDS

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgtail.pgoutput.decoder import AnyFrame, FromClient, PartitionOf
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
-from pgtail.records import NamedTuple, Record, replace
 from pgtail.values import UNKNOWN, Codec, Types
 
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
@@ -22,8 +24,8 @@ def unnamed(index: int) -> str:
     return f"?{index + 1}"
 
 
-class Column(Record, uncompared=("codec",)):
-    """One column; `key` marks the columns of the replica identity."""
+class Column(Struct, frozen=True, eq=False):
+    """One column; `key` marks the columns of the replica identity. Equal to another one whatever their codecs are."""
 
     name: str
     type_oid: int
@@ -31,6 +33,16 @@ class Column(Record, uncompared=("codec",)):
     key: bool
     type_name: str
     codec: Codec
+
+    @property
+    def _compared(self) -> tuple[object, ...]:
+        return self.name, self.type_oid, self.typmod, self.key, self.type_name
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared == other._compared if isinstance(other, Column) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
 
 
 class Named(NamedTuple):
@@ -47,8 +59,8 @@ class Named(NamedTuple):
         return Relation(self.oid, self.schema, self.name, self.identity, (), self.seen)
 
 
-class Relation(Record, uncompared=("version", "beyond")):
-    """One version of a table. `seen` is False if only its OID is known.
+class Relation(Struct, frozen=True, eq=False):
+    """One version of a table, equal to one that describes the same. `seen` is False if only its OID is known.
 
     `partition` is set if the replica identity is what the table's partitions have in common, which is less than its
     own: the first of those with the fewest columns. `identity` is then theirs, or nothing if they have different ones.
@@ -65,6 +77,16 @@ class Relation(Record, uncompared=("version", "beyond")):
     beyond: Codec = UNKNOWN
     """The codec for cells without a column."""
     partition: Named | None = None
+
+    @property
+    def _compared(self) -> tuple[object, ...]:
+        return self.oid, self.schema, self.name, self.identity, self.columns, self.seen, self.partition
+
+    def __eq__(self, other: object) -> bool:
+        return self._compared == other._compared if isinstance(other, Relation) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
 
     @property
     def key_indexes(self) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pgtail.changes.events import (
     Change,
@@ -27,7 +27,6 @@ from pgtail.pgoutput.frames import bounds
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.streaming import StreamAbort, StreamStart
 from pgtail.pgoutput.transaction import Message
-from pgtail.records import NamedTuple
 
 _OVERHEAD: Final = 200
 """The approximate memory overhead of a buffered change in bytes."""

@@ -11,12 +11,11 @@ import functools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Final, Literal, NoReturn
+from typing import Final, Literal, NamedTuple, NoReturn
 
 from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test
 from pgtail.changes.like import Like
 from pgtail.errors import OptionError
-from pgtail.records import NamedTuple
 
 _INSTEAD: Final = {"&&": "AND", "||": "OR", "==": "="}
 """Operators of other languages, and what they are called here."""

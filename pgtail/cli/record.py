@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
 from pgtail.cli import complete
 from pgtail.cli.command import Command
@@ -12,7 +13,6 @@ from pgtail.cli.options import takes
 from pgtail.cli.settings import default_dsn, given
 from pgtail.commands.server_options import RecordOptions
 from pgtail.errors import OptionError
-from pgtail.records import replace
 
 _OF_A_SLOT: Final = (
     "host", "dbname", "slot", "spool", "allow_gap", "snapshot", "snapshot_tables", "until_lsn", "until", "two_phase",

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -22,7 +22,6 @@ from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
 from pgtail.options import MOST_DIGITS, SettingKind, options_of
 from pgtail.outputs import OutputOptions
-from pgtail.records import NamedTuple
 from pgtail.replication.request import Request
 
 SETTINGS: Final[dict[str, SettingKind]] = {

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 import click
+from msgspec.structs import replace
 
 from pgtail.cli import Commands, complete
 from pgtail.cli.command import GroupedOption
@@ -14,7 +15,6 @@ from pgtail.cli.options import dsn_argument, takes
 from pgtail.cli.settings import given
 from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
 from pgtail.errors import ServerError
-from pgtail.records import replace
 from pgtail.replication.request import lsn_or_now
 
 _PLACE: Final = re.compile("now|[0-9A-Fa-f]{1,8}/[0-9A-Fa-f]{1,8}")

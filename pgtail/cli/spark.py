@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
 from pgtail.commands.spark_options import SparkOptions, VacuumOptions, VerifyOptions
-from pgtail.records import replace
 
 if TYPE_CHECKING:
     from pgtail.commands.spark import Dataset

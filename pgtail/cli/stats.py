@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import click
+from msgspec.structs import replace
 
 from pgtail.cli import complete
 from pgtail.cli.command import Command
 from pgtail.cli.options import takes
 from pgtail.cli.settings import default_dsn
 from pgtail.commands.server_options import StatsOptions
-from pgtail.records import replace
 
 
 @click.command(

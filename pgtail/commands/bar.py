@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from msgspec import Struct
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import Progress, Task
 
@@ -25,8 +25,7 @@ class Bar(Progress):
         yield from map(_Narrower, super().get_renderables())
 
 
-@dataclass
-class _Narrower:
+class _Narrower(Struct):
     shown: RenderableType
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from pgtail.commands.options import (
     ReportOptions,
     Verbosity,
@@ -15,7 +17,6 @@ from pgtail.commands.options import (
     utc_option,
 )
 from pgtail.options import family, option, positive_duration
-from pgtail.records import Record
 from pgtail.replication.request import encoding_name
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def segment_name(text: str) -> SegmentName:
     return found
 
 
-class CaptureListOptions(Record):
+class CaptureListOptions(Struct, frozen=True):
     """Options of `pgtail capture list`."""
 
     report: ReportOptions = family(
@@ -50,7 +51,7 @@ class CaptureListOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class CaptureVerifyOptions(Record):
+class CaptureVerifyOptions(Struct, frozen=True):
     """Options of `pgtail capture verify`."""
 
     first: SegmentName | None = option(
@@ -60,7 +61,7 @@ class CaptureVerifyOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class PruneOptions(Record):
+class PruneOptions(Struct, frozen=True):
     """Options of `pgtail capture prune`. `keep` is in seconds."""
 
     before: Point | None = range_option(

@@ -9,13 +9,14 @@ import sys
 from getpass import getpass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from pgtail.commands import stderr
 from pgtail.commands.server_options import ConnectionOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError, ServerError
 from pgtail.files.stopping import status_after
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector, parameters
-from pgtail.records import replace
 from pgtail.terminal.escape import shell_word
 
 _SELECTION = re.compile(r"([\w.*]+):(insert|update|delete|truncate|message)\b")

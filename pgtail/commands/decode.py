@@ -7,7 +7,9 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
+
+from msgspec.structs import replace
 
 from pgtail.capture.format import CLOSED, COMPLETE, OPEN, SNAPSHOT
 from pgtail.changes.assembler import Assembler
@@ -54,7 +56,6 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.records import NamedTuple, replace
 
 if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier, SegmentsToRead

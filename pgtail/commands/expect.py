@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgtail.changes.events import Change
 from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter
@@ -26,7 +28,6 @@ from pgtail.humanize import counted
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.records import replace
 from pgtail.replication.request import Request
 from pgtail.terminal.escape import shell_word
 

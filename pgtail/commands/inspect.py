@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from pgtail.changes.filters import Filter
 from pgtail.commands.appearance import to_terminal, wants_color
 from pgtail.commands.checksums import Coverage, verify
@@ -43,7 +45,6 @@ from pgtail.inputs.source.file import Source
 from pgtail.inputs.text.base import TextInput
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
-from pgtail.records import Record
 from pgtail.terminal.escape import EscapingSink
 from pgtail.terminal.values import ValueStyle
 
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from pgtail.storage import Location
 
 
-class _Candidate(Record, frozen=False):
+class _Candidate(Struct):
     """A decoded message that waits for the offset of the next one, which may decide whether it is shown."""
 
     message: AnyFrame

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -22,7 +22,6 @@ from prometheus_client.registry import Collector
 from pgtail.commands.health import Health
 from pgtail.commands.server_options import Address
 from pgtail.errors import OptionError
-from pgtail.records import NamedTuple
 from pgtail.service.progress import LakeProgress, SlotProgress, TableRows
 
 if TYPE_CHECKING:

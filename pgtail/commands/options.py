@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from pgtail.inputs import INPUTS
 from pgtail.options import family, items, option, size_or_no_limit
 from pgtail.outputs import OutputOptions, color_option, colors_option
-from pgtail.records import Record
 from pgtail.replication.request import encoding_name
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def pager_option() -> Any:
     )
 
 
-class Verbosity(Record):
+class Verbosity(Struct, frozen=True):
     """What is said on standard error. `settings` names the configuration in force, for -v."""
 
     verbose: int = option("-v", "--verbose", counted=True, help="Print details on standard error; -vv: a trace.")
@@ -91,7 +92,7 @@ class Verbosity(Record):
     settings: str | None = None
 
 
-class ReportOptions(Record):
+class ReportOptions(Struct, frozen=True):
     """A report for people, or JSON for programs."""
 
     output: str = output_option(
@@ -104,7 +105,7 @@ class ReportOptions(Record):
     colors: str | None = colors_option()
 
 
-class FilterOptions(Record):
+class FilterOptions(Struct, frozen=True):
     """Which changes are shown, and which columns are masked.
 
     `always_redacted` is the part of `redact` that a configuration adds to every command.
@@ -183,7 +184,7 @@ class FilterOptions(Record):
     always_redacted: tuple[str, ...] = ()
 
 
-class DumpOptions(Record):
+class DumpOptions(Struct, frozen=True):
     """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = input_option(
@@ -208,7 +209,7 @@ class DumpOptions(Record):
     )
 
 
-class DecodeOptions(Record):
+class DecodeOptions(Struct, frozen=True):
     """Options of `pgtail decode`."""
 
     format: OutputOptions = family(OutputOptions)
@@ -250,7 +251,7 @@ class DecodeOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class InspectOptions(Record):
+class InspectOptions(Struct, frozen=True):
     """Options of `pgtail inspect`. `max_bytes` of a field, None for no limit."""
 
     numbers: tuple[str, ...] = _filter(

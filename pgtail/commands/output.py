@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from pgtail.changes.streaming import Show
 from pgtail.commands.appearance import terminal_width, to_terminal, wants_color
 from pgtail.commands.pager import pager_in_use
@@ -18,7 +20,6 @@ from pgtail.humanize import counted, size_text
 from pgtail.options import options_of
 from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
 from pgtail.outputs.base import Output
-from pgtail.records import replace
 from pgtail.terminal.escape import EscapingSink, escape, escape_lines
 
 if TYPE_CHECKING:

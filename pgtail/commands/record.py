@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgtail import __version__
 from pgtail.capture.lock import DirectoryInUse, open_directory
 from pgtail.capture.reader import last_head
@@ -34,7 +36,6 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_free, check_name
-from pgtail.records import replace
 from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import ConsumedElsewhere, Plan

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from pgtail.commands.options import (
     UNCONFIGURED,
@@ -24,7 +26,6 @@ from pgtail.humanize import parse_seconds, size_text
 from pgtail.options import family, option, positive_duration, size
 from pgtail.outputs import OutputOptions
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.records import NamedTuple, Record
 from pgtail.replication.request import Request
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _reconnect_option() -> Any:
     )
 
 
-class ConnectionOptions(Record):
+class ConnectionOptions(Struct, frozen=True):
     """Where to connect, as in psql; None leaves it to libpq. `dsn` is an argument."""
 
     dsn: str | None = None
@@ -107,7 +108,7 @@ class ConnectionOptions(Record):
     no_password: bool = _connection("-w", "--no-password", default=False, help="Never ask for a password.")
 
 
-class EndOptions(Record):
+class EndOptions(Struct, frozen=True):
     """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
 
     until_lsn: int | None = range_option(
@@ -137,7 +138,7 @@ class EndOptions(Record):
     )
 
 
-class SnapshotOptions(Record):
+class SnapshotOptions(Struct, frozen=True):
     """Which tables are copied before the stream, and by how many sessions."""
 
     snapshot: bool = _snapshot(
@@ -166,7 +167,7 @@ class SnapshotOptions(Record):
         return self.snapshot or bool(self.snapshot_tables)
 
 
-class ServiceOptions(Record):
+class ServiceOptions(Struct, frozen=True):
     """What a command that runs for long shows of itself. Times in seconds; `max_lag` in bytes or seconds."""
 
     metrics: Address | None = _service(
@@ -190,7 +191,7 @@ class ServiceOptions(Record):
     )
 
 
-class StreamOptions(Record):
+class StreamOptions(Struct, frozen=True):
     """Options of `pgtail stream`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -209,7 +210,7 @@ class StreamOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class RecordOptions(Record):
+class RecordOptions(Struct, frozen=True):
     """Options of `pgtail record`. `segment_size` is in bytes, `segment_age` and `sync_interval` in seconds.
 
     `directory` may be a URI: then segments are written to `spool`, and uploaded.
@@ -285,7 +286,7 @@ class RecordOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class StatsOptions(Record):
+class StatsOptions(Struct, frozen=True):
     """Options of `pgtail stats`."""
 
     request: Request = family(
@@ -321,7 +322,7 @@ class StatsOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class ExpectOptions(Record):
+class ExpectOptions(Struct, frozen=True):
     """Options of `pgtail expect`: `count` changes, in `timeout` seconds."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -346,7 +347,7 @@ class ExpectOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class DoctorOptions(Record):
+class DoctorOptions(Struct, frozen=True):
     """Options of `pgtail doctor`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -358,7 +359,7 @@ class DoctorOptions(Record):
     )
 
 
-class ListOptions(Record):
+class ListOptions(Struct, frozen=True):
     """Options of `pgtail slot list`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -370,7 +371,7 @@ class ListOptions(Record):
     )
 
 
-class CreateOptions(Record):
+class CreateOptions(Struct, frozen=True):
     """Options of `pgtail slot create`."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -381,7 +382,7 @@ class CreateOptions(Record):
     )
 
 
-class ChangeOptions(Record):
+class ChangeOptions(Struct, frozen=True):
     """Options of the commands that ask before they change a slot."""
 
     connection: ConnectionOptions = family(ConnectionOptions)

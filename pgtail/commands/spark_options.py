@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec import Struct
+
 from pgtail.commands.options import ReportOptions, Verbosity, point, storage_option, utc_option
 from pgtail.commands.server_options import ConnectionOptions, ServiceOptions
 from pgtail.options import family, items, option, positive_duration
-from pgtail.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,7 @@ def percent(text: str) -> float:
     return number
 
 
-class SparkOptions(Record):
+class SparkOptions(Struct, frozen=True):
     """Options of the `pgtail spark` commands that write; each has those that it needs. Times are in seconds.
 
     `captures` and `out` are arguments.
@@ -108,7 +109,7 @@ class SparkOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class VerifyOptions(Record):
+class VerifyOptions(Struct, frozen=True):
     """Options of `pgtail spark verify`. `sample` is a percentage; `timeout` is in seconds."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
@@ -154,7 +155,7 @@ class VerifyOptions(Record):
     verbosity: Verbosity = family(Verbosity)
 
 
-class VacuumOptions(Record):
+class VacuumOptions(Struct, frozen=True):
     """Options of `pgtail spark vacuum`."""
 
     delete: bool = option("--delete", default=False, help="Remove the files; without this they are only listed.")

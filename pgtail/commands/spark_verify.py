@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgtail.capture.format import DUMPS
 from pgtail.capture.reader import Reach, reach_of
@@ -28,7 +30,6 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
 from pgtail.postgres.snapshot_plan import PublishedTable
-from pgtail.records import replace
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import SLOT, RecordedCapture
@@ -83,8 +84,7 @@ def _arguments(places: Sequence[str], options: VerifyOptions) -> tuple[list[str]
     return captures, out, dsn
 
 
-@dataclass(frozen=True, slots=True)
-class _Verify:
+class _Verify(Struct, frozen=True):
     """One run of the command."""
 
     captures: Sequence[str]

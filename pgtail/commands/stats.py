@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.decode import Decode
 from pgtail.commands.options import DecodeOptions
@@ -16,7 +18,6 @@ from pgtail.commands.server_options import EndOptions, StatsOptions, StreamOptio
 from pgtail.commands.sinks import FileSink, check_appended, check_not_read, continue_file, open_sink
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.outputs import OutputOptions
-from pgtail.records import replace
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 

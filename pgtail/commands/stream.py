@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from pgtail import __version__
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.complete_tables import CompleteTables
@@ -54,7 +56,6 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog, publications
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
-from pgtail.records import replace
 from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity

@@ -7,8 +7,9 @@ import pwd
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgtail.errors import ServerError
 
@@ -17,8 +18,7 @@ _LONGEST_DIRECTORY = 103 - len("/.s.PGSQL.65535.lock")
 """Bytes: sun_path has 104 with the NUL on macOS and 108 on Linux."""
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """A user of this system; `uid` and `gid` are None for the current user."""
 
     name: str

@@ -13,8 +13,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from pgtail.errors import COMMAND, ServerError
 
@@ -26,8 +27,7 @@ _VERSION = re.compile(r"\(PostgreSQL\) ((\d+)\S*)")
 _NOT_COPIED = ("include", "doc", "man", "pgxs", "pkgconfig", "*.a")
 
 
-@dataclass(frozen=True, slots=True)
-class Installation:
+class Installation(Struct, frozen=True):
     """The programs of one server."""
 
     bindir: Path

@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgtail.doctor import access, partitions, publications, server, slots, tables
 from pgtail.doctor.base import COMMENT, Check, Context, Finding, Severity, comment, warning
 from pgtail.doctor.provider import Provider, detect
@@ -16,7 +19,6 @@ from pgtail.errors import ServerError
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import ServerFacts
 from pgtail.postgres.connection import Connector, set_if_direct
-from pgtail.records import Record, replace
 
 FAMILIES: Final[dict[str, dict[str, Check]]] = {
     "server": server.CHECKS,
@@ -31,7 +33,7 @@ _TIMEOUTS: Final = {"lock_timeout": "2s", "statement_timeout": "30s"}
 """The doctor must not block a busy server, nor wait long for a lock."""
 
 
-class Report(Record):
+class Report(Struct, frozen=True):
     """The findings, by family. `provider` is None if the server does not show who runs it."""
 
     server: ServerFacts

@@ -6,11 +6,12 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.postgres import rows
 from pgtail.postgres.catalog import ServerFacts
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.rows import Row
-from pgtail.records import Record
 from pgtail.terminal.escape import escape_sql, shell_word
 
 COMMENT: Final = "-- "
@@ -43,7 +44,7 @@ class Severity(enum.IntEnum):
         return self.name.lower()
 
 
-class Finding(Record):
+class Finding(Struct, frozen=True):
     """The result of a check: a sentence, the objects it is about (names quoted as in SQL), and a cure, line by line.
 
     A cure can be pasted into psql: lines that are not SQL are comments, and so is SQL that destroys something.
@@ -56,7 +57,7 @@ class Finding(Record):
     cure: tuple[str, ...] = ()
 
 
-class Context(Record):
+class Context(Struct, frozen=True):
     """The server to check. `settings` are the visible rows of pg_settings, in their own units."""
 
     connection: Connection

@@ -5,12 +5,12 @@ Commits: 4909b38af0 (lost changes), 40b1491357 (column lists), acaa100f9a (#1955
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class Bug:
+
+class Bug(Struct, frozen=True):
     """A bug. `fixed` maps a major release to the first minor release with the fix.
 
     Major releases from `since` up to the lowest in `fixed` have no fix; those above the highest never had the bug.

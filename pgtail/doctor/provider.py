@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection
 
 
-@dataclass(frozen=True, slots=True)
-class Provider:
+class Provider(Struct, frozen=True):
     """A provider, recognized by a role that its servers have. `hints` maps a check to the fix there.
 
     `settings` says where to change the settings that ALTER SYSTEM changes elsewhere.

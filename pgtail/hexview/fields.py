@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.changes.redaction import MASK
 from pgtail.changes.relations import IDENTITIES, Relation, unnamed
@@ -15,7 +15,6 @@ from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.cursor import Buffer, Span
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.records import NamedTuple
 from pgtail.terminal.layout import Item, breakable
 from pgtail.terminal.values import BARE, ValueStyle, name
 from pgtail.values import UNKNOWN

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec import Struct
+
 from pgtail.changes.events import Outcome, changes_of, tables_of
 from pgtail.changes.filters import Filter
 from pgtail.errors import OptionError
@@ -18,7 +20,6 @@ from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.two_phase import CommitPrepared, RollbackPrepared
-from pgtail.records import Record
 
 _KINDS: Final = {
     **{class_.__name__.lower(): class_.__name__ for class_ in [*MESSAGES.values(), *FRAMES.values()]},
@@ -35,7 +36,7 @@ KIND_NAMES: Final = sorted({re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() fo
 _POINTER: Final = "Int64 (XLogRecPtr)"
 
 
-class Between(Record):
+class Between(Struct, frozen=True):
     """A range from `first` to `last`, both included."""
 
     first: int

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from pgtail.changes.relations import Relation
 from pgtail.errors import DecodeError, Malformed
 from pgtail.hexview.fields import ShownField
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.records import Record
 
 _BAD_BYTES: Final = 16
 """Bytes shown of a bad field of unknown length."""
 
 
-class MessageLocation(Record, frozen=False):
+class MessageLocation(Struct):
     """A message in the buffer and in its source.
 
     `number` counts from 1. `base` is the offset in the source of the byte at `start` in the buffer, None if the source
@@ -38,7 +39,7 @@ class MessageLocation(Record, frozen=False):
         return position - self.start + (self.base or 0)
 
 
-class Damage(Record, frozen=False):
+class Damage(Struct):
     """The bad bytes of a message, from `start` to `end` as far as the buffer has them.
 
     If `masked`, they are not shown, because they may be a value.

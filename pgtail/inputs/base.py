@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
+
+from msgspec import Struct
 
 from pgtail.errors import DecodeError, InputError
 from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoded, Decoder
-from pgtail.records import NamedTuple, Record
 
 
-class Chunk(Record, frozen=False):
+class Chunk(Struct):
     """Messages that are in memory and not decoded: `buf[pos:end]`, the last of them perhaps incomplete.
 
     A consumer may process some of them and set `pos` to where the next one starts. `framing` is one of

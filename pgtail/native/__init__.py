@@ -7,10 +7,9 @@ import importlib
 import importlib.util
 import os
 from types import ModuleType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pgtail.pgoutput.cursor import Buffer
-from pgtail.records import NamedTuple
 
 _SCANNER: Final = "pgtail.native._scanner"
 

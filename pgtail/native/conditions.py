@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgtail.records import NamedTuple
+from typing import NamedTuple
 
 
 class NotTested(Exception):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from pgtail.records import NamedTuple, Record
+from msgspec import Struct
+
 from pgtail.values.codec import Codec, Pieces, Undecoded
 
 ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
@@ -76,7 +77,7 @@ TRANSACTION_FIELDS: Final = frozenset(
 """The fields that are the same for all rows of a transaction."""
 
 
-class Value(Record):
+class Value(Struct, frozen=True):
     """A field between two texts, or `missing` (a text, or another field without them) if it is unknown."""
 
     field: Field
@@ -85,7 +86,7 @@ class Value(Record):
     missing: bytes | Field = b""
 
 
-class Text(Record, eq=False):
+class Text(Struct, frozen=True, eq=False):
     """A text that depends on the transaction only.
 
     `render` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin,
@@ -121,7 +122,7 @@ class Form(NamedTuple):
     parameter: int = 0
 
 
-class Encoding(Record, eq=False):
+class Encoding(Struct, frozen=True, eq=False):
     """How a format writes the values of one column.
 
     `text` and `binary` convert a text and a binary cell; they raise Undecoded. `undecoded` is what is written for a
@@ -157,7 +158,7 @@ class Previous(NamedTuple):
     after: bytes
 
 
-class Cell(Record, eq=False):
+class Cell(Struct, frozen=True, eq=False):
     """One column of a tuple: the text before its value, how to encode it, and the text after it.
 
     `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
@@ -184,7 +185,7 @@ class Cell(Record, eq=False):
     uncompared: bytes | None = None
 
 
-class Cells(Record, eq=False):
+class Cells(Struct, frozen=True, eq=False):
     """The cells of a tuple, with a separator between those that are written.
 
     `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: a row of
@@ -199,7 +200,7 @@ class Cells(Record, eq=False):
     complete: bool = False
 
 
-class Names(Record, eq=False):
+class Names(Struct, frozen=True, eq=False):
     """The columns that were not sent: unchanged ones and, if `absent`, NULLs outside the replica identity.
 
     Unchanged ones that were filled are listed only if `filled`.
@@ -213,7 +214,7 @@ class Names(Record, eq=False):
     absent: bool = False
 
 
-class Changed(Record, eq=False):
+class Changed(Struct, frozen=True, eq=False):
     """The columns of the new tuple whose value differs from the old one, and those whose value may.
 
     The first are columns at `compared`, which do not have the same bytes in the old tuple; the second those at
@@ -234,19 +235,19 @@ class UndecodedValue(NamedTuple):
     text: str
 
 
-class Undecodable(Record, eq=False):
+class Undecodable(Struct, frozen=True, eq=False):
     """What is written about values that could not be decoded, if there are any. The scanner declines such rows."""
 
     render: Callable[[Sequence[UndecodedValue]], bytes]
 
 
-class Dollars(Record, eq=False):
+class Dollars(Struct, frozen=True, eq=False):
     """Dollar-quoted pieces: between $$ and $$ or, if they contain $$, other tags. The scanner declines the latter."""
 
     pieces: tuple[Piece, ...]
 
 
-class Padded(Record, eq=False):
+class Padded(Struct, frozen=True, eq=False):
     """Pieces whose text is padded with blanks to `least` terminal cells.
 
     SGR sequences have no width. `pad` does this to any text; the scanner to printable ASCII, and declines others.
@@ -257,7 +258,7 @@ class Padded(Record, eq=False):
     least: int
 
 
-class Count(Record):
+class Count(Struct, frozen=True):
     """Writes nothing and counts the row under `key`: in Rows.counts or TextScanner.take_counts(). It ends its plan."""
 
     key: str

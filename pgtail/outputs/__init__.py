@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from msgspec import Struct
 
 from pgtail.options import limit, option, size, size_or_no_limit
-from pgtail.records import NamedTuple, Record
 
 if TYPE_CHECKING:
     from pgtail.files.sink import Sink
@@ -105,7 +106,7 @@ def colors_option() -> Any:
     )
 
 
-class OutputOptions(Record):
+class OutputOptions(Struct, frozen=True):
     """The output of changes, where it goes, and what belongs to a single format.
 
     `max_width` (cells of a value) is None for no limit. The fields after `highlight` are no options of the command

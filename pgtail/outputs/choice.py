@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import COMMAND, OptionError
 from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
 from pgtail.outputs.rows import Shape
 from pgtail.outputs.written import Once
-from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from pgtail.changes.events import (
     Ended,
@@ -34,7 +36,6 @@ from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
-from pgtail.records import NamedTuple, replace
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import OLD_ROWS, SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
 from pgtail.native.plan import LARGE, Encoding, Field, Form, Piece, Plan, Side, Text
 from pgtail.outputs.executor import Execution, Part, joined_parts
 from pgtail.outputs.fields import Clock, PlanRow
-from pgtail.records import NamedTuple
 from pgtail.values import Undecoded
 
 

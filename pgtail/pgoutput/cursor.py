@@ -8,12 +8,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from mmap import mmap
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import Malformed, Truncated
 from pgtail.humanize import plural
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell, TupleData
-from pgtail.records import NamedTuple
 
 Buffer: TypeAlias = bytes | mmap
 """What a cursor reads from; slices of both types are bytes."""

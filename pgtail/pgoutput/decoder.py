@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NoReturn, TypeAlias
+from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from pgtail.errors import DecodeError, Malformed, Truncated
 from pgtail.humanize import plural
@@ -11,7 +11,6 @@ from pgtail.pgoutput.kinds import FRAMES, HAVE_STREAM_XID, IN_STREAM, MESSAGES, 
 from pgtail.pgoutput.streaming import StreamAbort, StreamStart
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import HEADER, Keepalive, StandbyStatusUpdate, StartReplication, UnknownFrame, XLogData
-from pgtail.records import NamedTuple
 
 
 class Unknown(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
 from pgtail.pgoutput.schema import Relation, Type
@@ -11,7 +11,6 @@ from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, St
 from pgtail.pgoutput.transaction import Begin, Commit, Message, Origin
 from pgtail.pgoutput.two_phase import BeginPrepare, CommitPrepared, Prepare, RollbackPrepared, StreamPrepare
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, XLogData
-from pgtail.records import NamedTuple
 
 
 class Role(enum.Enum):

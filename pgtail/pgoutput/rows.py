@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pgtail.errors import Malformed, Truncated
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.cursor import BYTE1, OID, Cursor, Layout
-from pgtail.records import NamedTuple
 
 _NEW = ord("N")
 _new: Final = tuple.__new__

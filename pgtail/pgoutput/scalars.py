@@ -6,18 +6,24 @@ import re
 from functools import lru_cache
 from typing import Final, NewType
 
-from pgtail.records import Record
+from msgspec import Struct
 
 Lsn = NewType("Lsn", int)
 """A position in the write-ahead log: bytes from its start, unsigned 64 bits."""
 
 
-class Point(Record, uncompared=("local",)):
+class Point(Struct, frozen=True, eq=False):
     """An LSN, or a time of commit in microseconds since 2000-01-01 UTC. `local`: it was given as local time."""
 
     lsn: int | None = None
     time: int | None = None
     local: bool = False
+
+    def __eq__(self, other: object) -> bool:
+        return (self.lsn, self.time) == (other.lsn, other.time) if isinstance(other, Point) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.lsn, self.time))
 
 
 UNIX_EPOCH_OFFSET = 946_684_800_000_000

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pgtail.errors import Malformed
 from pgtail.pgoutput.cursor import MAX_COLUMNS, Cursor
-from pgtail.records import NamedTuple
 
 _COLUMN_TYPE: Final = struct.Struct(">Ii")
 _OID: Final = struct.Struct(">I")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import NamedTuple, Self
 
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.transaction import COMMIT
-from pgtail.records import NamedTuple
 
 
 class StreamStart(NamedTuple):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
-from pgtail.records import NamedTuple
 
 BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
 _BEGIN_BYTES: Final = struct.Struct(">cQqI")

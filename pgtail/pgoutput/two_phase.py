@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, TIME, XID, Cursor, Layout
-from pgtail.records import NamedTuple
 
 BEGIN_PREPARE: Final = Layout(("prepare_lsn", *LSN), ("end_lsn", *LSN), ("prepare_time", *TIME), ("xid", *XID))
 PREPARE: Final = Layout(("flags", *INT8), *BEGIN_PREPARE.fields)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, TIME, Cursor, Layout
-from pgtail.records import NamedTuple
 
 HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
 KEEPALIVE: Final = Layout(("end of WAL", *LSN), ("server clock", *TIME), ("reply requested", *INT8))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.humanize import seconds_text
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
-from pgtail.records import Record
 
 POSITION: Final = "CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END"
 """The end of the server's flushed WAL, on a standby of the replayed WAL, in SQL."""
@@ -100,7 +101,7 @@ _NAMES: Final[dict[Named, str]] = {
 }
 
 
-class ServerFacts(Record):
+class ServerFacts(Struct, frozen=True):
     """The state of the server. `position` is the end of its flushed WAL, on a standby of the replayed WAL."""
 
     address: str
@@ -139,7 +140,7 @@ class ServerFacts(Record):
         return self.has_effective_wal_level and self.wal_level == "replica" and not self.in_recovery
 
 
-class Slot(Record):
+class Slot(Struct, frozen=True):
     """A row of pg_replication_slots. Columns that the server's version lacks are None or False."""
 
     name: str
@@ -196,14 +197,14 @@ def _slot_name(row: Row) -> str:
     return name
 
 
-class Publication(Record):
+class Publication(Struct, frozen=True):
     """A publication and its number of tables."""
 
     name: str
     tables: int
 
 
-class SessionInfo(Record):
+class SessionInfo(Struct, frozen=True):
     """A session of pg_stat_activity. What the role may not see is empty; `age` is in seconds."""
 
     pid: int

@@ -10,10 +10,10 @@ import re
 import select
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import psycopg
+from msgspec import Struct
 from psycopg.pq.abc import PGconn
 
 from pgtail.native import compiled
@@ -35,8 +35,7 @@ _ESCAPE: Final = re.compile(rb"\\(.)", re.DOTALL)
 _ESCAPED: Final = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
 
 
-@dataclass(frozen=True, slots=True)
-class RowFrames:
+class RowFrames(Struct, frozen=True):
     """How the rows of one table become frames.
 
     `kinds` is None for COPY's text form; for the binary form it has the kind of each column's cells (b or t).

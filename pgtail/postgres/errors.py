@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
 from psycopg.pq import DiagnosticField
 from psycopg.pq.abc import PGresult
 
 from pgtail.errors import COMMAND, ServerError
-from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape, sql_identifier
 
 

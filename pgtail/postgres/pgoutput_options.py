@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.errors import OptionError
 from pgtail.options import option
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.records import Record
 
 Streaming: TypeAlias = Literal["off", "on", "parallel"]
 Origin: TypeAlias = Literal["any", "none"]
@@ -22,7 +23,7 @@ _HIGHEST: Final = ((16, 4), (15, 3), (14, 2), (10, 1))
 """(server version, highest protocol version), newest first."""
 
 
-class Wanted(Record):
+class Wanted(Struct, frozen=True):
     """What the user asked for. None means the best value for the server."""
 
     proto_version: int | None = _protocol(
@@ -48,7 +49,7 @@ class Wanted(Record):
     )
 
 
-class Options(Record):
+class Options(Struct, frozen=True):
     """The options of START_REPLICATION. None means that the option is omitted."""
 
     proto_version: int

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.changes.relations import Relation, Relations
 from pgtail.pgoutput import schema
 from pgtail.postgres import rows
 from pgtail.postgres.catalog import BASE_TYPES
 from pgtail.postgres.connection import Connection
-from pgtail.records import NamedTuple
 from pgtail.values import Types
 
 _COLUMNS: Final = """

@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgtail.postgres.slot_report import SlotReport
-from pgtail.records import replace
 
 GROWTH: Final = "wal_growth_bytes_per_minute"
 """Fact of a slot: by how much `wal_held_bytes` grows; None for the first report of a slot."""

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import rows
 from pgtail.postgres.catalog import POSITION, Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.rows import Row
 from pgtail.postgres.wal_holder import OpenTransaction, WalHolder, holder, open_transactions
-from pgtail.records import Record, replace
 
 _STATISTICS: Final = "LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name"
 """The view exists since PostgreSQL 14."""
@@ -73,7 +75,7 @@ _UNEXPLAINED: Final = 16 << 20
 """Retained bytes of WAL that the consumer has confirmed, from which on their cause is asked for: a file of WAL."""
 
 
-class SlotReport(Record):
+class SlotReport(Struct, frozen=True):
     """One slot. `facts` has every value by name, as in JSON.
 
     Names are those of pg_replication_slots, pg_stat_replication_slots and pg_stat_activity; sizes are in bytes, times

@@ -10,7 +10,9 @@ import os
 import secrets
 import select
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
 
 from pgtail.errors import COMMAND, OptionError, ServerError
 from pgtail.files.stopping import Interrupt
@@ -21,7 +23,6 @@ from pgtail.postgres.connection import Connection, Connector, no_timeouts
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier
 from pgtail.postgres.walsender import Session
-from pgtail.records import NamedTuple, Record
 from pgtail.terminal.escape import escape, shell_word
 
 PLUGIN: Final = "pgoutput"
@@ -214,7 +215,7 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
     return []
 
 
-class Creation(Record):
+class Creation(Struct, frozen=True):
     """Creates a slot; a `temporary` one ends with its session."""
 
     connector: Connector

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
+
+from msgspec import Struct
 
 from pgtail.errors import ServerError
 from pgtail.pgoutput.schema import Relation, RelationColumn, Type
@@ -74,8 +75,7 @@ FROM unnest(%s::oid[]) AS oid
 """
 
 
-@dataclass(frozen=True, slots=True)
-class CopySource:
+class CopySource(Struct, frozen=True):
     """A table to read: the published one or one of its partitions, without what inherits from it."""
 
     oid: int
@@ -90,8 +90,7 @@ class CopySource:
     """Bytes of its main fork, when the plan was made."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """What one COPY reads: a range of pages of a source, with a block of numbers for its rows.
 
     The numbers before + 1 to before + ordinals are the part's own; it has fewer rows.
@@ -110,8 +109,7 @@ class Part:
     """Bytes, when the plan was made."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopiedColumn:
+class CopiedColumn(Struct, frozen=True):
     """A published column."""
 
     description: RelationColumn
@@ -122,8 +120,7 @@ class CopiedColumn:
     generated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTable:
+class PublishedTable(Struct, frozen=True):
     """A table as the stream describes it, and what has to be read for its rows; there is at least one part."""
 
     relation: Relation
@@ -161,24 +158,21 @@ class PublishedTable:
         return [*[one.encode(encoding) for one in self.types], self.relation.encode(encoding)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Publication:
+class _Publication(Struct, frozen=True):
     oid: int
     all_tables: bool
     via_root: bool
     generated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(Struct, frozen=True):
     """A row of pg_publication_rel."""
 
     columns: frozenset[int] | None
     row_filter: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """A row of pg_class; `partition_of` is the OID of its parent."""
 
     oid: int
@@ -193,8 +187,7 @@ class _Table:
     is_heap: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Published:
+class _Published(Struct, frozen=True):
     """The publications through which a table is published, with its name in the stream, and the tables to read."""
 
     publications: list[_Publication]

@@ -7,10 +7,10 @@ import select
 import threading
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import psycopg
+from msgspec import Struct
 from psycopg import pq
 from psycopg.pq.abc import PGresult
 
@@ -30,7 +30,6 @@ from pgtail.postgres.errors import (
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import CopySource, Part, PublishedTable
-from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape, sql_identifier
 
 BATCH: Final = 1 << 20
@@ -73,8 +72,7 @@ class RowBatch(NamedTuple):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
-class CopyForm:
+class CopyForm(Struct, frozen=True):
     """How rows are copied: as binary cells, as the stream has them, or as text; the frames' header and framing."""
 
     binary: bool

@@ -11,12 +11,11 @@ and is sent under its own name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.pgoutput_options import literal
-from pgtail.records import NamedTuple
 
 MAJORS: Final = range(14, 20)
 """Servers of which it is known that nothing else hides changes. Those before PostgreSQL 14 may leave out changes of a

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 
+from msgspec import Struct
+
 from pgtail.humanize import seconds_text
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.pgoutput_options import literal
-from pgtail.records import Record, fields_of
 
 _OPEN: Final = """
 WITH seen AS (
@@ -38,7 +39,7 @@ _KNOWN_AFTER: Final = 15
 """Seconds after which the slots that are read know that a transaction began, or ended."""
 
 
-class OpenTransaction(Record):
+class OpenTransaction(Struct, frozen=True):
     """A transaction with an xid: a session's (`pid`), or a prepared one (`gid`); on a standby one of its primary.
 
     `xid_age` is in transactions; `seconds` have passed since it began or was prepared, None if the role may not see.
@@ -63,7 +64,7 @@ class OpenTransaction(Record):
         return ", ".join([which, *([self.application_name] if self.application_name else []), *named])
 
 
-class WalHolder(Record):
+class WalHolder(Struct, frozen=True):
     """What a slot waits for before its restart_lsn moves; after a checkpoint or its reader `transaction` is next."""
 
     until: Literal["transaction", "checkpoint", "reader"]
@@ -83,7 +84,7 @@ class WalHolder(Record):
 
     def facts(self) -> dict[str, Any]:
         """The same for JSON."""
-        names = fields_of(OpenTransaction) if self.transaction is not None else ()
+        names = OpenTransaction.__struct_fields__ if self.transaction is not None else ()
         return {"until": self.until, **{name: getattr(self.transaction, name) for name in names}}
 
 

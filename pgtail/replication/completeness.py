@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.errors import ServerError
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connection
 from pgtail.postgres.publications import complete_tables, older
-from pgtail.records import NamedTuple
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
 

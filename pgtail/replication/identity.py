@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.errors import ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.rows import Row, single
-from pgtail.records import Record
 
 Query: TypeAlias = Callable[[str, str], list[Row]]
 """Runs a command (purpose, command) on a pinned replication connection and returns its rows."""
@@ -19,7 +20,7 @@ _RUNNING: Final = (
 )
 
 
-class Identity(Record):
+class Identity(Struct, frozen=True):
     """The system identifier, the timeline, and when the postmaster started (empty if unknown).
 
     `in_recovery`: the server is a standby, so its timeline may change while it runs.

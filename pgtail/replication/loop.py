@@ -6,10 +6,11 @@ import enum
 import select
 import time
 
+from msgspec import Struct
+
 from pgtail.errors import OutputError
 from pgtail.pgoutput.frames import each
 from pgtail.postgres.walsender import Session
-from pgtail.records import Record
 from pgtail.replication import trace
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.end_position import TICK, EndPosition
@@ -29,7 +30,7 @@ class Ending(enum.Enum):
     FULL = "the queue is full"
 
 
-class Limits(Record):
+class Limits(Struct, frozen=True):
     """When to end, and how much the queue may hold. Times in seconds, sizes in bytes; None means no limit."""
 
     seconds: float | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
@@ -11,13 +13,12 @@ from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection, application_name
 from pgtail.postgres.pgoutput_options import Options, check_two_phase, resolve
-from pgtail.records import Record
 from pgtail.replication.request import Ack, Request
 
 _TOKEN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)|(\()')
 
 
-class Plan(Record):
+class Plan(Struct, frozen=True):
     """What will be done. `slot` is None if a slot named `slot_name` will be created."""
 
     server: ServerFacts

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec import Struct
+
 from pgtail.files.stopping import Interrupt
 from pgtail.postgres.connection import Connector
-from pgtail.records import Record
 from pgtail.replication.plan import Plan
 from pgtail.service.progress import SlotProgress
 
@@ -28,7 +29,7 @@ class Reporter(Protocol):
     def status(self, parts: Sequence[str], /) -> None: ...
 
 
-class Publisher(Record):
+class Publisher(Struct, frozen=True):
     """The server whose publications are read, as `plan` says. A request to stop arrives at `interrupt`."""
 
     plan: Plan

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgtail.capture.format import COMPLETE, DUMPS, TIMELINE
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.errors import OptionError, ServerError
@@ -14,7 +17,6 @@ from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.pgoutput_options import Options
 from pgtail.postgres.publications import flags
-from pgtail.records import Record, replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.request import Request
@@ -27,7 +29,7 @@ SYSTEM: Final = "pgtail.system_identifier"
 STARTED: Final = "pgtail.postmaster_start_time"
 
 
-class RecordedCapture(Record):
+class RecordedCapture(Struct, frozen=True):
     """An existing capture to continue: it is complete up to `position`; `head` describes how it was recorded.
 
     `copied`: whether it has copies of tables that are not newer than that.

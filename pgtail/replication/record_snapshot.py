@@ -13,6 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgtail.capture.format import SnapshotPart
 from pgtail.capture.recorder import CopiedTable, Rotation
 from pgtail.capture.snapshot_writer import SnapshotWriter
@@ -29,7 +32,6 @@ from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm
-from pgtail.records import Record, replace
 from pgtail.replication.publisher import Publisher, Reporter
 from pgtail.replication.record_plan import RecordedCapture, head_of
 from pgtail.replication.same_tables import SameTables
@@ -47,7 +49,7 @@ _ROUNDS: Final = 11
 """How often tables are copied that change while they are copied."""
 
 
-class CaptureFiles(Record):
+class CaptureFiles(Struct, frozen=True):
     """The capture that the tables are copied into, and how its segments are written."""
 
     directory: Path

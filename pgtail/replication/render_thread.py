@@ -6,6 +6,8 @@ import threading
 import time
 from typing import Final, Protocol
 
+from msgspec import Struct
+
 from pgtail.errors import DecodeError
 from pgtail.humanize import counted
 from pgtail.pgoutput.decoder import AnyFrame, Decoder
@@ -14,7 +16,6 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.records import Record
 from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.identity import Identity
@@ -42,7 +43,7 @@ class Sink(Protocol):
     def sync(self) -> None: ...
 
 
-class Rendering(Record):
+class Rendering(Struct, frozen=True):
     """What is written of a publisher's stream, and where to."""
 
     publisher: Publisher

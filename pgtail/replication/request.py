@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.options import family, option
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.pgoutput_options import Wanted
-from pgtail.records import Record
 
 _slot = partial(option, group="slot")
 Ack: TypeAlias = Literal["none", "commit", "exit"]
@@ -35,7 +36,7 @@ def encoding_name(text: str) -> str:
         ) from None
 
 
-class Request(Record):
+class Request(Struct, frozen=True):
     """What the user asked for. None means the default for the slot."""
 
     slot: str | None = _slot(

@@ -28,12 +28,11 @@ import itertools
 import threading
 import time
 from collections.abc import Container
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.errors import ServerError
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connection
 from pgtail.postgres.table_versions import MAJORS, Moment, moment, versions
-from pgtail.records import NamedTuple
 from pgtail.replication.identity import Identity
 from pgtail.replication.publisher import Publisher
 

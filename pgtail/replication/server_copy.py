@@ -7,6 +7,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgtail.capture.lock import open_directory
 from pgtail.capture.recorder import Rotation
 from pgtail.capture.state import StateFile
@@ -15,7 +18,6 @@ from pgtail.errors import OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import slots
 from pgtail.postgres.snapshot_plan import PublishedTable
-from pgtail.records import Record, replace
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.record_snapshot import CaptureFiles, copy_tables, copy_until_complete
@@ -26,7 +28,7 @@ from pgtail.storage import Location
 _JOBS: Final = 2
 
 
-class ServerCopy(Record):
+class ServerCopy(Struct, frozen=True):
     """The tables at the LSN `lsn`, in this capture."""
 
     lsn: int

@@ -10,9 +10,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from pgtail.errors import COMMAND, ServerError
 from pgtail.files.stopping import Interrupt
@@ -38,8 +39,7 @@ _NO_XID: Final = 0
 """InvalidTransactionId, src/include/access/transam.h: no walsender sends it, so it marks a snapshot."""
 
 
-@dataclass(frozen=True, slots=True)
-class ConsistentPoint:
+class ConsistentPoint(Struct, frozen=True):
     """Where the rows of a snapshot belong: after every transaction with commit_lsn < `lsn`, before all others.
 
     `clock` is the server's, in microseconds since 2000-01-01 UTC.
@@ -163,8 +163,7 @@ def exported(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterat
         yield Exported(publisher, session, created, identity)
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(Struct):
     """How far a copy is. Bytes are those of the tables' files; a part that is being read counts by what it has sent."""
 
     all_tables: int = 0

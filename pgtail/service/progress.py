@@ -10,11 +10,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
-from pgtail.records import NamedTuple
 
 SILENCE: Final = 3.0
 """Seconds without a frame after which the server counts as silent: it is asked for one every second."""

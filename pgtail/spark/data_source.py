@@ -10,12 +10,13 @@ import glob
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 from pyspark.sql import datasource
 from pyspark.sql.datasource import EqualTo, Filter, In, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
@@ -45,8 +46,7 @@ _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What is read: captures (directories, segments, or patterns of them), and which rows and columns of them.
 
     `tables` are globs, as --table takes them; all tables, operations and columns if these are empty.

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec import Struct
+
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.walsender import StartReplication
-from pgtail.records import Record
 
 _MOST: Final = 1000
 """Clients to keep."""
 
 
-class Client(Record, frozen=False):
+class Client(Struct):
     """One client. LSNs are 0 until one was seen; times are in microseconds since 2000-01-01 UTC, None if unknown.
 
     `confirmed` is the highest flush position, `advanced` when it last rose, `last` when the last status update came.

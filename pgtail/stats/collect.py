@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -27,7 +29,6 @@ from pgtail.native.plan import INSERT_OPS
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
-from pgtail.records import Record, made_by
 from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys
 from pgtail.stats.key_tables import KeyTables, RowKey
@@ -39,7 +40,7 @@ _ROW_HEAD: Final = 5
 """Bytes of a row message before its first tuple: the kind and the table."""
 
 
-class TableCount(Record, frozen=False):
+class TableCount(Struct):
     """The counts of one table.
 
     `bytes` is the size of its row messages (manual: logical replication message formats) without frames and without
@@ -60,7 +61,7 @@ class TableCount(Record, frozen=False):
     same: int = 0
     moved: int = 0
     unsent: int = 0
-    unsent_columns: Counter[str] = made_by(Counter)
+    unsent_columns: Counter[str] = field(default_factory=Counter)
 
     @property
     def rows(self) -> int:
@@ -73,7 +74,7 @@ class TableCount(Record, frozen=False):
         return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
 
 
-class HotKey(Record):
+class HotKey(Struct, frozen=True):
     """A key whose row was updated or deleted `count` to `count` + HotKeys.error times.
 
     `relation` has the columns of the key alone.

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
-
-from pgtail.records import NamedTuple
+from typing import Final, NamedTuple
 
 _SECOND: Final = 1_000_000
 WIDTHS: Final = (

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from pgtail.records import NamedTuple, Record
+from typing import NamedTuple
+
+from msgspec import Struct
+
 from pgtail.stats.collect import Statistics, TableCount
 
 
@@ -26,7 +29,7 @@ class Counts(NamedTuple):
 _NOTHING = Counts(0, 0, 0, 0)
 
 
-class Position(Record):
+class Position(Struct, frozen=True):
     """Where the stream is. LSNs are None while they are unknown.
 
     `unfinished` is the xid of the open transaction with the most changes so far, and how many.
@@ -44,7 +47,7 @@ class Position(Record):
         return max(0, self.server_lsn - self.lsn)
 
 
-class Sample(Record):
+class Sample(Struct, frozen=True):
     """What came in `seconds`: `transactions`, and the tables with changes or any before, most bytes first."""
 
     seconds: float

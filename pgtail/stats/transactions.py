@@ -7,10 +7,11 @@ import heapq
 from array import array
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from pgtail.changes.events import Transaction
-from pgtail.records import NamedTuple, Record
 
 LARGEST_KEPT: Final = 10
 """How many of the largest transactions are kept."""
@@ -54,7 +55,7 @@ class Histogram:
         return 0
 
 
-class TransactionSize(Record, frozen=False):
+class TransactionSize(Struct):
     """One transaction: its rows and bytes that passed the filter.
 
     `at_least` and `at_most` bound the time from its first change to its commit, in microseconds, as derived from other

@@ -5,11 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from pgtail.errors import InputError, OutputError
 from pgtail.files.small import MOST
-from pgtail.records import NamedTuple
 from pgtail.storage.options import NO_OPTIONS, StorageOptions
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ class HdfsReader(Reader):
         self._file.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # the metaclass of an abstract class is not that of a Struct
 class HdfsLocation(Location):
     """A path on an HDFS server, `hdfs://HOST:PORT`."""
 

@@ -215,7 +215,7 @@ class ObjectWriter(Writer):
         self._kept.close()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)  # the metaclass of an abstract class is not that of a Struct
 class ObjectLocation(Location):
     """An object, or the prefix of several: `base` is the bucket's URI, `key` a path without a slash at its ends."""
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.errors import OptionError
-from pgtail.records import NamedTuple
 
 URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 

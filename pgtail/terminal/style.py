@@ -14,8 +14,10 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from pgtail.errors import OptionError
-from pgtail.records import Record, fields_of, replace
 
 if TYPE_CHECKING:
     from rich.style import Style
@@ -27,7 +29,7 @@ _TEXT: Final = itemgetter(0)
 _NEWLINE: Final[Fragment] = ("\n", "")
 
 
-class Palette(Record):
+class Palette(Struct, frozen=True):
     """The style of each kind of text: one of rich's, the numbers of an SGR sequence, or empty for none.
 
     They are texts, so that only colours need rich, which takes long to import.
@@ -63,7 +65,7 @@ class Palette(Record):
     match: str = ""
 
 
-THINGS: Final = [*fields_of(Palette)]
+THINGS: Final = [*Palette.__struct_fields__]
 PLAIN: Final = Palette()
 _GREEN, _CYAN, _RED = "color(16) on color(77)", "color(16) on color(81)", "color(231) on color(124)"
 _MAGENTA, _GREY, _BLUE = "color(231) on color(90)", "color(16) on color(250)", "color(231) on color(25)"

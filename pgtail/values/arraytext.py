@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from pgtail.records import Record
+from msgspec import Struct
+
 from pgtail.values.codec import Context, Json, NativeForm, Undecoded, ValueKind
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
@@ -39,7 +40,7 @@ class NotAnArray(Exception):
     """The text is not what array_out writes."""
 
 
-class _Syntax(Record):
+class _Syntax(Struct, frozen=True):
     """The regular expressions for one delimiter."""
 
     delimiter: str

@@ -6,10 +6,11 @@ import enum
 import io
 import struct
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from pgtail.pgoutput.cells import Binary
-from pgtail.records import NamedTuple, Record
 
 BinaryText: TypeAlias = Callable[[bytes], str]
 """A binary cell -> the exact text of the type's output function. Raises one of DAMAGED."""
@@ -71,7 +72,7 @@ class Native(NamedTuple):
     """The text of every value, for masks."""
 
 
-class Codec(Record):
+class Codec(Struct, frozen=True):
     """Converts the values of one column type. The functions raise only Undecoded.
 
     A text cell is PostgreSQL's text in the stream's encoding, a binary cell the output of the type's send function.
@@ -116,7 +117,7 @@ class Json(NamedTuple):
     """Whether numbers are strings: the parameter of that encoder."""
 
 
-class Context(Record, frozen=False):
+class Context(Struct):
     """The properties of a stream that loaders use."""
 
     decode: Callable[[bytes], str]
@@ -134,7 +135,7 @@ class Context(Record, frozen=False):
     """How many arrays and composites enclose the value that is being read."""
 
 
-class Loader(Record):
+class Loader(Struct, frozen=True):
     """One type: its JSON form, and factories for the functions that read it in one stream."""
 
     kind: ValueKind

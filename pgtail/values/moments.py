@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.pgoutput.scalars import UNIX_EPOCH_DAYS, civil_from_days, days_from_civil
-from pgtail.records import NamedTuple
 
 DAY: Final = 86_400_000_000
 """Microseconds."""

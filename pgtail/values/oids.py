@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from pgtail.records import NamedTuple
+from typing import Final, NamedTuple
 
 
 class BuiltinType(NamedTuple):

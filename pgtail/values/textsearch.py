@@ -9,7 +9,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from pgtail.records import Record
+from msgspec import Struct
+
 from pgtail.values.codec import BinaryText, Context, Loader, ValueKind
 from pgtail.values.nested import joined
 from pgtail.values.render import strings
@@ -65,7 +66,7 @@ def _quoted(lexeme: str) -> str:
     return "'{}'".format(lexeme.replace("\\", "\\\\").replace("'", "''"))
 
 
-class _Item(Record, frozen=False):
+class _Item(Struct):
     """An operand (with its text) or an operator (with its sign) of a tsquery."""
 
     text: str

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pgtail.commands.slot_table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS, SlotGrowth
-from pgtail.records import replace
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
 from tests.support.limits import within

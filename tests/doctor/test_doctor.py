@@ -7,13 +7,13 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from pgtail import doctor
 from pgtail.doctor import bugs, provider, server
 from pgtail.doctor.base import Context, Finding, Severity
 from pgtail.postgres.catalog import server_facts
 from pgtail.postgres.connection import Connector, parameters
-from pgtail.records import replace
 from tests.conftest import StartServer
 from tests.support.servers import Database, since
 from tests.support.tail import stream, wait_for

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.relations import Column, Relation
@@ -16,7 +17,6 @@ from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.scalars import Point
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.records import replace
 from pgtail.values import Types
 from tests.support.corpus import captures
 from tests.support.encode import (

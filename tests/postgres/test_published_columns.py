@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+from msgspec.structs import replace
+
 from pgtail.changes.relations import Relation, Relations
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type
 from pgtail.postgres.published_columns import checked_tables
-from pgtail.records import replace
 from pgtail.values import Types
 from tests.support.servers import Database, every_version
 from tests.support.workload import pgoutput

@@ -6,10 +6,10 @@ import hashlib
 import threading
 import time
 from contextlib import closing
-from dataclasses import replace
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from pgtail.errors import ServerError
 from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, walk

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.wal_holder import WalHolder, holder, open_transactions
-from pgtail.records import replace
 from tests.conftest import StartServer
 from tests.support.servers import Database, installations
 from tests.support.standbys import standby_of

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from pgtail.capture.state import FILE
 from pgtail.demo.server import EmbeddedServer
 from pgtail.files.stopping import Interrupt
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
-from pgtail.records import replace
 from pgtail.replication.identity import Identity
 from pgtail.replication.timelines import TimelineProbe
 from tests.conftest import StartServer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import ServerError
@@ -10,7 +11,6 @@ from pgtail.files.stopping import Interrupt
 from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
-from pgtail.records import replace
 from pgtail.replication.identity import Identity, check_same
 from tests.conftest import StartServer
 from tests.support.servers import Database, installations, some_versions

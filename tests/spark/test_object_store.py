@@ -11,7 +11,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import obstore
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 from pyarrow.fs import LocalFileSystem
 
 import pgtail.spark

@@ -6,13 +6,13 @@ import copy
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import asdict
 
 from pgtail.capture.format import SegmentName, SnapshotPart
 from pgtail.capture.state import SnapshotFile, TableSnapshot

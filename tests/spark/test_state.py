@@ -8,7 +8,6 @@ import json
 import zoneinfo
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import asdict
 
 from pgtail.capture.recorder import Recorder
 from pgtail.changes.commit_range import point_of

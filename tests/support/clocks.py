@@ -9,11 +9,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from pgtail.demo.account import Account
 from pgtail.demo.installation import Installation
@@ -70,8 +70,7 @@ def clocked_server(installation: Installation) -> Iterator[tuple[EmbeddedServer,
             yield server, clock
 
 
-@dataclass(frozen=True, slots=True)
-class _Clocked(Account):
+class _Clocked(Account, frozen=True):
     """Starts programs with these variables."""
 
     variables: tuple[str, ...] = ()

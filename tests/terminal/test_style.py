@@ -11,7 +11,6 @@ from rich.color import Color
 from rich.style import Style
 
 from pgtail.errors import OptionError
-from pgtail.records import fields_of
 from pgtail.terminal.style import COLORED, PLAIN, Fragment, Painter, Palette, palette
 from tests.support.corpus import capture
 from tests.support.run import command, decode
@@ -62,7 +61,7 @@ def test_invalid_colours_are_rejected(colors: str, words: str) -> None:
 
 
 def test_every_style_can_be_changed() -> None:
-    for thing in fields_of(Palette):
+    for thing in Palette.__struct_fields__:
         palette(color=True, colors=f"{thing}=red")
 
 
@@ -180,7 +179,7 @@ def _contrast(style: Style, terminal: str) -> float:
 def test_every_style_can_be_read_on_every_background(terminal: str) -> None:
     own = _contrast(Style.null(), terminal)
     assert own > 4.1, "that is the theme's choice: Solarized's own text has 4.1 on light"
-    for thing in fields_of(Palette):
+    for thing in Palette.__struct_fields__:
         style = Style.parse(getattr(COLORED, thing))
         assert not style.dim, f"{thing}: the Linux console shows faint as grey, with 2.8"
         if style.color is None and style.bgcolor is None:

@@ -22,6 +22,8 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import resource_tracker
 from typing import Final, NamedTuple, NoReturn
 
+from msgspec.structs import replace
+
 from pgtail.commands.decode import Decode, Run
 from pgtail.commands.options import DecodeOptions
 from pgtail.commands.parallel.parts import CaptureParts, Part
@@ -29,7 +31,6 @@ from pgtail.commands.sinks import FileSink
 from pgtail.errors import OutputError
 from pgtail.files.stopping import SIGNALS, postponed
 from pgtail.pipeline.pipeline import Seen
-from pgtail.records import replace
 
 KEPT: Final = 256 << 20
 """Bytes of output that a process keeps in a file; it gives up a part that has more."""

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.errors import DecodeError, Truncated
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, Unknown
 from pgtail.pgoutput.kinds import IN_STREAM, KINDS, MESSAGES
 from pgtail.pgoutput.streaming import StreamStop
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
-from pgtail.records import NamedTuple
 
 ENOUGH: Final = 3
 """Consecutive messages that rule out coincidence."""

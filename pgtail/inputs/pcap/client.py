@@ -9,10 +9,9 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.files.spool import SpoolFile
-from pgtail.records import NamedTuple
 
 _SENT: Final = re.compile(
     rb"d\0\0\0\x26r.{32}[\0\1]"  # a CopyData message with a standby status update

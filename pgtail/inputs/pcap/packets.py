@@ -9,13 +9,12 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pgtail.errors import InputError, OptionError
 from pgtail.humanize import counted
 from pgtail.inputs.source.window import Window
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
-from pgtail.records import NamedTuple
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Final, TypeAlias
-
-from pgtail.records import NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 MOST_WAITING: Final = 16 << 20
 """Bytes that may wait for missing ones: more than a sender has in flight, so the missing ones were not captured."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.errors import InputError
 from pgtail.humanize import counted
@@ -21,7 +21,6 @@ from pgtail.inputs.text.forms import HexLines
 from pgtail.inputs.text.restored import BadLine, Restored, RestoringInput
 from pgtail.pgoutput.cursor import MAX_LENGTH
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.records import NamedTuple
 
 _XXD: Final = re.compile(rb"([0-9A-Fa-f]{7,16}): ((?:[0-9A-Fa-f]{2} ?)++)( .*)?", re.DOTALL)
 _HEXDUMP: Final = re.compile(rb"([0-9A-Fa-f]{7,16})  ((?:[0-9A-Fa-f]{2} {1,2})++) *(\|.*\|) *", re.DOTALL)

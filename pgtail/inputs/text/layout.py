@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.errors import DecodeError, Truncated
 from pgtail.inputs.binary.detect import MESSAGE_START
 from pgtail.inputs.text.bytea import BadText, Base64, Codec, codec_of
 from pgtail.pgoutput.decoder import Decoder, Unknown
 from pgtail.pgoutput.streaming import StreamStop
-from pgtail.records import Record
 
 RowPattern: TypeAlias = re.Pattern[bytes]
 
@@ -46,7 +47,7 @@ _MAX_BEFORE: Final = 3
 _MAX_AFTER: Final = 2
 
 
-class TextForm(Record):
+class TextForm(Struct, frozen=True):
     """The layouts that a text form may have.
 
     `separators`: possible column separators (one byte each), None for any. `quoted`: cells may be in double quotes.
@@ -60,7 +61,7 @@ class TextForm(Record):
     fields: bool = False
 
 
-class RowLayout(Record):
+class RowLayout(Struct, frozen=True):
     """`row` matches a whole line, with groups lsn (if there is one) and data; `start` matches what precedes the data.
 
     `lone`: the data is the only column. `padded`: spaces after the data belong to it or fill the column. `quoted`: a
@@ -152,7 +153,7 @@ def unmarked(text: bytes) -> tuple[bytes, bool]:
 # need memory for each repetition.)
 
 
-class _Arrangement(Record):
+class _Arrangement(Struct, frozen=True):
     """Columns side by side: `before` and `after` are how many surround the data."""
 
     form: TextForm
@@ -189,7 +190,7 @@ class _Arrangement(Record):
         return rb'"?' + cell + rb'"?' if self.form.quoted else cell
 
 
-class _Fields(Record):
+class _Fields(Struct, frozen=True):
     """A line for each column: its name and its value."""
 
     separator: bytes

@@ -15,10 +15,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any, Final, Literal
 
+from msgspec import Struct
+
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
 from pgtail.outputs.debezium import times
-from pgtail.records import Record
 from pgtail.values.arraytext import NotAnArray, reader
 from pgtail.values.codec import Undecoded, ValueKind
 from pgtail.values.format_type import builtin_oids, numeric_modifier
@@ -41,7 +42,7 @@ _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _SPECIAL: Final = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 
 
-class Converter(Record):
+class Converter(Struct, frozen=True):
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.

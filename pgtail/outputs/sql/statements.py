@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.changes.events import TableTruncate
 from pgtail.changes.relations import Column, Relation
@@ -30,7 +30,6 @@ from pgtail.native.plan import (
 from pgtail.outputs.executor import dollar_quoted
 from pgtail.outputs.rows import Shape, encoding_of_text
 from pgtail.outputs.sql.styles import BUILTIN_NAMES, Style, styles_of
-from pgtail.records import NamedTuple
 from pgtail.terminal.escape import escape, quoted, sql_identifier
 from pgtail.values import Undecoded
 from pgtail.values.oids import BUILTIN

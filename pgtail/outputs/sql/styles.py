@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.changes.relations import Column
 from pgtail.native.plan import Form
-from pgtail.records import NamedTuple
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import BUILTIN
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from pgtail.changes.events import OLD_ROWS, SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Relation, differences
 from pgtail.native.plan import ROW_OPS
@@ -15,7 +17,6 @@ from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.walsender import StartReplication
-from pgtail.records import Record
 from pgtail.terminal.layout import GAP, SPACE, Item, SizedItem, breakable, padding, sized, sized_sentence, wrap_sized
 from pgtail.terminal.style import Fragment
 from pgtail.terminal.values import (
@@ -105,7 +106,7 @@ def _strike(sized_item: SizedItem) -> SizedItem:
     return size, tuple([(text, "aborted") for text, _ in item])
 
 
-class _Column(Record):
+class _Column(Struct, frozen=True):
     """What all values of a column have in common; `show` shows a value after the label, `maybe` one that may have
     changed."""
 

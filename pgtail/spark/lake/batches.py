@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec import Struct, field, to_builtins
 
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, LakeTable
@@ -33,8 +33,7 @@ _KEPT: Final = 86_400.0
 _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
 
 
-@dataclass(slots=True)
-class TableNotes:
+class TableNotes(Struct):
     """One table, by its OID."""
 
     folder: str
@@ -53,8 +52,7 @@ class TableNotes:
     """How many snapshots up to that one are in it, or were superseded."""
 
 
-@dataclass(slots=True)
-class Notes:
+class Notes(Struct):
     """`applied` are ranges of the stream, in order; what was only prepared in them waits in `pending`."""
 
     applied: list[Range] = field(default_factory=list)
@@ -90,8 +88,7 @@ class Notes:
         )
 
 
-@dataclass(slots=True)
-class BatchPlan:
+class BatchPlan(Struct):
     """The content of OUT, and what the last batch does to its tables."""
 
     batch: int = 0
@@ -175,7 +172,7 @@ class Batches:
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
         self.plan, self._commits = plan, list(commits)
-        found = {"format": _FORMAT, "plan": asdict(plan), "commits": [commit.to_json() for commit in commits]}
+        found = {"format": _FORMAT, "plan": to_builtins(plan), "commits": [commit.to_json() for commit in commits]}
         row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
         self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
         self._table = LakeTable(self._table.place)

@@ -6,10 +6,11 @@ OUT/catalog     kind (tables, state, history), schema, table, relid, folder, sin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
 from typing import Final
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgtail.errors import InputError
 from pgtail.spark.lake.delta import Commit, LakeTable
@@ -28,8 +29,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A table: `kind` says what the folder has of it; `since` is the position from which it has its name."""
 
     kind: str

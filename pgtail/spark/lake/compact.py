@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
+from msgspec import Struct
 
 from pgtail.errors import InputError
 from pgtail.humanize import counted
@@ -27,8 +27,7 @@ _TARGET: Final = 128 << 20
 _SMALL: Final = _TARGET // 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Merging:
+class _Merging(Struct, frozen=True):
     """Files of a table whose rows have the same columns, to become one."""
 
     name: str

@@ -10,12 +10,12 @@ import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.decoding.transactions import counted
@@ -49,8 +49,7 @@ class TableFile(NamedTuple):
     file: DataFile
 
 
-@dataclass(slots=True)
-class Decoded:
+class Decoded(Struct):
     """What a task wrote, and what else it found."""
 
     surveys: list[Survey] = field(default_factory=list)
@@ -67,13 +66,12 @@ def joined(parts: Iterable[Decoded]) -> Decoded:
     """What several tasks did, as one."""
     found = Decoded()
     for part in parts:
-        for name in Decoded.__slots__:
+        for name in Decoded.__struct_fields__:
             getattr(found, name).extend(getattr(part, name))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Decoding:
+class Decoding(Struct, frozen=True):
     """How to decode: `tables` are globs, `known` are the versions that are known already."""
 
     out: Location

@@ -10,7 +10,6 @@ import contextlib
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -25,6 +24,8 @@ from deltalake.transaction import (
     Transaction,
     create_table_with_add_actions,
 )
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from pgtail.errors import OptionError, OutputError
 from pgtail.spark.lake.parquet import DataFile, TableFolder, footer_bounds, rows_in, write_file
@@ -47,8 +48,7 @@ class Bounds(NamedTuple):
     nulls: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class LakeFile:
+class LakeFile(Struct, frozen=True):
     """A file of a table. `path` is below the table's folder."""
 
     path: str
@@ -74,8 +74,7 @@ class LakeFile:
         return bool(self.bounds("_op").least == SNAPSHOT)
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """What a batch does to one table."""
 
     table: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgtail.capture.format import CLOSED, is_gap
 from pgtail.capture.state import Pruned
@@ -52,8 +53,7 @@ if TYPE_CHECKING:
 _CODEC: Final = "spark.sql.parquet.compression.codec"
 
 
-@dataclass(slots=True)
-class Update:
+class Update(Struct):
     """What was done."""
 
     segments: int = 0

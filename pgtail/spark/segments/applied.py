@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from pgtail.spark.segments.ranges import Range, joined
 from pgtail.spark.segments.survey import Survey, folder_of, name_of
@@ -47,8 +48,7 @@ class SegmentRun(NamedTuple):
         )
 
 
-@dataclass(slots=True)
-class Capture:
+class Capture(Struct):
     """What was applied of one directory of segments.
 
     `pruned` is the LSN up to which it had been pruned when its first segment was applied; 0 if it had not.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import glob
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.capture.state import Pruned, pruned_segment, read_state

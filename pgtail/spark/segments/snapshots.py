@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from pgtail.capture.format import SNAPSHOT_CLOSED
 from pgtail.capture.state import CaptureState, TableSnapshot
@@ -44,8 +45,7 @@ class SnapshotSegment(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class UnfinishedSnapshot:
+class UnfinishedSnapshot(Struct, frozen=True):
     """A snapshot of which earlier batches have the segments up to `last`, with so many rows."""
 
     relid: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, SnapshotPart, gap_in, is_gap
 from pgtail.capture.segment import Head
@@ -20,8 +20,7 @@ _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names"
 """Options that do not change what the changes are."""
 
 
-@dataclass(slots=True)
-class Survey:
+class Survey(Struct):
     """What a segment has, as far as its rows were added; `places` is None if it has no change.
 
     A transaction that was prepared before its slot had two_phase is sent when it is committed, right before its

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from pgtail.capture.segment import ByteFile
 from pgtail.spark.decoding.decode import SegmentChanges
@@ -27,16 +27,14 @@ Texts: TypeAlias = tuple[tuple[str, str | None], ...]
 """Columns and PostgreSQL's texts of their values."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Example:
+class Example(Struct, frozen=True, order=True):
     """One row: what identifies it (the key; all columns if there is none), and the columns that it is about."""
 
     row: Texts
     columns: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Comparison:
+class Comparison(Struct):
     """How the rows of a table compare. `rows` are the server's; each of them is equal, unknown, different or missing.
 
     A row is unknown if its known values are equal, and the state names others in `_unknown`. It is different if a known

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from pgtail.capture.format import is_gap
 from pgtail.errors import InputError
@@ -40,8 +41,7 @@ class MissingSegment(InputError):
         self.missing, self.what = missing, what
 
 
-@dataclass(slots=True)
-class Increment:
+class Increment(Struct):
     """What is to be applied now: ranges of the stream."""
 
     ranges: list[Range] = field(default_factory=list)

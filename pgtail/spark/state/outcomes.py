@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
@@ -21,8 +22,7 @@ _COMMITTED, _ROLLED_BACK = "commit_prepared", "rollback_prepared"
 Row = Mapping[str, Any]
 
 
-@dataclass(slots=True)
-class Outcomes:
+class Outcomes(Struct):
     """What became of prepared transactions."""
 
     committed: dict[int, tuple[int, int]] = field(default_factory=dict)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import itertools
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
 
 from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
 from pgtail.spark.lake.delta import Bounds, LakeFile
@@ -58,8 +58,7 @@ class VersionRun(NamedTuple):
     places: Range
 
 
-@dataclass(slots=True)
-class TableBatch:
+class TableBatch(Struct):
     """One table in a batch, and how far it is."""
 
     relid: int
@@ -102,7 +101,7 @@ class TableBatch:
         for file, source in self.changes:
             if file.bounds("_relation").least == version.relation:
                 items.append((source, file.size))
-        wanted = dataclasses.replace(self.wanted, run=places if len(self.runs) > 1 else None)
+        wanted = replace(self.wanted, run=places if len(self.runs) > 1 else None)
         done = Pass(self.relid, self.folder, self.history, layout, wanted, files, by_value)
         return done, items
 

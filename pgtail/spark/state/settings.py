@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from pgtail.errors import OptionError
 from pgtail.pgoutput.scalars import Point
@@ -12,8 +13,7 @@ from pgtail.pgoutput.scalars import Point
 _EPOCH: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """How to apply. `until` is an LSN or a time: what was committed later is left out, as in a recovery target.
 
     `wait`: if a segment is missing, apply what comes before it, and return MissingSegment in place of raising it.

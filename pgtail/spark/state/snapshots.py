@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec import Struct
 
 from pgtail.capture.format import SegmentName
 from pgtail.spark.lake.batches import Notes, TableNotes
@@ -25,8 +25,7 @@ class Snapshot(NamedTuple):
     capture: str
 
 
-@dataclass(frozen=True, slots=True)
-class TableStart:
+class TableStart(Struct, frozen=True):
     """What a batch does with a table besides its changes: `snapshots` are those to apply, in order.
 
     `again`: the rows that are there are dropped, and the table is made from its changes since `since`, of all that was

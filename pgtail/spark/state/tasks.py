@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from pgtail.spark.jobs import packed, unpacked
 from pgtail.spark.lake.delta import LakeFile
@@ -57,8 +57,7 @@ _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq",
 Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class WantedChanges:
+class WantedChanges(Struct, frozen=True):
     """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
 
     `committed` is as in Outcomes. What was committed before the position `since` is left out. `snapshots` are the
@@ -240,8 +239,7 @@ class RowsFile(NamedTuple):
         return None if path.startswith(CLOSED) else int(path[1 : path.index("-")])
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """One table in one pass: its changes of one version, and the rows that they are applied to."""
 
     relid: int

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from pgtail.errors import COMMAND
 from pgtail.pgoutput.scalars import lsn_text
@@ -34,8 +36,7 @@ from pgtail.terminal.escape import escape, shell_word, sql_identifier
 _MOST_BUCKETS: Final = 1024
 
 
-@dataclass(slots=True)
-class Applied:
+class Applied(Struct):
     """What was applied. `end` is the place up to which the state now goes; everything before it is applied."""
 
     end: Place

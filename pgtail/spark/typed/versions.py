@@ -6,8 +6,9 @@ pgoutput sends a table's columns, not what ALTER TABLE did with its rows. What t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, widest
 from pgtail.values.oids import BUILTIN
@@ -20,8 +21,7 @@ class VersionColumn(NamedTuple):
     declared: Declared
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """A table as a Relation message described it. `key` is empty for identity full, and if there is none.
 
     `partition` is the one whose identity the table has, as SQL writes its name: two partitions may have rows with one

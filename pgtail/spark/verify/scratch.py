@@ -14,8 +14,9 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from pgtail.errors import InputError, OutputError
 from pgtail.spark.lake.batches import Batches, BatchPlan, Notes
@@ -36,8 +37,7 @@ _POSITIONS: Final = {"changes": "position", "transactions": "position", "tables"
 """The tables (or their folders) of which older files are left out, and the column that says how old their rows are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(Struct, frozen=True):
     """A version of a state: the content of OUT after some batch, and its tables then, by their folders."""
 
     plan: BatchPlan

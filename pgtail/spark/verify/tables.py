@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from pgtail.capture.state import read_state
 from pgtail.humanize import counted
@@ -69,8 +69,7 @@ class _StateFile(NamedTuple):
 _File: TypeAlias = _ServerFile | _StateFile
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedTable:
+class VerifiedTable(Struct, frozen=True):
     """How a table compares; `relid` is its OID, the names are the server's."""
 
     relid: int
@@ -79,8 +78,7 @@ class VerifiedTable:
     found: Comparison
 
 
-@dataclass(frozen=True, slots=True)
-class _Pair:
+class _Pair(Struct, frozen=True):
     """The rows of a table in a state and on the server, in common buckets: files, with their bytes.
 
     `sample` are the millionths of keys that are compared; None for all.
