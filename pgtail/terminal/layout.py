@@ -19,13 +19,16 @@ GAP: Final = 2
 DOT: Final = "·"
 """What separates two things in a line, one cell wide."""
 
+_OWN: Final = str.maketrans("", "", f"{DOT}→…")
+"""Removes the characters that pgtail itself writes, each one cell wide."""
+
 SPACE: Final[Fragment] = (" ", "plain")
 _GAP: Final[Fragment] = (" " * GAP, "plain")
 
 
 def width_of(text: str) -> int:
     """The width of escaped text in cells."""
-    if text.isascii() or text.replace(DOT, "").isascii():
+    if text.isascii() or text.translate(_OWN).isascii():
         return len(text)
     from rich.cells import cell_len, get_character_cell_size
 

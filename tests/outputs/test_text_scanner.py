@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-import time
 from typing import Any
 
 import pytest
 
-from pgtail.native import compiled
 from tests.support.encode import Cell, begin, commit, insert, lengths, relation, update
-from tests.support.render import WAYS, Sink, need_compiled, render, rows_by
+from tests.support.render import WAYS, rows_by
 from tests.support.run import decode
 from tests.support.same import same
 
@@ -49,15 +46,3 @@ def test_rows_with_and_without_lsn() -> None:
             written.append(decode(input=data).stdout)
     assert written[0].count(b'"lsn":"') == 4
     assert written[0] == written[1]
-
-
-def test_rows_that_are_written_at_once_have_one_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    if compiled() is None:
-        need_compiled()
-    monkeypatch.setattr(time, "time_ns", itertools.count(1_700_000_000_123_456_789, 1_000_000).__next__)
-    transactions = [begin(), *[insert("1", "x")] * 700, commit()] * 3
-    sink = Sink()
-    render(relation(), *transactions, output="debezium", way="compiled", sink=sink)
-    times = [{line.rpartition(b'"ts_ns":')[2] for line in text.splitlines()} for text in sink.parts]
-    assert [len(found) for found in times] == [1] * len(sink.parts)
-    assert len(set.union(*times)) == len(sink.parts) > 1
