@@ -52,11 +52,11 @@ To add...
                       tests/support/forms.py, with which the tests of tests/inputs/ cover it
     a message:        its class in pgoutput/, its lines in kinds.py, its step in changes/assembler.py, and an example in
                       tests/support/golden_messages.py
-    an option:        a field of a class in commands/*options.py (or OutputOptions, Request or Wanted), its use where
+    an option:        a field of a class in commands/options/ (or OutputOptions, Request or Wanted), its use where
                       the class is read, and a test; a filter is also an argument of Filter, with the same name
     a type of values: an entry in TYPES of its module in values/ (a new module is named in values/__init__.py), a test
                       in tests/values/
-    a metric:         a line in commands/metrics.py, its value in service/progress.py, and its entry in the page
+    a metric:         a line in commands/service/metrics.py, its value in service/progress.py, and its entry in the page
     a doctor check:   a function and its name in CHECKS of the family's module in doctor/, and a test
 A new format also needs its entry in man/parts/; `make man` writes the pages, with all options, and
 tests/end_to_end/test_docs.py names what is undocumented.

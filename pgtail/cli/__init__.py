@@ -126,8 +126,8 @@ def _has_input() -> bool:
 
 def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
-        from pgtail.commands.sinks import put
-        from pgtail.commands.stderr import exit_statuses
+        from pgtail.commands.console.messages import exit_statuses
+        from pgtail.commands.output.file_sink import put
         from pgtail.native import implementation_name
 
         with exit_statuses():

@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
-from pgtail.commands.capture_options import CaptureListOptions, CaptureVerifyOptions, PruneOptions
+from pgtail.commands.options.capture import CaptureListOptions, CaptureVerifyOptions, PruneOptions
 
 _directory: Final = click.argument("directory", metavar="DIR", type=click.Path(file_okay=False))
 
@@ -36,7 +36,7 @@ def list_(directory: str, options: CaptureListOptions) -> bool:
     Reads capture.json and the end of each segment, which says what the segment contains. The exit status is 1 if a
     segment is missing.
     """
-    from pgtail.commands.capture_list import run
+    from pgtail.commands.capture.list import run
 
     return run(directory, options)
 
@@ -50,7 +50,7 @@ def verify(directory: str, options: CaptureVerifyOptions) -> bool:
     Reads every segment, and decodes nothing. The exit status is 1 if something is damaged or missing; each problem is
     named. A pass that was stopped says how to go on.
     """
-    from pgtail.commands.capture_verify import run
+    from pgtail.commands.capture.verify import run
 
     return run(directory, options)
 
@@ -68,6 +68,6 @@ def prune(directory: str, options: PruneOptions) -> None:
     pgtail capture prune captures/shop --keep 30d
     pgtail capture prune captures/shop --applied warehouse --delete
     """
-    from pgtail.commands.capture_prune import run
+    from pgtail.commands.capture.prune import run
 
     run(directory, options)

@@ -79,7 +79,7 @@ class CommandLineError(click.ClickException):
         self._hint = error.hint if isinstance(error, Hinted) else None
 
     def show(self, file: Any = None) -> None:
-        from pgtail.commands.stderr import say
+        from pgtail.commands.console.messages import say
         from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape
 

@@ -17,7 +17,7 @@ from pgtail.cli.settings import SettingError, settings
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from pgtail.commands.server_options import ConnectionOptions
+    from pgtail.commands.options.server import ConnectionOptions
     from pgtail.postgres.catalog import Named
 
 
@@ -33,7 +33,7 @@ def publications(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 def dsn(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Databases of the server and connection services."""
-    from pgtail.commands.complete import services
+    from pgtail.commands.completion import services
 
     return _matching([*_on_server("databases", ctx), *[f"service={name}" for name in services()]], incomplete)
 
@@ -108,14 +108,14 @@ def colors(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 def _on_server(named: Named, ctx: click.Context) -> list[str]:
     if all(parameter.name != "host" for parameter in ctx.command.params):
         return []  # the command reads files
-    from pgtail.commands.complete import on_server
+    from pgtail.commands.completion import on_server
 
     return on_server(named, _connection(ctx))
 
 
 def _connection(ctx: click.Context) -> ConnectionOptions:
     """Where the command line so far says to connect, else the configuration."""
-    from pgtail.commands.server_options import ConnectionOptions
+    from pgtail.commands.options.server import ConnectionOptions
     from pgtail.options import from_parameters
 
     given = {name: value for name, value in ctx.params.items() if value is not None}

@@ -124,8 +124,8 @@ def command(shell: str) -> None:
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
     from pgtail.cli import main
-    from pgtail.commands.sinks import put
-    from pgtail.commands.stderr import exit_statuses
+    from pgtail.commands.console.messages import exit_statuses
+    from pgtail.commands.output.file_sink import put
 
     completion = get_completion_class(shell)
     assert completion is not None  # click has all three

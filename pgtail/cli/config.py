@@ -37,10 +37,10 @@ def command(ctx: click.Context, output: str) -> None:
     import json
 
     from pgtail.cli.settings import SETTINGS, config_file, default_file, settings, variable
-    from pgtail.commands.appearance import report_json
-    from pgtail.commands.options import ReportOptions
-    from pgtail.commands.sinks import put
-    from pgtail.commands.stderr import exit_statuses, say
+    from pgtail.commands.console.messages import exit_statuses, say
+    from pgtail.commands.console.styling import report_json
+    from pgtail.commands.options.common import ReportOptions
+    from pgtail.commands.output.file_sink import put
     from pgtail.terminal.escape import escape
 
     file = config_file(os.environ)

@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli.command import Command
 from pgtail.cli.options import files_argument, takes
-from pgtail.commands.options import DecodeOptions
+from pgtail.commands.options.common import DecodeOptions
 
 
 @click.command(
@@ -50,9 +50,9 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
            'proto_version', '1', 'publication_names', 'pub')" |
         pgtail decode
     """
-    from pgtail.commands.decode import Decode
+    from pgtail.commands.console.messages import say
+    from pgtail.commands.decode.command import Decode
     from pgtail.commands.parallel import parallel_reading
-    from pgtail.commands.stderr import say
 
     if "-" in files and sys.stdin is not None and sys.stdin.isatty():
         say("note: reading the terminal; Ctrl-D ends the input")

@@ -8,7 +8,7 @@ import click
 
 from pgtail.cli.command import Command
 from pgtail.cli.settings import unset
-from pgtail.commands.stderr import exit_statuses
+from pgtail.commands.console.messages import exit_statuses
 
 
 @click.command("demo", cls=Command)

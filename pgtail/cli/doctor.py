@@ -6,7 +6,7 @@ import click
 
 from pgtail.cli.command import Command
 from pgtail.cli.options import dsn_argument, takes
-from pgtail.commands.server_options import DoctorOptions
+from pgtail.commands.options.server import DoctorOptions
 
 
 @click.command("doctor", cls=Command)

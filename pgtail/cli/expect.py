@@ -6,7 +6,7 @@ import click
 
 from pgtail.cli.command import Command
 from pgtail.cli.options import dsn_argument, takes
-from pgtail.commands.server_options import ExpectOptions
+from pgtail.commands.options.server import ExpectOptions
 
 
 class _WithCommand(Command):
@@ -44,7 +44,7 @@ def command(command: tuple[str, ...], options: ExpectOptions) -> bool:
     pgtail expect shop -t 'audit.*' --count 3 -o table
     pgtail expect shop -t orders -- curl -sf -X POST localhost:8080/pay
     """
-    from pgtail.commands.expect import Expect
+    from pgtail.commands.stream.expect import Expect
     from pgtail.errors import ClosedPipe
 
     expect = Expect(options, command)

@@ -55,8 +55,8 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     from pgtail.cli import main
 
     if len(words) == 1 and words[0] in PAGES:
+        from pgtail.commands.console.messages import exit_statuses
         from pgtail.commands.man_page import show
-        from pgtail.commands.stderr import exit_statuses
 
         with exit_statuses():
             show(PAGES[words[0]])

@@ -6,7 +6,7 @@ import click
 
 from pgtail.cli.command import Command
 from pgtail.cli.options import files_argument, takes
-from pgtail.commands.options import InspectOptions
+from pgtail.commands.options.common import InspectOptions
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""The options of a command, made from a class of pgtail.commands.options. Imports click and nothing heavier."""
+"""The options of a command, made from a class of pgtail.commands.options.common. Imports click and nothing heavier."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**parameters: Any) -> None:
-            from pgtail.commands import stderr
+            from pgtail.commands.console import messages as stderr
 
             arguments = {name: value for name, value in parameters.items() if name not in {*declared, *GIVEN}}
             for name, one in declared.items():
@@ -112,7 +112,7 @@ def _click_option(name: str, declared: Option) -> Callable[[F], F]:
 def _tell_local(name: str, value: Any) -> None:
     """Note which time in UTC a local one is."""
     if isinstance(value, Point) and value.local and value.time is not None:
-        from pgtail.commands.stderr import say
+        from pgtail.commands.console.messages import say
         from pgtail.local_time import is_utc
 
         if not is_utc():

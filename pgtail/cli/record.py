@@ -11,7 +11,7 @@ from pgtail.cli import complete
 from pgtail.cli.command import Command
 from pgtail.cli.options import takes
 from pgtail.cli.settings import default_dsn, given
-from pgtail.commands.server_options import RecordOptions
+from pgtail.commands.options.server import RecordOptions
 from pgtail.errors import OptionError
 
 _OF_A_SLOT: Final = (
@@ -53,7 +53,7 @@ def command(source: tuple[str, ...], options: RecordOptions) -> bool:
     pgtail decode cdc                            read it
     pgtail record --from dump.bin -D capture     from a dump
     """
-    from pgtail.commands.record import RecordSlot, record_dumps
+    from pgtail.commands.record.command import RecordSlot, record_dumps
 
     if not options.directory:
         raise OptionError("--directory is empty: name the capture's directory")

@@ -17,7 +17,7 @@ from click.core import ParameterSource
 
 from pgtail.cli.command import GroupedOption
 from pgtail.cli.removed import cure_of_removed
-from pgtail.commands.options import FilterOptions
+from pgtail.commands.options.common import FilterOptions
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
 from pgtail.options import MOST_DIGITS, SettingKind, options_of
@@ -51,7 +51,7 @@ class SettingError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        from pgtail.commands.stderr import say
+        from pgtail.commands.console.messages import say
         from pgtail.terminal.escape import escape
 
         say(f"error: {escape(self.message)}")
@@ -162,7 +162,7 @@ def _check_private(key: str, found: Setting) -> None:
     except OSError:  # it was read before
         return
     if mode & 0o077 and stat.S_ISREG(mode):
-        from pgtail.commands.stderr import say
+        from pgtail.commands.console.messages import say
         from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape, shell_word
 

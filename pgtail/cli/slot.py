@@ -13,7 +13,7 @@ from pgtail.cli import Commands, complete
 from pgtail.cli.command import GroupedOption
 from pgtail.cli.options import dsn_argument, takes
 from pgtail.cli.settings import given
-from pgtail.commands.server_options import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
+from pgtail.commands.options.server import ChangeOptions, ConnectionOptions, CreateOptions, ListOptions
 from pgtail.errors import ServerError
 from pgtail.replication.request import lsn_or_now
 
@@ -97,7 +97,7 @@ def list_(options: ListOptions) -> None:
     server's, WAL HELD that from restart_lsn to the server's. Values are those of pg_replication_slots,
     pg_stat_replication_slots and pg_stat_activity; columns that the server's version does not have are left out.
     """
-    from pgtail.commands.slot_list import run
+    from pgtail.commands.slot.list import run
 
     run(options)
 
@@ -113,7 +113,7 @@ def create(name: str | None, slot: str | None, options: CreateOptions) -> None:
     The slot starts with what is committed after its creation. The server first waits for all running transactions to
     end; after a second they are listed. No snapshot is exported.
     """
-    from pgtail.commands import slots
+    from pgtail.commands.slot import changes as slots
 
     _in_either_order(_arguments(name, dsn=options.connection.dsn), slot, options, slots.create)
 
@@ -129,7 +129,7 @@ def drop(name: str | None, slot: str | None, options: ChangeOptions) -> None:
     The server may then remove the WAL that the slot retained; its consumer can no longer read it. pgtail shows the
     slot and asks first.
     """
-    from pgtail.commands import slots
+    from pgtail.commands.slot import changes as slots
 
     _in_either_order(_arguments(name, dsn=options.connection.dsn), slot, options, slots.drop)
 
@@ -146,7 +146,7 @@ def advance(name: str | None, to: str | None, slot: str | None, options: ChangeO
     Its consumer never receives the changes in between. The server decodes up to the new position, which may take a
     while. pgtail shows the slot and asks first.
     """
-    from pgtail.commands import slots
+    from pgtail.commands.slot import changes as slots
 
     arguments = _arguments(name, to, dsn=options.connection.dsn)
     places = [one for one in arguments[1:] + arguments[:1] if _PLACE.fullmatch(one)]
@@ -169,7 +169,7 @@ def copy(source: str, name: str, options: ConnectionOptions) -> None:
     The copy has the position and the plugin of SRC; the server does not copy two_phase and failover. To read a slot
     through a copy that is dropped at the end: pgtail stream --fork SRC.
     """
-    from pgtail.commands import slots
+    from pgtail.commands.slot import changes as slots
 
     if given("dsn") and _is_dsn(source):
         source, name, options = name, str(options.dsn), replace(options, dsn=source)

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
-from pgtail.commands.spark_options import SparkOptions, VacuumOptions, VerifyOptions
+from pgtail.commands.options.spark import SparkOptions, VacuumOptions, VerifyOptions
 
 if TYPE_CHECKING:
-    from pgtail.commands.spark import Dataset
+    from pgtail.commands.spark.command import Dataset
 
 _OF_STATE = ("until", "allow_gap", "retain")
 
@@ -34,7 +34,7 @@ def _add(name: str, *makes: Dataset) -> Callable[[Callable[[], None]], click.Com
 
     def add(described: Callable[[], None]) -> click.Command:
         def run(places: tuple[str, ...], options: SparkOptions) -> bool:
-            from pgtail.commands import spark
+            from pgtail.commands.spark import command as spark
 
             refuse_masks("pgtail spark")
             captures, out = spark.captures_and_out(places)
@@ -125,7 +125,7 @@ def _verify(places: tuple[str, ...], options: VerifyOptions) -> bool:
     pgtail spark verify captures/shop warehouse shop
     pgtail spark verify -t orders --sample 10 captures/shop warehouse shop
     """
-    from pgtail.commands.spark_verify import run
+    from pgtail.commands.spark.verify import run
 
     refuse_masks("pgtail spark verify")
     return run(places, options)
@@ -144,6 +144,6 @@ def _vacuum(out: str, options: VacuumOptions) -> None:
     pgtail spark vacuum warehouse
     pgtail spark vacuum --delete warehouse
     """
-    from pgtail.commands import spark
+    from pgtail.commands.spark import command as spark
 
     spark.vacuum(out, options)

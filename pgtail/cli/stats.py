@@ -9,7 +9,7 @@ from pgtail.cli import complete
 from pgtail.cli.command import Command
 from pgtail.cli.options import takes
 from pgtail.cli.settings import default_dsn
-from pgtail.commands.server_options import StatsOptions
+from pgtail.commands.options.server import StatsOptions
 
 
 @click.command(
@@ -31,7 +31,7 @@ def command(sources: tuple[str, ...], options: StatsOptions) -> bool:
     pgtail stats --watch --fork audit shop
     pgtail stats shop --for 60s -o json | jq '.tables[0]'
     """
-    from pgtail.commands.stats import run
+    from pgtail.commands.stats.dumps import run
 
     if not sources:
         options = replace(options, connection=replace(options.connection, dsn=default_dsn()))

@@ -6,7 +6,7 @@ import click
 
 from pgtail.cli.command import Command
 from pgtail.cli.options import dsn_argument, takes
-from pgtail.commands.server_options import StreamOptions
+from pgtail.commands.options.server import StreamOptions
 
 
 @click.command(
@@ -44,6 +44,6 @@ def command(options: StreamOptions) -> bool:
     pgtail stream shop --fork cdc           the same, while cdc is in use
     pgtail stream shop -t orders | jq .new  one table, as JSON
     """
-    from pgtail.commands.stream import Stream
+    from pgtail.commands.stream.command import Stream
 
     return Stream(options).run()

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from pgtail.commands import stderr
-from pgtail.commands.server_options import ConnectionOptions
+from pgtail.commands.console import messages as stderr
+from pgtail.commands.options.server import ConnectionOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError, ServerError
 from pgtail.files.stopping import status_after
 from pgtail.postgres import catalog

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from pgtail.commands.sinks import put
+from pgtail.commands.output.file_sink import put
 from pgtail.demo.installation import embedded_installations
 from pgtail.demo.server import SUPERUSER, EmbeddedServer
 from pgtail.demo.workload import DATABASE, SLOT, create_database, endless_workload, workload

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final
 
-from pgtail.commands.appearance import report_json, report_palette, terminal_width
 from pgtail.commands.connect import connector_of
-from pgtail.commands.server_options import DoctorOptions
-from pgtail.commands.sinks import open_sink
+from pgtail.commands.console.styling import report_json, report_palette, terminal_width
+from pgtail.commands.options.server import DoctorOptions
+from pgtail.commands.output.file_sink import open_sink
 from pgtail.doctor import COMMENT, Finding, Report, Severity, examine
 from pgtail.files.stopping import begin
 from pgtail.humanize import counted

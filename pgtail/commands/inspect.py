@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgtail.changes.filters import Filter
-from pgtail.commands.appearance import to_terminal, wants_color
-from pgtail.commands.checksums import Coverage, verify
-from pgtail.commands.options import InspectOptions
-from pgtail.commands.pager import paged
-from pgtail.commands.progress import progress
-from pgtail.commands.reading import Reading, interrupted, name_cure, skip_damage
-from pgtail.commands.selection import (
+from pgtail.commands.console.messages import say, tell
+from pgtail.commands.console.pager import paged
+from pgtail.commands.console.progress import progress
+from pgtail.commands.console.styling import to_terminal, wants_color
+from pgtail.commands.decode.checksums import Coverage, verify
+from pgtail.commands.input.interruption import Reading, interrupted, name_cure, skip_damage
+from pgtail.commands.input.selection import (
     build_redaction,
     build_types,
     expanded,
@@ -27,8 +27,8 @@ from pgtail.commands.selection import (
     tell_unmasked,
     without_change,
 )
-from pgtail.commands.sinks import FileSink, check_not_read, open_sink
-from pgtail.commands.stderr import say, tell
+from pgtail.commands.options.common import InspectOptions
+from pgtail.commands.output.file_sink import FileSink, check_not_read, open_sink
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
 from pgtail.files.stopping import begin

@@ -22,8 +22,8 @@ from rich.table import Table
 
 from pgtail.capture.format import CLOSED
 from pgtail.capture.recorder import Rotation
-from pgtail.commands.convert import record_dumps
-from pgtail.commands.options import DumpOptions
+from pgtail.commands.options.common import DumpOptions
+from pgtail.commands.record.dumps import record_dumps
 from pgtail.errors import OptionError
 from pgtail.spark.session import check_installed
 from tests.bench.workload import HEADER, WORK, Backlog

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.commands.complete import LIMIT
+from pgtail.commands.completion import LIMIT
 from tests.support.limits import within
 from tests.support.run import command
 from tests.support.run_process import PROGRAM

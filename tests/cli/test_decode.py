@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from pgtail.commands.progress import SMALL
+from pgtail.commands.console.progress import SMALL
 from pgtail.outputs import OUTPUTS
 from tests.support.corpus import capture
 from tests.support.encode import (
@@ -374,7 +374,7 @@ def test_an_encoding() -> None:
 NOT_BUILT = """
 import sys
 sys.modules["pgtail.native._scanner"] = None  # as if there had been no compiler
-from pgtail.commands import decode
+from pgtail.commands.decode import command as decode
 decode.HINT_AFTER = 0.1
 from pgtail.__main__ import main
 main()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from pgtail.commands.slot_table import render
+from pgtail.commands.slot.table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS, SlotGrowth

@@ -11,11 +11,12 @@ from click.testing import CliRunner
 
 from pgtail.capture.format import CLOSED
 from pgtail.cli import main
-from pgtail.commands import spark, spark_verify
-from pgtail.commands.options import ReportOptions, Verbosity
-from pgtail.commands.server_options import ConnectionOptions
-from pgtail.commands.spark import Dataset
-from pgtail.commands.spark_options import SparkOptions, VerifyOptions
+from pgtail.commands.options.common import ReportOptions, Verbosity
+from pgtail.commands.options.server import ConnectionOptions
+from pgtail.commands.options.spark import SparkOptions, VerifyOptions
+from pgtail.commands.spark import command as spark
+from pgtail.commands.spark import verify as spark_verify
+from pgtail.commands.spark.command import Dataset
 from pgtail.pgoutput.scalars import Point
 from pgtail.spark.session import NEEDED
 from pgtail.storage import StorageOptions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgtail.commands.slot_table import render
+from pgtail.commands.slot.table import render
 from pgtail.doctor import publication_age, slots
 from pgtail.doctor.base import Severity
 from pgtail.postgres import slot_copy, slot_report, wal_holder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pgtail.commands.directory_sink import DirectorySink
+from pgtail.commands.output.directory_sink import DirectorySink
 from pgtail.errors import OptionError, OutputError
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.csv import Csv

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pgtail.changes.assembler import Assembler
-from pgtail.commands.directory_sink import DirectorySink
+from pgtail.commands.output.directory_sink import DirectorySink
 from pgtail.errors import InputError
 from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder

@@ -91,7 +91,7 @@ def recorded(database: Database, s3: ObjectStore, prefix: str, spool: Path) -> s
 @pytest.fixture
 def here(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Runs `pgtail spark` in the session of the tests; returns what it says."""
-    monkeypatch.setattr("pgtail.commands.spark.session", lambda *_, **__: contextlib.nullcontext(spark))
+    monkeypatch.setattr("pgtail.commands.spark.command.session", lambda *_, **__: contextlib.nullcontext(spark))
 
     def run(*arguments: str, status: int = 0) -> str:
         done = CliRunner().invoke(main, ["spark", *arguments])

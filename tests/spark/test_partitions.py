@@ -165,7 +165,7 @@ def test_verify_names_what_a_partitioned_table_does_not_send(
     recorded.begin(ROOT.format(", PRIMARY KEY (id, d)"), *LEAVES, "CREATE TABLE o (id int PRIMARY KEY)")
     assert recorded.run("INSERT INTO ev VALUES (1, 1, 'a'), (2, 2, 'b')", "INSERT INTO o VALUES (1)") == []
     recorded.database.execute("TRUNCATE ev_1")
-    monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(recorded.spark))
+    monkeypatch.setattr("pgtail.commands.spark.verify.session", lambda *_, **__: contextlib.nullcontext(recorded.spark))
     capture, conninfo = str(recorded.folder / "capture"), recorded.database.conninfo()
     with started([*PROGRAM, "record", conninfo, "-S", model.SLOT, "-D", capture, "--segment-age=1s"]) as recorder:
         ran = here("spark", "verify", "-o", "table", capture, str(recorded.out), conninfo)

@@ -384,7 +384,7 @@ def test_until_is_an_lsn_or_a_time(text: str, expected: object) -> None:
 def test_a_wrong_command_line_is_told_before_anything_starts(
     arguments: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pgtail.commands.spark.session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr("pgtail.commands.spark.command.session", lambda *_, **__: pytest.fail("Spark was started"))
     ran = CliRunner().invoke(main, ["spark", *arguments])
     assert ran.exit_code == 2
     assert words in ran.stderr

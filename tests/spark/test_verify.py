@@ -129,7 +129,7 @@ def verify(spark: Any, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> V
     monkeypatch.setattr("pgtail.spark.verify.tables.BUCKET", 4_000)
 
     def run(*options: str, status: int = 0, out: Path | str = recorded.out) -> Result:
-        monkeypatch.setattr("pgtail.commands.spark_verify.session", lambda *_, **__: contextlib.nullcontext(spark))
+        monkeypatch.setattr("pgtail.commands.spark.verify.session", lambda *_, **__: contextlib.nullcontext(spark))
         places = [str(recorded.capture), str(out), recorded.database.conninfo()]
         ran = here("spark", "verify", "-o", "json", *options, *places)
         assert ran.status == status, (ran.stdout, ran.stderr)

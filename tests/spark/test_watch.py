@@ -22,8 +22,8 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import main
-from pgtail.commands.spark import SparkProgress
-from pgtail.commands.stderr import say
+from pgtail.commands.console.messages import say
+from pgtail.commands.spark.command import SparkProgress
 from pgtail.spark import read
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.update import Lake
@@ -171,7 +171,7 @@ def wait_until_gone(group: int) -> None:
 
 def test_the_command_says_what_it_did(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the session that runs already, so as not to start another one."""
-    monkeypatch.setattr("pgtail.commands.spark.session", lambda *_, **__: contextlib.nullcontext(spark))
+    monkeypatch.setattr("pgtail.commands.spark.command.session", lambda *_, **__: contextlib.nullcontext(spark))
     [path] = record(capture("Z_small", "p1"), tmp_path / "capture")
     arguments = ["spark", "changes", str(tmp_path / "capture"), str(tmp_path / "out")]
     for said in ("1 new segment", "0 new segments"):

@@ -8,8 +8,8 @@ import sys
 import psycopg
 import pytest
 
-from pgtail.commands.decode import Decode
-from pgtail.commands.options import DecodeOptions
+from pgtail.commands.decode.command import Decode
+from pgtail.commands.options.common import DecodeOptions
 from pgtail.outputs import OutputOptions
 from pgtail.stats.collect import Statistics
 from pgtail.stats.top import Counts, Position, Top

@@ -29,10 +29,11 @@ _PRELOADED = (
     "psycopg",
     "rich.console",
     "pgtail.cli.slot",
-    "pgtail.commands.slots",
-    "pgtail.commands.slot_table",
-    "pgtail.commands.stats_slot",
-    *(f"pgtail.{place}.{name}" for place in ("cli", "commands") for name in ("stream", "record", "doctor", "expect")),
+    "pgtail.commands.slot.changes",
+    "pgtail.commands.slot.table",
+    "pgtail.commands.stats.slot",
+    *(f"pgtail.cli.{name}" for name in ("stream", "record", "doctor", "expect")),
+    *(f"pgtail.commands.{name}" for name in ("stream.command", "stream.expect", "record.command", "doctor")),
 )
 _NUMBER = struct.Struct("=i")
 _FILES = 4

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pgtail.commands.options import DecodeOptions
-from pgtail.commands.output import why_in_order
-from pgtail.commands.selection import folders
-from pgtail.commands.sinks import FileSink
-from pgtail.commands.stderr import tell
+from pgtail.commands.console.messages import tell
+from pgtail.commands.input.selection import folders
+from pgtail.commands.options.common import DecodeOptions
+from pgtail.commands.output.build import why_in_order
+from pgtail.commands.output.file_sink import FileSink
 from pgtail.errors import OptionError
 
 if TYPE_CHECKING:
-    from pgtail.commands.directory_sink import DirectorySink
+    from pgtail.commands.output.directory_sink import DirectorySink
     from pgtail.commands.parallel.processes import ParallelReading
 
 LARGE: Final = 8 << 20

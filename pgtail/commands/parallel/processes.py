@@ -24,10 +24,10 @@ from typing import Final, NamedTuple, NoReturn
 
 from msgspec.structs import replace
 
-from pgtail.commands.decode import Decode, Run
-from pgtail.commands.options import DecodeOptions
+from pgtail.commands.decode.command import Decode, Run
+from pgtail.commands.options.common import DecodeOptions
+from pgtail.commands.output.file_sink import FileSink
 from pgtail.commands.parallel.parts import CaptureParts, Part
-from pgtail.commands.sinks import FileSink
 from pgtail.errors import OutputError
 from pgtail.files.stopping import SIGNALS, postponed
 from pgtail.pipeline.pipeline import Seen

@@ -21,10 +21,10 @@ import pytest
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.verify import segments_to_read
 from pgtail.commands import parallel
-from pgtail.commands.options import DecodeOptions
+from pgtail.commands.options.common import DecodeOptions
+from pgtail.commands.output.file_sink import FileSink
 from pgtail.commands.parallel.parts import CaptureParts
 from pgtail.commands.parallel.processes import ParallelReading
-from pgtail.commands.sinks import FileSink
 from pgtail.storage import locate
 from tests.capture.test_contents import Random, options_of
 from tests.capture.test_snapshots import new

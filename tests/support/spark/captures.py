@@ -15,8 +15,8 @@ from pgtail.capture.recorder import Rotation
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Ended, LogicalMessage, Note, Outcome, RowChange, SchemaChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
-from pgtail.commands.convert import record_dumps
-from pgtail.commands.options import DumpOptions
+from pgtail.commands.options.common import DumpOptions
+from pgtail.commands.record.dumps import record_dumps
 from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text

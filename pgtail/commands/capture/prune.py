@@ -1,0 +1,96 @@
+"""`pgtail capture prune`: what of a capture can be removed from its start, and its removal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pgtail.capture.prune import Bound, Prunable, PrunePlan, prune
+from pgtail.capture.reader import first_segment
+from pgtail.commands.console.messages import say, tell
+from pgtail.commands.options.capture import PruneOptions
+from pgtail.commands.output.file_sink import put
+from pgtail.errors import Interrupted, OptionError
+from pgtail.files.stopping import begin, status_after
+from pgtail.humanize import counted, size_text
+from pgtail.local_time import clock
+from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.storage import locate
+from pgtail.terminal.escape import escape, json_line
+
+
+def run(place: str, options: PruneOptions) -> None:
+    """Say what would be removed, or remove it. Raises PgtailError and ClosedPipe."""
+    if options.before is None and options.keep is None and not options.applied:
+        raise OptionError("say what to remove: --before TIME|LSN, --keep TIME or --applied OUT")
+    capture = locate(place, options.storage)
+    begin()
+    try:
+        found = Prunable(capture)
+        plan = found.plan(_bounds(found, options), lasting=not options.yes)
+        if plan.why:
+            tell(f"note: no more is removed: {plan.why}")
+        if options.verbosity.verbose:
+            for one in plan.segments:
+                tell(str(one.location))
+        if options.delete:
+            prune(capture, plan.pruned)
+    except KeyboardInterrupt as stopped:
+        raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
+    if options.output == "json":
+        for line in _json(str(capture), plan, done=options.delete):
+            put(json_line(line).rstrip("\n"))
+        return
+    put(escape(f"{capture}: {_summary(plan, done=options.delete)}"))
+    if plan.pruned is not None and not options.delete:
+        say("nothing was removed: --delete does that")
+
+
+def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
+    """What the options allow to be removed. Raises PgtailError."""
+    if options.before is not None:
+        yield Bound(first_segment(found.stream, options.before))
+    if options.keep is not None:
+        yield Bound(first_segment(found.stream, Point(time=clock() - int(options.keep * 1_000_000))))
+    if options.applied:
+        from pgtail.spark.session import check_installed
+
+        check_installed()
+        from pgtail.spark.lake.pruning import applied_to
+
+        for out in options.applied:
+            yield applied_to(out, found, options.storage)
+
+
+def _json(place: str, plan: PrunePlan, *, done: bool) -> Iterator[dict[str, Any]]:
+    for segment in plan.segments:
+        yield {"kind": "segment", "segment": str(segment.name), "bytes": segment.size}
+    for one in plan.snapshots:
+        yield {
+            "kind": "snapshot",
+            "schema": one.schema,
+            "table": one.table,
+            "lsn": lsn_text(one.lsn),
+            "segments": len(one.segments),
+            "bytes": one.bytes,
+        }
+    yield {
+        "kind": "prune",
+        "capture": place,
+        "removed": done and plan.pruned is not None,
+        "segments": len(plan.segments),
+        "snapshots": len(plan.snapshots),
+        "bytes": plan.size,
+        "pruned": None if plan.pruned is None else plan.pruned.shown(),
+        "why": plan.why or None,
+    }
+
+
+def _summary(plan: PrunePlan, *, done: bool) -> str:
+    if plan.pruned is None:
+        return "nothing to remove" + ("" if plan.why else ": each segment has something to keep, or is the last one")
+    what = counted(len(plan.segments), "segment")
+    if plan.snapshots:
+        what += f" and {counted(len(plan.snapshots), 'snapshot')}"
+    verb = "removed" if done else "would be removed"
+    return f"{what} {verb}, {size_text(plan.size)}: it begins after {lsn_text(plan.pruned.position)}"

@@ -1,0 +1,1 @@
+"""What a command reads: files, filters and types from its options, and what a request to stop means while it reads."""

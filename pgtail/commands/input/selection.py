@@ -1,0 +1,246 @@
+"""What a command reads and shows: types, filter and masks from its options, and notes about them for people."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
+from pgtail.changes.condition import PROPERTIES, Test
+from pgtail.changes.events import Note
+from pgtail.changes.filters import OPS, Filter
+from pgtail.commands.console.messages import say
+from pgtail.commands.options.common import FilterOptions
+from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.files.small import read_small
+from pgtail.humanize import counted, did_you_mean
+from pgtail.inputs.base import Input
+from pgtail.local_time import zone_text
+from pgtail.options import Option, options_of
+from pgtail.pgoutput.scalars import Point, lsn_text, time_text
+from pgtail.storage.options import StorageOptions, is_uri
+from pgtail.terminal.escape import escape
+from pgtail.values import Types
+
+if TYPE_CHECKING:
+    from pgtail.changes.redaction import Redaction
+    from pgtail.pipeline.pipeline import Seen
+    from pgtail.storage import Location
+
+
+def is_local_file(name: str) -> bool:
+    """Whether this names standard input or a local path that is not a folder: there is no need of a Location."""
+    return name == "-" or not (is_uri(name) or os.path.isdir(name))
+
+
+def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
+    """What Source takes for these names: a folder is replaced by the segments of the capture in it.
+
+    Raises InputError, and OptionError for a URI that cannot be used.
+    """
+    for name in names:
+        if is_local_file(name):
+            yield name
+            continue
+        from pgtail.capture.reader import segments
+        from pgtail.storage import locate
+
+        place = locate(name, storage)
+        if place.is_folder():
+            yield from (segment.location for segment in segments(place))
+        else:
+            yield place
+
+
+def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
+    """The folders among these names. Raises OptionError for a URI that cannot be used."""
+    for name in names:
+        if not is_local_file(name):
+            from pgtail.storage import locate
+
+            if (place := locate(name, storage)).is_folder():
+                yield place
+
+
+def filters() -> Iterator[tuple[str, Option]]:
+    """The options that are arguments of a Filter, with the names of the arguments."""
+    return ((name, one) for name, one in options_of(FilterOptions) if one.group == "filter")
+
+
+def filter_arguments(
+    options: FilterOptions, redaction: Redaction | None, until: Point | None = None, *, margin: int = MARGIN
+) -> dict[str, Any]:
+    """The keyword arguments of a Filter; `until` and `margin` are those of a CommitRange. Raises OptionError."""
+    for op in options.ops:
+        if op.lower() not in OPS:
+            raise OptionError(f"--op {op}: expected one of {', '.join(OPS)}")
+    check_range(options.since, until)
+    return {
+        **{name: getattr(options, name) for name, _ in filters()},
+        "ops": [op.lower() for op in options.ops],
+        "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
+        "redaction": redaction,
+    }
+
+
+def check_range(since: Point | None, until: Point | None) -> None:
+    """Raises OptionError if nothing can be between them."""
+    if since is None or until is None:
+        return
+    for low, high, text in ((since.lsn, until.lsn, lsn_text), (since.time, until.time, _second)):
+        if low is not None and high is not None and low > high:
+            raise OptionError(f"--since {text(low)} is later than --until {text(high)}: nothing is in between")
+
+
+def _second(time: int) -> str:
+    return time_text(time).replace(".000000", "")
+
+
+def build_redaction(options: FilterOptions) -> Redaction | None:
+    """What masks values, or None if nothing does. Build it once for a run. Raises OptionError."""
+    if not options.redact:
+        if options.redact_hash:
+            raise OptionError("--redact-hash needs --redact, which names the columns to mask")
+        return None
+    from pgtail.changes.redaction import Redaction
+
+    configured = options.always_redacted
+    columns = options.redact[: len(options.redact) - len(configured)]  # a configuration's come last
+    if not options.redact_hash:
+        return Redaction(columns, None, configured)
+    if options.redact_key_file is None:
+        raise OptionError(
+            "--redact-hash needs --redact-key-file FILE: without a key values could be guessed from their hashes;"
+            " `head -c 32 /dev/urandom > FILE` makes one"
+        )
+    return Redaction(columns, _key(options.redact_key_file), configured)
+
+
+def _key(file: str) -> bytes:
+    try:
+        return read_small(os.path.expanduser(file))
+    except OSError as error:
+        raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
+
+
+@contextlib.contextmanager
+def no_quotes(redaction: Redaction | None) -> Iterator[None]:
+    """Remove parts of values from error messages where values are masked."""
+    try:
+        yield
+    except ServerError as error:
+        if error.quotes and redaction is not None:
+            from pgtail.changes.redaction import WITHHELD
+
+            error.reason = WITHHELD
+        raise
+    except InputError as error:
+        if redaction is not None:
+            from pgtail.changes.redaction import without_quotes
+
+            error.reason = without_quotes(error.reason)
+        raise
+
+
+def build_types(
+    *, encoding: str = "utf-8", numbers: Literal["exact", "string"] = "exact", enums: tuple[str, ...] = ()
+) -> Types:
+    """The types of one stream; `enums` are the NAME=enum of --type. Raises OptionError."""
+    names = []
+    for text in enums:
+        name, _, kind = text.rpartition("=")
+        if not name or kind != "enum":
+            raise OptionError(f"--type {text}: expected NAME=enum")
+        names.append(name)
+    return Types(encoding=encoding, numbers=numbers, enums=names)
+
+
+def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:
+    """Print a note with its source and byte offset; as a warning, which -q does not leave out, if it is of damage."""
+    offset = None if note.offset is None else f"byte {note.offset}"
+    kind = "warning" if note.damage else "note"
+    tell(escape(": ".join([kind, *[part for part in (source, offset) if part], note.text])))
+
+
+def without_change(input_: Input, messages: int) -> str:
+    """A sentence about a source without a change; the caller escapes it."""
+    if messages:
+        what = f"it holds {messages} message{'s'[: messages != 1]}, but no change, read as {input_.name}"
+    else:
+        what = f"it holds no message, read as {input_.name}" if input_.position else "it is empty"
+    return f"{input_.source.name}: {what}"
+
+
+def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
+    """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
+    if filter_.no_table_passed:
+        tell(escape(f"note: no selected table has a change: the changes are of {_some(sorted(filter_.left_out))}"))
+    if filter_.not_sent:
+        rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
+        tell(
+            f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared; UNKNOWN in"
+            " pgtail-filter(7) says what helps"
+        )
+    for column, test, meant in unknown_columns(filter_):
+        tell(escape(f"note: no table had a column {column} (--where {test.shown}){meant}"))
+    for text in filter_.notes:
+        tell(escape(f"note: {text}"))
+    for name, table in filter_.shadowed.items():
+        tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
+
+
+def tell_nothing_passed(seen: Seen, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
+    """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
+    if not seen.nothing_passed:
+        return
+    if seen.transactions:
+        text = f"note: 0 of {counted(seen.transactions, 'transaction')} matched"
+        if seen.times is not None:
+            text += f"; {'the input' if whole else 'what was read'} covers {_span(*seen.times)}"
+        tell(text)
+    elif seen.past is not None:
+        tell(f"note: 0 transactions matched; the first one was committed later, at {_span(seen.past, seen.past)}")
+
+
+def _span(first: int, last: int) -> str:
+    """Two times in local time, without what both have in common: 2026-11-22 13:29 to 13:35+01."""
+    from pgtail.outputs.fields import local_minute  # not loaded for every command
+
+    start, end = local_minute(first), local_minute(last)
+    day, _, clock = end.partition(" ")
+    shown = clock if start.startswith(f"{day} ") else end
+    return f"{end}{zone_text(last)}" if start == end else f"{start} to {shown}{zone_text(last)}"
+
+
+def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:
+    """The columns in conditions that no table had, with their tests and `; did you mean ...`; none without tables."""
+    if filter_.a_table_came and not filter_.no_table_passed:
+        from pgtail.changes.column_rules import as_written
+
+        for column, test in filter_.columns_not_seen:
+            yield column, test, did_you_mean(column, [*map(as_written, filter_.columns), *PROPERTIES])
+
+
+def tell_unmasked(redaction: Redaction | None, tell: Callable[[str], None] = say, *, whole: bool = True) -> bool:
+    """At the end: what --redact names and no table had. Returns whether a name of the command line is among them.
+
+    Without `whole` a part of the input was not read.
+    """
+    if redaction is None:
+        return False
+    missing = False
+    for rule in redaction.unused:
+        if rule.text in redaction.names:
+            missing = True
+            where = "" if whole else " in what was read"
+            tell(escape(f"warning: --redact {rule.text} masked nothing{where}{rule.meant(redaction.tables)}"))
+        else:
+            tell(escape(f"note: no table had a column {rule.text} (--redact)"))
+    return missing and whole
+
+
+def _some(names: list[str]) -> str:
+    """The first ten names, and how many more there are."""
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,1 @@
+"""The options of the commands, declared as fields of records."""

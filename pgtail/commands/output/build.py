@@ -1,0 +1,238 @@
+"""Where the changes of a command go: the target, the format and its colours, from the output options."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from pgtail.changes.streaming import Show
+from pgtail.commands.console.messages import say
+from pgtail.commands.console.pager import pager_in_use
+from pgtail.commands.console.styling import terminal_width, to_terminal, wants_color
+from pgtail.commands.output.file_sink import GZIP, FileSink, open_sink
+from pgtail.errors import OptionError
+from pgtail.files.sink import Sink
+from pgtail.humanize import counted, size_text
+from pgtail.options import options_of
+from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
+from pgtail.outputs.base import Output
+from pgtail.terminal.escape import EscapingSink, escape, escape_lines
+
+if TYPE_CHECKING:
+    from pgtail.changes.filters import Filter
+    from pgtail.changes.relations import Relation
+    from pgtail.changes.seen_rows import IsSame, SeenRows
+    from pgtail.commands.output.directory_sink import DirectorySink
+    from pgtail.outputs.base import OpenFile
+    from pgtail.replication.plan import Plan
+
+_RESTS_ON: Final = """note: --old-values seen is right for tables of which the input has every insert, update and \
+delete: their publication must leave out none of these, and the input must not be made with origin = none"""
+_BY_DEFAULT: Final = ("table", "line", "json", "json-tx")
+"""The formats in which --changed takes seen values by default: in csv these are rows of their own."""
+_NAMED_BY_FILES: Final = ("csv", "sql")
+"""The formats with which names of files end."""
+
+
+@contextlib.contextmanager
+def open_target(file: str | None) -> Iterator[FileSink | DirectorySink]:
+    """Standard output, a file, or a directory (an existing one, or any name that ends with /). Raises OutputError."""
+    if file is not None and (file.endswith("/") or os.path.isdir(file)):
+        from pgtail.commands.output.directory_sink import DirectorySink
+
+        yield DirectorySink(file)
+        return
+    with open_sink(file) as sink:
+        yield sink
+
+
+def build_output(
+    options: OutputOptions,
+    sink: Sink,
+    *,
+    masked: bool,
+    tell: Callable[[str], None] = say,
+    database: str = "",
+) -> Output:
+    """The output that the options ask for, to `sink`. Raises OptionError.
+
+    `masked`: the values that it gets are masked. `tell` gets the output's messages for people; `database` is the name
+    of the one being read, if known.
+    """
+    terminal = to_terminal(options.file)
+    name = _format_name(options, terminal)
+    format_ = FORMATS[name]
+    _check_shows(options, name, format_)
+    _check_options(options, name, format_, sink)
+    _tell_other_format(options, name, tell)
+    resolved = replace(
+        options,
+        client=name in ("table", "line") if options.client is None else options.client,
+        fill_unchanged=options.fill_unchanged or options.takes_seen,
+        colored=wants_color(options.color, terminal=terminal),
+        width=terminal_width(),
+        paged=pager_in_use(),
+        measure=terminal_width if terminal else None,
+        database=database,
+        tell=lambda text: tell(escape_lines(text)),
+        open_file=_opener(sink),
+    )
+    if masked and name == "sql":
+        raise OptionError("-o sql cannot be used with --redact: the statements would write the masks into a database")
+    return open_output(name, _shown(sink, format_, tell, colored=resolved.colored), resolved)
+
+
+def why_in_order(options: OutputOptions) -> str | None:
+    """Why the output must be written by one process; None if several may write parts of it."""
+    terminal = to_terminal(options.file)
+    if terminal:
+        return "it goes to a terminal"
+    if options.file is not None and options.file.endswith(GZIP):
+        return "it is compressed"
+    if options.takes_seen:
+        return "--old-values seen needs all that came before"
+    if options.columns:
+        return "--columns needs all tables"
+    if options.undo:
+        return "--undo writes at the end"
+    name = _format_name(options, terminal)
+    why = FORMATS[name].in_order
+    return why and f"-o {name}: {why}"
+
+
+def with_old_values(options: OutputOptions) -> OutputOptions:
+    """The same for an input that tells of which tables it has every change: --changed takes seen values then."""
+    name = _format_name(options, to_terminal(options.file))
+    takes = options.changed and options.old_values is None and name in _BY_DEFAULT
+    return replace(options, old_values="seen") if takes else options
+
+
+def seen_rows_of(
+    options: OutputOptions,
+    filter_: Filter,
+    tell: Callable[[str], None] = say,
+    *,
+    asked: bool,
+    is_same: IsSame | None = None,
+) -> SeenRows | None:
+    """What remembers the rows for old values, if they are taken from these; `asked`: --old-values asks for them."""
+    if not options.takes_seen:
+        return None
+    from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
+
+    def refuse(relation: Relation) -> None:
+        tell(
+            escape(f"note: nothing is taken from {relation.qualified}: the publications leave out some of its changes")
+        )
+
+    return SeenRows(
+        options.old_values_limit,
+        asked=asked,
+        selects=filter_.name_passes,
+        refuse=refuse,
+        unknown=lambda: tell(_RESTS_ON),
+        is_same=is_same,
+    )
+
+
+def tell_dropped(seen_rows: SeenRows | None, options: OutputOptions, tell: Callable[[str], None] = say) -> None:
+    """Tell how many rows did not fit into the memory for them."""
+    if seen_rows is not None and seen_rows.dropped:
+        limit = size_text(options.old_values_limit)
+        tell(
+            f"note: {counted(seen_rows.dropped, 'row')} did not fit into {limit} (--old-values-limit):"
+            " their old values were taken for unknown"
+        )
+
+
+def show_of(options: OutputOptions) -> Show:
+    """What is shown of streamed transactions."""
+    return Show(options.show_aborted, options.show_uncommitted)
+
+
+def check_acknowledged(options: OutputOptions, plan: Plan, output: Output) -> None:
+    """Check that nothing is acknowledged before it is written. Raises OptionError.
+
+    A temporary slot is exempt: it does not outlive this run.
+    """
+    if plan.temporary or plan.ack == "none":
+        return
+    if options.undo and plan.ack == "commit":
+        raise OptionError(
+            "--undo writes at the end: with --ack commit, changes not yet written would be acknowledged; use"
+            " --ack exit or --ack none"
+        )
+    if plan.decodes_two_phase and output.buffers_prepared:
+        raise OptionError(
+            f"-o {options.output} shows a prepared transaction when it is committed, but --ack {plan.ack} acknowledges"
+            " it when it is prepared; use --ack none, or a slot created without two_phase"
+        )
+
+
+def _opener(sink: Sink) -> OpenFile | None:
+    """What opens the file of a table, if the sink is a directory."""
+    return getattr(sink, "open", None)
+
+
+def _format_name(options: OutputOptions, terminal: bool) -> str:
+    if options.format_string is not None:
+        return TEMPLATE
+    return options.output or ("table" if terminal else "json")
+
+
+def _shown(sink: Sink, format_: Format, tell: Callable[[str], None], *, colored: bool) -> Sink:
+    """The sink of a format; on a terminal, values cannot control it, and JSON is coloured."""
+    if format_.hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
+        return sink
+    json = format_.hidden == "as they are in JSON"
+    if json and colored:
+        from pgtail.terminal.json_colors import ColoringSink
+
+        return EscapingSink(ColoringSink(sink), tell, json=True)
+    return EscapingSink(sink, tell, json=json)
+
+
+def _check_shows(options: OutputOptions, name: str, format_: Format) -> None:
+    """Formats of other programs cannot mark what was not committed. Raises OptionError."""
+    asked = "--show-aborted" if options.show_aborted else "--show-uncommitted" if options.show_uncommitted else None
+    if options.format_string is not None:
+        if options.output is not None:
+            raise OptionError(f"{TEMPLATE} replaces --output: give one of them")
+        if asked and "%a" not in options.format_string:
+            raise OptionError(f"{TEMPLATE} needs %a with {asked}, to mark what was not committed")
+    elif asked and not format_.marks:
+        raise OptionError(f"{asked}: only with -o {_formats_that_mark()}; this is {name}")
+
+
+def _check_options(options: OutputOptions, name: str, format_: Format, sink: Sink) -> None:
+    """Options that belong to another format. Raises OptionError."""
+    for field, one in options_of(OutputOptions):
+        if one.formats and name not in one.formats and getattr(options, field):
+            raise OptionError(f"{one.long_name} belongs to -o {' and '.join(one.formats)}, not to {name}")
+    if format_.whole_rows is not None and (options.columns or options.changed):
+        asked = "--columns" if options.columns else "--changed"
+        others = ", ".join([other for other, one in OUTPUTS.items() if one.whole_rows is None])
+        raise OptionError(f"{asked} belongs to -o {others}, not to {name}: {format_.whole_rows}")
+    if name == "sql" and options.old_values is not None and not options.undo:
+        raise OptionError("--old-values belongs to --undo: other statements need no old values")
+    if options.client and not format_.marks:
+        raise OptionError(f"--client: only with -o {_formats_that_mark()}; this is {name}")
+    if _opener(sink) is not None and name != "csv":
+        raise OptionError(f"-f {options.file} is a directory: only csv writes one file per table")
+
+
+def _tell_other_format(options: OutputOptions, name: str, tell: Callable[[str], None]) -> None:
+    """Tell if the name of the file ends with another format than the default."""
+    if options.file is None or options.output is not None or options.format_string is not None:
+        return
+    ending = options.file.removesuffix(GZIP).rpartition(".")[2]
+    if ending in _NAMED_BY_FILES:
+        tell(escape(f"note: {options.file} will contain {name}: -o {ending} writes {ending}"))
+
+
+def _formats_that_mark() -> str:
+    return ", ".join([name for name, one in OUTPUTS.items() if one.marks])

@@ -1,0 +1,310 @@
+"""`pgtail record`: a slot, or dumps, to a capture in a directory."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from pgtail import __version__
+from pgtail.capture.lock import DirectoryInUse, open_directory
+from pgtail.capture.reader import last_head
+from pgtail.capture.recorder import CopiedTable, Recorder, Rotation
+from pgtail.capture.recovery import recover
+from pgtail.capture.snapshots import open_state
+from pgtail.capture.store_state import TakenOver
+from pgtail.capture.upload import Uploader
+from pgtail.changes.complete_tables import CompleteTables
+from pgtail.changes.filters import any_matches
+from pgtail.commands.connect import connector_of
+from pgtail.commands.console.messages import StderrThread, tell
+from pgtail.commands.decode.checksums import verify
+from pgtail.commands.input.interruption import interrupted
+from pgtail.commands.options.server import RecordOptions
+from pgtail.commands.record import dumps as convert
+from pgtail.commands.service.service import Service
+from pgtail.commands.stream.command import limits_of, request_of, tell_withheld
+from pgtail.errors import OptionError, PgtailError
+from pgtail.files.stopping import Interrupt, begin
+from pgtail.humanize import counted, size_text
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
+from pgtail.postgres.errors import ObjectInUse, Unreachable
+from pgtail.postgres.slots import SlotInUse, check_free, check_name
+from pgtail.replication.completeness import complete_since_start
+from pgtail.replication.identity import Identity
+from pgtail.replication.plan import ConsumedElsewhere, Plan
+from pgtail.replication.publisher import Publisher
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
+from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
+from pgtail.replication.record_thread import RecordThread
+from pgtail.replication.request import Request
+from pgtail.replication.same_tables import SameTables
+from pgtail.replication.tail import Tail
+from pgtail.service.progress import SlotProgress
+from pgtail.storage import Location, is_uri, locate
+from pgtail.storage.local import LocalLocation
+
+_TAKEN: Final = (SlotInUse, ObjectInUse, ConsumedElsewhere, DirectoryInUse, TakenOver)
+"""Errors that say that another recorder has the slot, the directory or the capture in a store."""
+_PAUSE: Final = 0.5
+"""Seconds between two looks at the slot."""
+
+
+def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
+    """Make a capture of dumps; returns whether it leaves out a part of them. Raises PgtailError."""
+    dump = options.dump
+    if is_uri(options.directory):
+        raise OptionError("--from makes a capture in a local directory: name one with -D, then copy it")
+    try:
+        if dump.verify:
+            verify(files, dump.storage)
+        begin()
+        with open_directory(Path(options.directory), empty=True) as directory:
+            return convert.record_dumps(
+                files,
+                directory,
+                dump,
+                rotation=_rotation(options),
+                compress=options.compress,
+                tell=tell,
+            )
+    except KeyboardInterrupt as stopped:
+        raise interrupted(stopped) from None
+
+
+class RecordSlot:
+    """One run of the command on a slot."""
+
+    _stderr: StderrThread
+
+    def __init__(self, options: RecordOptions) -> None:
+        self._options = options
+        self._complete: CompleteTables | None = None
+        """The tables of which the slot has every change, as far as known."""
+        self._copying = False
+        self._waiting = ""
+        """What is waited for, as it was told last."""
+        self._progress = SlotProgress()
+
+    def run(self) -> bool:
+        """Record until the end; returns False, for nothing is left out. Raises PgtailError."""
+        options = self._options
+        if options.request.slot is None:
+            raise OptionError("name a slot (--slot NAME, created if there is none) or a dump (--from FILE) to record")
+        check_name(options.request.slot)
+        target = locate(options.directory, options.dump.storage)
+        spool = _spool_of(target, options.spool)
+        self._stderr = StderrThread(options.verbosity.verbose)
+        info = {"command": "record", "version": __version__, "slot": options.request.slot}
+        try:
+            with Service(options.service, self._progress, self._stderr.tell, info):
+                while True:
+                    if options.wait:
+                        self._wait()
+                    try:
+                        self._run_on(target, spool)
+                        return False
+                    except _TAKEN as error:
+                        if not options.wait:
+                            raise
+                        self._tell_waiting(error)
+                        time.sleep(_PAUSE)
+        except KeyboardInterrupt:
+            self._stderr.tell(
+                "stopped before all tables were copied: those that are complete stay, and the same command copies the"
+                " others"
+                if self._copying
+                else "stopped before anything was read"
+            )
+        finally:
+            self._stderr.close()
+        return False
+
+    def _run_on(self, target: Location, spool: Path) -> None:
+        """Record until the end, unless another recorder has the slot or the capture."""
+        options, progress, uploader = self._options, self._progress, None
+        with open_directory(spool) as directory:
+            if target.path is None:
+                uploader = Uploader(
+                    directory,
+                    target,
+                    self._stderr.tell,
+                    compress=options.compress,
+                    progress=progress,
+                    takes_over=options.wait,
+                )
+                if options.wait:
+                    uploader.claim()  # from now on the position in the store is where the slot is to be read
+            progress.uploads = uploader
+            self._record(directory, uploader)
+
+    def _wait(self) -> None:
+        """Return when nobody reads the slot. Raises ServerError unless it may pass."""
+        name = self._options.request.slot
+        assert name is not None
+        connector = connector_of(self._options.connection)
+        with Interrupt() as interrupt:
+            while True:
+                try:
+                    with interrupt.raising(), connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
+                        slot = catalog.slot(connection, name)
+                        if slot is None or slot.active_pid is None:
+                            return
+                        check_free(connection, slot, cure="")
+                except Unreachable as error:
+                    self._tell_waiting(error)
+                select.select([interrupt], [], [], _PAUSE)
+
+    def _tell_waiting(self, why: PgtailError) -> None:
+        reason = str(why).partition("\n")[0].removesuffix(".")
+        if reason != self._waiting:
+            self._waiting = reason
+            self._progress.lost(reason)
+            self._stderr.tell(f"waiting: {reason}", "waiting")
+
+    def _record(self, directory: Path, uploader: Uploader | None) -> None:
+        options, stderr = self._options, self._stderr
+        wanted = replace(options.request.wanted, streaming="off")
+        request = replace(request_of(options.request, options.end), ack="commit", wanted=wanted)
+        connector = connector_of(options.connection)
+        recovered = recover(directory, compress=options.compress)
+        for warning in recovered.warnings:
+            stderr.tell(warning)
+        state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
+        files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
+        known = self._known(files, recovered.position)
+        with Interrupt() as interrupt:
+            plan = self._plan(request, known, connector, interrupt)
+            publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
+            same_tables, copied = SameTables(publisher), list[CopiedTable]()
+            if options.snapshot.wanted:
+                copied = self._copy_tables(publisher, known, files, same_tables)
+                known = self._known(files, recovered.position)  # whose rows it has now
+                publisher = replace(publisher, plan=self._plan(request, known, connector, interrupt))
+            for warning in publisher.plan.warnings:
+                stderr.tell(f"warning: {warning}")
+            self._follow(publisher, known, files, same_tables, copied, request.until_time)
+
+    def _copy_tables(
+        self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, same_tables: SameTables
+    ) -> list[CopiedTable]:
+        wanted = self._options.snapshot
+        recording = SnapshotRecording(
+            publisher,
+            known,
+            files,
+            same_tables,
+            complete=self._complete,
+            globs=wanted.snapshot_tables,
+            jobs=wanted.jobs,
+        )
+        self._copying = True
+        with self._progress.copying_tables():
+            recording.run()
+        self._copying = False
+        return recording.copied
+
+    def _follow(
+        self,
+        publisher: Publisher,
+        known: RecordedCapture,
+        files: CaptureFiles,
+        same_tables: SameTables,
+        copied: list[CopiedTable],
+        until_time: int | None,
+    ) -> None:
+        """Record the stream until the end."""
+        plan = publisher.plan
+        recorders: list[Recorder] = []
+
+        def make(queue: FrameQueue, position: int, identity: Identity) -> RecordThread:
+            recorder = Recorder(
+                files.directory,
+                head_of(plan, identity, self._complete),
+                rotation=files.rotation,
+                compress=files.compress,
+                gap=(known.position, position) if 0 < known.position < position else None,
+                start=position,
+                state=files.state,
+                copied=copied,
+            )
+            recorders.append(recorder)
+            same_tables.begin(identity)
+            return RecordThread(
+                publisher,
+                queue,
+                recorder,
+                same_tables,
+                position=position,
+                until_time=until_time,
+                uploader=files.uploader,
+            )
+
+        end = self._options.end
+        tail = Tail(publisher, limits_of(end, plan), make, reconnect=end.reconnect, known=known.server)
+        try:
+            tail.run()
+        except _TAKEN as error:
+            if not (self._options.wait and publisher.interrupt.count):
+                raise
+            self._stderr.tell(str(error))  # what was asked for is to stop, not to wait
+        finally:
+            if tail.resume is not None and recorders and files.directory.is_dir():
+                self._summarize(tail.resume, recorders[0], files)
+        if recorders and not recorders[0].transactions:
+            tell_withheld(publisher.connector, list(plan.options.publications), self._stderr.tell)
+
+    def _summarize(self, resume: int, recorder: Recorder, files: CaptureFiles) -> None:
+        self._stderr.inform(_summary(resume, recorder, self._options.directory))
+        waiting = 0 if files.uploader is None else files.uploader.waiting
+        if waiting:
+            self._stderr.tell(
+                f"{counted(waiting, 'segment')} in {files.directory} not uploaded, and not acknowledged: the next run"
+                " does that"
+            )
+
+    def _known(self, files: CaptureFiles, position: int) -> RecordedCapture:
+        globs = self._options.snapshot.snapshot_tables  # what matches is copied again, or not published any more
+        last = {one.relid: one.lsn for one in files.state.snapshots if not any_matches(one.schema, one.table, globs)}
+        copied = any(lsn <= position for lsn in last.values())
+        return RecordedCapture(self._options.directory, position, last_head(LocalLocation(files.directory)), copied)
+
+    def _plan(self, request: Request, known: RecordedCapture, connector: Connector, interrupt: Interrupt) -> Plan:
+        with interrupt.raising(), connector.ordinary() as connection:
+            plan = prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
+            self._complete = complete_since_start(connection, plan)
+        return plan
+
+
+def _rotation(options: RecordOptions) -> Rotation:
+    return Rotation(size=options.segment_size, age=options.segment_age, sync_interval=options.sync_interval)
+
+
+def _spool_of(target: Location, spool: str | None) -> Path:
+    """The local directory to write to. Raises OptionError."""
+    if target.path is None and not target.replaces:
+        raise OptionError(
+            f"cannot record into {target}: it has no conditional put; name a local directory or an object store"
+        )
+    if target.path is None and not spool:
+        raise OptionError(
+            f"--spool DIR is missing: the local directory for segments that are not yet in {target}; keep it, and use"
+            " it again"
+        )
+    if target.path is not None and spool is not None:
+        raise OptionError("--spool is for a capture in an object store: -D s3://BUCKET/PATH")
+    return Path(spool or target.path or "")
+
+
+def _summary(position: int, recorder: Recorder, directory: str) -> str:
+    """What was recorded."""
+    transactions = counted(recorder.transactions, "transaction")
+    recorded = f"{transactions} ({size_text(recorder.bytes)}) recorded"
+    return f"{recorded}; the capture in {directory} ends at {lsn_text(position)}"

@@ -1,0 +1,1 @@
+"""A command that runs for years: health, metrics, and systemd's notifications."""

@@ -1,0 +1,1 @@
+"""`pgtail spark`."""

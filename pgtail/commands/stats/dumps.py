@@ -1,0 +1,135 @@
+"""`pgtail stats`: count the changes of dumps or of a slot, and report."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from pgtail.commands.console.pager import paged
+from pgtail.commands.console.styling import report_json, report_palette, terminal_width
+from pgtail.commands.decode.command import Decode
+from pgtail.commands.input.selection import build_redaction
+from pgtail.commands.options.common import DecodeOptions
+from pgtail.commands.options.server import EndOptions, StatsOptions, StreamOptions
+from pgtail.commands.output.file_sink import FileSink, check_appended, check_not_read, continue_file, open_sink
+from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.outputs import OutputOptions
+from pgtail.stats.collect import Statistics
+from pgtail.stats.report_json import stats_json
+
+if TYPE_CHECKING:
+    from pgtail.terminal.style import Palette
+
+_NO_OUTPUT = OutputOptions(file=os.devnull, output="table")
+"""The report is the only output, and comes at the end."""
+
+
+def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
+    """Count and report; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+    file = options.report.file
+    check_not_read(file, sources)
+    stats = Statistics(build_redaction(options.filter))
+    palette = report_palette(options.report)
+    if options.watch:
+        from pgtail.commands.stats.slot import StatsWatch  # imports psycopg
+
+        check_appended(file)
+        stream = _stream_options(sources, options)
+        with open_sink(file, append=True) as sink:
+            if file not in (None, "-"):
+                continue_file(sink)
+            return StatsWatch(stream, stats, sink, options.report).run()
+    count = _reader(sources, options, stats)
+    # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
+    with open_sink(file, append=True) as sink:
+        try:
+            damaged = count()
+        except (InputError, ServerError):
+            if stats.tables or stats.transactions.count:
+                _write(stats, options, sink, palette)
+            raise
+        _write(stats, options, sink, palette)
+    return damaged
+
+
+def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> Callable[[], bool]:
+    """What reads the files or the slot. Raises OptionError."""
+    if options.request.slot is None and options.request.fork is None and options.seconds is None:
+        if not sources:
+            raise OptionError(
+                "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
+            )
+        return lambda: _count_dumps(sources, options, stats)
+    from pgtail.commands.stats.slot import StatsSlot  # imports psycopg
+
+    return StatsSlot(_stream_options(sources, options), stats).run
+
+
+def _count_dumps(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> bool:
+    try:
+        return Decode(_decode_options(options), stats=stats).run(sources)
+    except InputError as error:
+        if error.source in sources and not os.path.lexists(error.source):
+            error.reason += "; of a database, pgtail stats needs --slot NAME, --for TIME or --watch"
+        raise
+
+
+def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None:
+    """Raises OptionError."""
+    if len(sources) > 1:
+        raise OptionError("a slot is read from one database: give one DSN")
+    for name, value in (
+        ("input-format", options.dump.input_format),
+        ("type", options.dump.types),
+        ("storage", options.dump.storage.pairs),
+        ("verify", options.dump.verify),
+    ):
+        if value:
+            raise OptionError(f"--{name} is for dumps, not for a slot")
+
+
+def _decode_options(options: StatsOptions) -> DecodeOptions:
+    return DecodeOptions(
+        format=_NO_OUTPUT,
+        filter=options.filter,
+        dump=options.dump,
+        until=None if options.until == "now" else options.until,
+        limit=options.limit,
+        resync=options.resync,
+        verbosity=options.verbosity,
+    )
+
+
+def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOptions:
+    """Raises OptionError."""
+    _check_slot_options(sources, options)
+    until = options.until or ("now" if options.seconds is None and not options.watch else None)
+    return StreamOptions(
+        connection=replace(options.connection, dsn=sources[0] if sources else options.connection.dsn),
+        request=replace(options.request, ack="none"),
+        end=EndOptions(until=until, seconds=options.seconds, reconnect=options.reconnect),
+        format=_NO_OUTPUT,
+        filter=options.filter,
+        limit=options.limit,
+        verbosity=options.verbosity,
+    )
+
+
+def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Palette | None) -> None:
+    """Write the report in these colours, or as JSON without; it replaces what the file contained."""
+    file = options.report.file
+    if file not in (None, "-"):
+        with contextlib.suppress(OSError):  # a device or a pipe
+            os.ftruncate(sink.fd, 0)
+    with paged(options.pager and file is None):
+        if palette is None:
+            sink.write(report_json(stats_json(stats), options.report).encode())
+        else:
+            from pgtail.stats.report_table import stats_table  # not for JSON
+
+            sink.write(stats_table(stats, palette, width=terminal_width()))
+        sink.flush()

@@ -1,0 +1,1 @@
+"""`pgtail stream` and `pgtail expect`."""

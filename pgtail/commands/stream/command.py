@@ -1,0 +1,529 @@
+"""`pgtail stream`: a replication slot to one output; the base of other commands that read a slot."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from pgtail import __version__
+from pgtail.changes.assembler import Assembler
+from pgtail.changes.complete_tables import CompleteTables
+from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
+from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.commands.connect import connector_for_changes, with_name_cure
+from pgtail.commands.console.messages import StderrThread
+from pgtail.commands.console.styling import is_pipe
+from pgtail.commands.input.selection import (
+    build_redaction,
+    check_range,
+    filter_arguments,
+    no_quotes,
+    tell_filter,
+    tell_note,
+    tell_nothing_passed,
+    tell_unmasked,
+)
+from pgtail.commands.options.server import EndOptions, StreamOptions
+from pgtail.commands.output.build import (
+    build_output,
+    check_acknowledged,
+    seen_rows_of,
+    show_of,
+    tell_dropped,
+    with_old_values,
+)
+from pgtail.commands.output.file_sink import FileSink, check_appended, continue_file, open_sink
+from pgtail.commands.service.service import Service
+from pgtail.commands.stream.column_check import check_columns
+from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
+from pgtail.files.spool import SpoolLimit
+from pgtail.files.stopping import Interrupt
+from pgtail.humanize import counted, grouped
+from pgtail.local_time import clock
+from pgtail.outputs.base import Output
+from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.pipeline.pipeline import Pipeline
+from pgtail.pipeline.table_rows import TableRowCounter
+from pgtail.postgres import catalog, publications
+from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
+from pgtail.replication.completeness import complete_since_start
+from pgtail.replication.consumer import Stopped
+from pgtail.replication.identity import Identity
+from pgtail.replication.loop import Ending, Limits
+from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.publisher import Publisher
+from pgtail.replication.queue import FrameQueue
+from pgtail.replication.render_thread import Rendering, RenderThread
+from pgtail.replication.request import LsnOrNow, Request
+from pgtail.replication.same_tables import SameTables
+from pgtail.replication.stream_snapshot import StreamSnapshot
+from pgtail.replication.tail import Tail
+from pgtail.service.progress import SlotProgress
+from pgtail.terminal.escape import escape, shell_word
+from pgtail.values import Types
+
+if TYPE_CHECKING:
+    from pgtail.changes.seen_rows import SeenRows
+
+STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
+"""The cure of commands that have no such option."""
+_LAST_PAUSE: Final = 2.0
+"""Seconds to wait at the end for the server to say what publications leave out."""
+
+
+class StreamSink(FileSink):
+    """A file sink that another thread can stop, and that keeps the status line apart from the output.
+
+    SIGUSR1 reopens a file, for programs that rotate logs.
+    """
+
+    def __init__(self, fd: int, name: str, stderr: StderrThread | None) -> None:
+        super().__init__(fd, name)
+        self.stopped = False
+        self._stderr = stderr
+        self._is_pipe = is_pipe(fd)
+        self._reopen_asked = False
+
+    def flush(self) -> None:
+        """Write what is buffered, as FileSink does. Raises Stopped once `stopped` is set."""
+        if self.stopped:
+            raise Stopped
+        if self._stderr is None or not self._parts:
+            super().flush()
+        elif self._is_pipe:  # it may be full, which must not block standard error
+            with self._stderr.quiet():
+                pass
+            super().flush()
+        else:
+            with self._stderr.quiet():
+                super().flush()
+
+    @contextlib.contextmanager
+    def following(self) -> Iterator[None]:
+        """A context in which a file is appended to, and SIGUSR1 asks to reopen it. Enter it in the main thread."""
+        continue_file(self)
+
+        def ask(number: int, frame: FrameType | None) -> None:
+            self._reopen_asked = True
+
+        before = signal.signal(signal.SIGUSR1, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+
+    def reopen(self) -> bool:
+        """If that was asked for, go on in the file that has the name now, or a new one. Returns whether it did.
+
+        What was written before is on disk then. Raises OutputError.
+        """
+        if not self._reopen_asked:
+            return False
+        self._reopen_asked = False
+        self.sync()
+        try:
+            fd = os.open(self.name, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise OutputError(f"cannot write to {self.name}: {error.strerror}") from error
+        os.dup2(fd, self.fd, inheritable=False)
+        os.close(fd)
+        continue_file(self)
+        return True
+
+
+class Stream:
+    """One run of the command. Other commands override what is shown, and the summary."""
+
+    _filter: Filter
+    _connector: Connector
+    _stderr: StderrThread
+    _pipeline: Pipeline
+    _tail: Tail
+    _published: list[str]
+    """The names of the publications that are read."""
+    _resumable: bool
+    """Whether the slot, or the one that was copied, still exists at the end."""
+    _complete: CompleteTables | None = None
+    """The tables of which the stream has every change, as far as known, for old values."""
+    _copied = True
+    """Whether the copy of the tables was complete, if there was one."""
+    _reads_dumps = "decode"
+    """The command that does with dumps what this one does with a slot."""
+    _masks = True
+    """Whether the output gets masked values."""
+    _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
+
+    def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
+        self._asked = options.format.takes_seen
+        """Whether seen old values are asked for, not only taken where they are known to be right."""
+        self._options = replace(options, format=with_old_values(options.format))
+        self._redaction = redaction or build_redaction(options.filter)
+        self._progress = SlotProgress()
+
+    def run(self) -> bool:
+        """Tail until the end; returns whether a part of the stream could not be shown, or not be masked.
+
+        Raises PgtailError, and ClosedPipe if the reader of the output is gone.
+        """
+        options = self._options
+        check_appended(options.format.file)
+        self._filter = self._make_filter()
+        request = request_of(options.request, options.end)
+        exists = request.fork is not None or (request.slot is not None and not request.create_slot)
+        if options.snapshot.wanted and exists:
+            raise OptionError(
+                "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
+                " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"
+                " copies them"
+            )
+        request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
+        self._connector = connector_for_changes(options.connection)
+        self._stderr = self._open_stderr()
+        self._tell_file()
+        if options.verbosity.settings:
+            self._stderr.detail(f"settings: {options.verbosity.settings}")
+        try:
+            with (
+                Service(options.service, self._progress, self._stderr.tell, self._info()),
+                Interrupt() as interrupt,
+                open_sink(options.format.file, append=True) as target,
+                self._shared(target) as sink,
+            ):
+                return self._follow(request, sink, interrupt)
+        except ServerError as error:
+            raise with_name_cure(error, options.connection, self._reads_dumps) from None
+        except KeyboardInterrupt:
+            if not self._copied:
+                self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
+                return True
+            self._stderr.tell("stopped before anything was read")
+            return False
+        finally:
+            self._stderr.close()
+
+    def _info(self) -> dict[str, str]:
+        """What runs, for the metrics."""
+        request = self._options.request
+        return {"command": "stream", "version": __version__, "slot": request.slot or request.fork or ""}
+
+    def _tell_file(self) -> None:
+        """Tell what -f writes if its value may be meant as a database, as in `tail -f`."""
+        format_, connection = self._options.format, self._options.connection
+        file = format_.file
+        if file in (None, "-") or connection.dsn or connection.dbname or "." in file or "/" in file:
+            return
+        what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
+        self._stderr.tell(
+            f"note: -f {file} writes {what} to the file {file}; to read a database:"
+            f"{COMMAND}pgtail stream {shell_word(file)}"
+        )
+
+    @contextlib.contextmanager
+    def _shared(self, target: FileSink) -> Iterator[StreamSink]:
+        """The target, for a thread that shares a terminal with the status line."""
+        # A terminal shares the screen with the status line, and so does what a pipe's reader probably writes.
+        shares = os.isatty(target.fd) or is_pipe(target.fd)
+        sink = StreamSink(target.fd, target.name, self._stderr if shares else None)
+        if self._options.format.file in (None, "-"):
+            yield sink
+            return
+        with sink.following():
+            yield sink
+
+    def _follow(self, request: Request, sink: StreamSink, interrupt: Interrupt) -> bool:
+        """Write the stream to its end; returns whether something was damaged, or shown unmasked."""
+        options = self._options
+        types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
+        plan = self._plan(request, types, interrupt)
+        self._resumable = not plan.temporary or plan.fork is not None
+        self._published = list(plan.options.publications)
+        spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
+        output = self._output(sink, plan, spool)
+        self._check(plan, request, output)
+        self._tell_plan(plan)
+        self._tell_repeated(plan, sink)
+        publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
+        assembler = Assembler(
+            types,
+            buffer=StreamBuffer(spool=spool),
+            show=show_of(options.format),
+            tells_descriptions=options.format.takes_seen,
+        )
+        with contextlib.closing(assembler):
+            rendering = self._rendering(publisher, assembler, output, sink)
+            self._pipeline = rendering.pipeline
+            self._tail = self._make_tail(rendering, request)
+            return self._read()
+
+    def _rendering(self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink) -> Rendering:
+        plan, options = publisher.plan, self._options
+        same_tables = self._same_tables(publisher)
+        pipeline = Pipeline(
+            assembler,
+            output,
+            filter_=self._filter,
+            redaction=self._redaction if self._masks else None,
+            note=lambda note: tell_note(note, tell=self._stderr.tell),
+            limit=options.limit,
+            until=None if options.snapshot.wanted else plan.until,
+            seen_rows=self._seen_rows(plan, same_tables),
+            counter=TableRowCounter(),
+        )
+        durable = options.format.file not in (None, "-") and plan.ack != "none"
+        return Rendering(publisher, pipeline, sink, durable, same_tables)
+
+    def _make_tail(self, rendering: Rendering, request: Request) -> Tail:
+        options, publisher, same_tables = self._options, rendering.publisher, rendering.same_tables
+        copies = options.snapshot.wanted
+
+        def make_consumer(queue: FrameQueue, position: int, identity: Identity) -> RenderThread:
+            if same_tables is not None:
+                if copies:
+                    same_tables.copied(position)
+                same_tables.begin(identity)
+            return self._render_thread(rendering, queue, position)
+
+        return Tail(
+            publisher,
+            limits_of(options.end, publisher.plan, output=_watched_output(options.format.file)),
+            make_consumer,
+            reconnect=options.end.reconnect,
+            snapshot=StreamSnapshot(publisher, request.tables, request.exclude) if copies else None,
+            ready=self._ready,
+        )
+
+    def _check(self, plan: Plan, request: Request, output: Output) -> None:
+        """Raises OptionError if the options do not fit each other and the slot."""
+        since = self._options.filter.since
+        if plan.source is None:
+            _check_since(since)
+        check_acknowledged(self._options.format, plan, output)
+        if self._options.format.undo and self._options.end.reconnect and plan.temporary:
+            raise OptionError(
+                "--undo needs every change, and a temporary slot misses some when --reconnect makes another one: omit"
+                " --reconnect, or read a slot that stays (--slot NAME)"
+            )
+        if since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
+            raise OptionError(
+                "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"
+                " --yes confirms this"
+            )
+
+    def _tell_plan(self, plan: Plan) -> None:
+        for warning in plan.warnings:
+            self._stderr.tell(f"warning: {warning}")
+        for note in plan.notes:
+            self._stderr.tell(f"note: {note}")
+
+    def _tell_repeated(self, plan: Plan, sink: StreamSink) -> None:
+        """Tell from which position on a file may have what comes now: a run that was killed does not acknowledge it."""
+        if plan.slot is None or plan.ack == "none" or self._options.format.file in (None, "-"):
+            return
+        if os.fstat(sink.fd).st_size:
+            position = lsn_text(max(plan.start, plan.slot.confirmed))
+            self._stderr.tell(
+                f"note: {sink.name} may have changes of transactions that commit at or after {position} already, if the"
+                " run before was killed: they are written again"
+            )
+
+    def _same_tables(self, publisher: Publisher) -> SameTables | None:
+        """What finds out whether tables stay the same after a snapshot and over reconnections; None if no row is
+        remembered over one.
+        """
+        copies = self._options.snapshot.wanted
+        if not self._options.format.takes_seen or (publisher.plan.temporary and not copies):
+            return None
+        same_tables = SameTables(publisher)
+        if copies:
+            with publisher.interrupt.raising():
+                same_tables.before_slot()
+        return same_tables
+
+    def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
+        """What remembers the rows of the stream; None if that is not wanted."""
+        is_same = None if same_tables is None else same_tables.is_same
+        seen_rows = seen_rows_of(
+            self._options.format, self._filter, self._stderr.tell, asked=self._asked, is_same=is_same
+        )
+        if seen_rows is not None:
+            seen_rows.trust(self._complete, until=plan.server.position)
+        return seen_rows
+
+    def _read(self) -> bool:
+        try:
+            with no_quotes(self._redaction):
+                ending = self._tail.run()
+            if ending is Ending.CLOSED:
+                raise ClosedPipe
+        except PgtailError as error:
+            self._summarize(error)
+            raise
+        finally:
+            self._copied = self._tail.copied
+            unmasked = tell_unmasked(self._redaction, self._stderr.tell)
+        self._summarize()
+        self._tell_withheld()
+        return self._pipeline.damaged or unmasked
+
+    def _plan(self, request: Request, types: Types, interrupt: Interrupt) -> Plan:
+        with interrupt.raising(), self._connector.ordinary() as connection:
+            plan = prepare(request, connection)
+            plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
+            if self._options.format.takes_seen:
+                if self._asked and plan.options.origin == "none":
+                    raise OptionError(
+                        "--old-values seen needs every change of a table, and --origin none leaves some out"
+                    )
+                self._complete = complete_since_start(connection, plan)
+            if plan.options.binary:
+                types.declare_enums(catalog.enums(connection))
+        return plan
+
+    def _open_stderr(self) -> StderrThread:
+        return StderrThread(self._options.verbosity.verbose)
+
+    def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
+        """The thread that feeds the pipeline."""
+        return RenderThread(rendering, queue, position=position)
+
+    def _make_filter(self) -> Filter:
+        options, time_ = self._options, until_time_of(self._options.end)
+        lsn = until_of(options.end)
+        check_range(options.filter.since, Point(time=clock()) if lsn == "now" else Point(lsn=lsn))
+        return Filter(**filter_arguments(options.filter, self._redaction, Point(time=time_), margin=0))
+
+    def _output(self, sink: StreamSink, plan: Plan, spool: SpoolLimit) -> Output:
+        format_, database = replace(self._options.format, spool=spool), plan.server.database
+        masked = self._redaction is not None
+        return build_output(format_, sink, masked=masked, tell=self._stderr.tell, database=database)
+
+    def _ready(self, position: int) -> None:
+        """Called once the stream has started: every commit from `position` on will be seen."""
+
+    def _summarize(self, error: PgtailError | None = None) -> None:
+        """Print what was shown and where to resume; after an error of the output, how much was shown is unknown.
+
+        Nothing can be resumed once a temporary slot is gone, but a copy of a slot can be made again.
+        """
+        if not self._tail.copied:
+            self._tell_broken_off()
+            self._stderr.tell("the copy of the tables is not complete: the output has only a part of their rows")
+        if self._tail.resume is None:
+            return
+        tell_nothing_passed(self._pipeline.seen, self._stderr.tell, whole=False)
+        tell_filter(self._filter, self._stderr.tell)
+        tell_dropped(self._pipeline.seen_rows, self._options.format, self._stderr.tell)
+        pipeline = self._pipeline
+        after = " after the snapshot" if self._options.snapshot.wanted else ""
+        shown = f"{counted(pipeline.shown, 'transaction')} shown{after}"
+        if pipeline.left_out:
+            selected = counted(pipeline.rows - pipeline.left_out, "row")
+            shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
+        position, is_known = lsn_text(self._tail.resume), not isinstance(error, OutputError)
+        self._tell_broken_off()
+        if self._resumable:
+            self._stderr.inform(f"{shown}; resume at {position}" if is_known else f"resume at {position}")
+            return
+        read = f"{shown}, up to {position}" if is_known else f"written up to {position}"
+        cure = " (--slot NAME --create-slot makes one that stays)" if error is None else ""
+        self._stderr.inform(f"{read}; the temporary slot is gone{cure}")
+
+    def _tell_withheld(self) -> None:
+        """If nothing was shown, or nothing of an operation of --op came: tell what the publications leave out."""
+        pipeline = self._pipeline
+        counts = pipeline.rows_by_table() or []
+        missing = [op for op in self._filter.ops if not any(getattr(rows, f"{op}s", 1) for rows in counts)]
+        if missing or not (pipeline.shown or pipeline.rows > pipeline.left_out):
+            tell_withheld(self._connector, self._published, self._stderr.tell, missing)
+
+    def _tell_broken_off(self) -> None:
+        """Name the transaction, or the table's snapshot, of which only a part was shown."""
+        pipeline, broken_off = self._pipeline, self._pipeline.broken_off
+        if broken_off is None or self._options.format.undo:
+            return
+        table = "" if broken_off.table is None else broken_off.table.qualified
+        where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
+        changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
+        selected = ", of which those selected were shown" if pipeline.left_out else ""
+        self._stderr.tell(f"note: stopped inside {where}, after {changes}{selected}")
+
+
+def tell_withheld(
+    connector: Connector, names: list[str], tell: Callable[[str], None], ops: Collection[str] = ()
+) -> None:
+    """Tell what publications leave out, with `ops` of these operations; nothing if the server does not answer soon."""
+    texts = list[str]()
+
+    def ask() -> None:
+        with (
+            contextlib.suppress(ServerError),
+            connector.without_asking().ordinary(connect_timeout=SHORT_TIMEOUT) as connection,
+        ):
+            texts.extend(publications.withheld(connection, names, ops))
+
+    asking = threading.Thread(target=ask, name="publications", daemon=True)
+    asking.start()
+    asking.join(_LAST_PAUSE)
+    for text in texts:
+        tell(escape(f"note: {text}"))
+
+
+def request_of(request: Request, end: EndOptions) -> Request:
+    """What the options ask of a slot, with where to stop. Raises OptionError."""
+    if request.create_slot and request.slot is None:
+        raise OptionError("--create-slot needs a name for the slot: --slot NAME")
+    if request.fork is not None and request.slot is not None:
+        raise OptionError("--fork reads a temporary copy, --slot the slot itself: give one of them")
+    return replace(request, until=until_of(end), until_time=until_time_of(end))
+
+
+def _check_since(since: Point | None) -> None:
+    """Check that a temporary slot, which begins now, can show what is asked for. Raises OptionError."""
+    if since is not None and since.time is not None and since.time < clock():
+        raise OptionError(
+            "--since names a time before now, but a temporary slot begins now: no earlier change can be read from it;"
+            " read a slot that exists (--slot NAME, --fork NAME), or a capture (pgtail decode)"
+        )
+
+
+def until_of(options: EndOptions) -> LsnOrNow:
+    """The position at which to stop. Raises OptionError."""
+    if options.until_lsn is not None and options.until is not None:
+        raise OptionError("--until and --until-lsn mean the same: give one of them")
+    if isinstance(options.until, Point):
+        return options.until.lsn
+    return options.until if options.until_lsn is None else options.until_lsn
+
+
+def until_time_of(options: EndOptions) -> int | None:
+    """The commit time at which to stop."""
+    return options.until.time if isinstance(options.until, Point) else None
+
+
+def limits_of(options: EndOptions, plan: Plan, *, output: int | None = None) -> Limits:
+    """When to end; `output` is the descriptor of a pipe or terminal whose closing also ends the stream."""
+    return Limits(
+        seconds=options.seconds,
+        until=plan.until if plan.until is not None and plan.until <= plan.server.position else None,
+        until_passes=plan.until_passes,
+        idle=options.idle,
+        spill=options.spill_limit,
+        output=output,
+    )
+
+
+def _watched_output(file: str | None) -> int | None:
+    """The descriptor of standard output, if that is the output and no regular file."""
+    if file in (None, "-") and not stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+        return sys.stdout.fileno()
+    return None
