@@ -11,7 +11,7 @@ from tests.support.corpus import capture
 from tests.support.encode import begin, begin_prepare, commit, insert, lengths, prepare, recvlogical, relation
 from tests.support.run import decode
 from tests.support.servers import Database
-from tests.support.tail import stream, tailing
+from tests.support.tail import tailing
 
 CHANGES = recvlogical(relation(), begin(), insert("1", "a"), commit())
 
@@ -79,17 +79,6 @@ def test_debezium_events_of_a_slot_name_the_database(shop: Database) -> None:
         events = [json.loads(line) for line in started.out]
     assert [event["after"]["id"] for event in events] == [1, 2, 3]
     assert {(event["source"]["name"], event["source"]["db"]) for event in events} == {("x", shop.name)}
-
-
-def test_slot_into_a_directory_twice(shop: Database, tmp_path: Path) -> None:
-    read = ("-S", "s", "-P", "p", "--until", "now", "-o", "csv", "-f", f"{tmp_path}/", "--ack", "commit")
-    _, messages = stream(shop, *read)
-    assert "2 transactions shown" in messages
-    shop.execute("INSERT INTO a VALUES (4, 'four')")
-    stream(shop, *read)
-    found = {path.name: path.read_text().splitlines() for path in tmp_path.iterdir()}
-    assert [line.split(",")[-2:] for line in found["public.a.csv"][1:]] == [["1", "one"], ["2", "two"], ["4", "four"]]
-    assert len(found["public.b.csv"]) == 2
 
 
 def test_two_tables_in_one_csv_end_the_stream_with_the_reason(shop: Database) -> None:
