@@ -169,7 +169,7 @@ def _encoding(column: Column) -> Encoding:
 def _two_tables(first: str, second: str) -> str:
     if first == second:
         return f"-o csv: the columns of {first} changed here; -f DIR/ writes a file for each version of a table"
-    return f"-o csv writes one table, not both {first} and {second}: -t selects one, -f DIR/ writes a file for each"
+    return f"-o csv writes one table, not both {first} and {second}: -t selects one, pgtail decode -f DIR/ writes all"
 
 
 def field_of_text(text: str) -> bytes:

@@ -296,7 +296,7 @@ def test_a_database_in_place_of_a_file(tmp_path: Path) -> None:
         program = [sys.executable, "-m", "pgtail", "stream", "-h", str(tmp_path), "-f", file]  # no server is there
         return subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False).stderr
 
-    assert "note: -f shop writes json to the file shop; to read a database: pgtail stream shop\n" in said("shop")
+    assert "note: -f shop writes json to the file shop; to read a database: pgtail stream shop " in said("shop")
     assert "writes json" not in said("./shop")
 
 
