@@ -7,7 +7,7 @@ from typing import Final
 
 from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.decoder import AnyFrame
-from pgtail.pgoutput.rows import Insert, Update
+from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.schema import Relation
 from pgtail.values.oids import OIDS
 
@@ -21,26 +21,28 @@ _STYLES: Final = (
 
 
 class DumpSettings:
-    """Looks at the first new row after each description of a table, and tells once.
+    """Looks at the first row after each description of a table, if it is of a table described then, and tells once.
 
     `waits`: the next row must be decoded, not scanned. Once `looks` is false, nothing more is to be told.
     """
 
     def __init__(self) -> None:
         self.looks, self.waits = True, False
-        self._columns: list[tuple[int, int]] = []
-        """The columns that show settings: index and type."""
+        self._columns: dict[int, list[tuple[int, int]]] = {}
+        """The columns that show settings, index and type, of the tables described since the last row, by OID."""
 
     def take(self, message: AnyFrame) -> str | None:
         """Take a message; returns a note if its values show settings."""
         if isinstance(message, Relation):
             columns = enumerate(column.type_oid for column in message.columns)
-            self._columns = [(index, oid) for index, oid in columns if oid in _MOMENTS or oid == _BYTEA]
-            self.waits = bool(self._columns)
-        elif self.waits and isinstance(message, Insert | Update):
-            self.waits = False
-            cells = dict(enumerate(message.new))
-            shown = {setting: None for index, oid in self._columns if (setting := _setting(cells.get(index), oid))}
+            self._columns[message.oid] = [(index, oid) for index, oid in columns if oid in _MOMENTS or oid == _BYTEA]
+            self.waits = self.waits or bool(self._columns[message.oid])
+        elif isinstance(message, Insert | Update | Delete):
+            row = message.old if isinstance(message, Delete) else message.new
+            cells, columns_of = dict(enumerate(row)), self._columns
+            self.waits, self._columns = False, {}
+            types = columns_of.get(message.relation, ())
+            shown = {setting: None for index, oid in types if (setting := _setting(cells.get(index), oid))}
             if shown:
                 self.looks = False
                 return (

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.corpus import CAPTURES
 from tests.support.run_process import pgtail
-from tests.support.servers import Database
+from tests.support.servers import Database, since
 
 GUCS = CAPTURES / "pg16" / "I_gucs"
 BOTH = "note: the session that made this dump had DateStyle German and bytea_output escape, and values"
@@ -53,3 +53,25 @@ def test_every_style_is_recognized(database: Database, tmp_path: Path, style: st
         assert f'"id":{number},' in out
         assert (f"the session that made this dump had {named}, and" in words) == (named is not None)
         assert ("session" in words) == (named is not None)
+
+
+@since(13)
+def test_partitions_with_another_order_of_columns_show_no_settings(database: Database, tmp_path: Path) -> None:
+    database.execute(
+        "CREATE TABLE r (t text, b bytea, id int PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE TABLE l (b bytea, id int PRIMARY KEY, t text)",
+        "ALTER TABLE r ATTACH PARTITION l FOR VALUES IN (1)",
+        "CREATE PUBLICATION p FOR TABLE r WITH (publish_via_partition_root)",
+    )
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    database.execute("INSERT INTO r VALUES ('text', '\\x5c', 1)")
+    for output, noted in (("hex", False), ("escape", True)):
+        with database.connect() as session:
+            session.execute(f"SET bytea_output = {output}".encode())
+            rows = session.execute(
+                "SELECT lsn, xid, '\\x' || encode(data, 'hex') FROM pg_logical_slot_peek_binary_changes("
+                "'s', NULL, NULL, 'proto_version', '1', 'publication_names', 'p')"
+            ).fetchall()
+        dump = tmp_path / f"{output}.txt"
+        dump.write_text("".join([f"{lsn}|{xid}|{data}\n" for lsn, xid, data in rows]))
+        assert ("bytea_output escape" in pgtail("decode", "-o", "json", str(dump))[1]) == noted
