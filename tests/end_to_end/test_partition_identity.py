@@ -200,6 +200,7 @@ def test_rows_are_not_remembered_by_the_key_of_a_partition(database: Database, t
     source = dump(database, tmp_path / "dump")
     for one in changes(decoded(source, "-o", "json", "--old-values", "seen"))[2:]:
         assert set(one.get("old", {})) <= {"id"}, one
+    assert "--old-values seen" not in here("decode", "-o", "sql", "--undo", source).stderr
 
 
 @since(13)

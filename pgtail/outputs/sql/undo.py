@@ -220,8 +220,10 @@ def _write_nothing(text: bytes) -> None:
 def _not_sent(relation: Relation) -> str:
     """Why the server sent no old row."""
     names = [column.name for column in relation.columns if not column.key]
-    of = "" if relation.partition is None else f" of its partitions ({relation.to_alter.qualified})"
-    return f"{_NOT_SENT}: the replica identity{of} lacks {_some(names)}" if names else _NOT_SENT
+    if relation.partition is not None:  # rows of such a table are not remembered: not _NOT_SENT
+        of = f"of its partitions ({relation.to_alter.qualified})"
+        return f"no whole old row was sent: the replica identity {of} lacks {_some(names)}"
+    return f"{_NOT_SENT}: the replica identity lacks {_some(names)}" if names else _NOT_SENT
 
 
 def _some(names: Sequence[str]) -> str:
