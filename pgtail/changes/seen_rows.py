@@ -134,8 +134,6 @@ class SeenRows:
         """How often tables were forgotten."""
         self._why: dict[int, str] = {}
         """Where and why the rows of tables were forgotten last, by OID."""
-        self.reasons = 0
-        """How often what why_not() says has changed."""
         self._short: set[bytes] = set()
         """The tables of which rows were dropped, by prefix."""
         self._number = 0
@@ -243,7 +241,6 @@ class SeenRows:
             self._has_stale = True
 
     def _tell_why(self, oid: int, why: str, at: int | None = None) -> None:
-        self.reasons += 1
         self._why[oid] = f"at {lsn_text(max(self.last_lsn, 0) if at is None else at)}: {why}"
 
     def forget_all(self, why: str) -> None:
@@ -282,9 +279,7 @@ class SeenRows:
 
     def _add_short(self, keys: Iterable[bytes]) -> None:
         """Rows of these keys are dropped."""
-        prefixes = {key[:_PREFIX] for key in keys} - self._short
-        self._short |= prefixes
-        self.reasons += len(prefixes)
+        self._short.update(key[:_PREFIX] for key in keys)
 
     def _describe(self, event: Described) -> None:
         again = event.oid in self._described

@@ -112,7 +112,6 @@ cdef class Scanner:
     cdef bytes seen_key, new_key, seen_row      # of the row before and after it, and the row before it, or None
     cdef Py_ssize_t seen_size, seen_limit
     cdef bint advanced      # whether `seen` knows of the current transaction
-    cdef bint renews        # whether plans that name a reason may have become wrong: the run ends
 
     def __cinit__(self, find, filter_, *_):
         self.find, self.filter = find, filter_
@@ -178,7 +177,7 @@ cdef class Scanner:
         cdef Py_buffer view
         self.rows = self.left_out = self.messages = self.shown = self.not_sent = self.resume_at = 0
         self.transactions = 0
-        self.began, self.renews, self.framing = False, False, framing
+        self.began, self.framing = False, framing
         if self.seen is not None:
             self.seen_size, self.seen_limit = self.seen.size, self.seen.limit
         PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
@@ -235,7 +234,7 @@ cdef class Scanner:
         cdef int framing = self.framing
         cdef uint64_t until = 0xFFFFFFFFFFFFFFFF if self.until is None else self.until
         cdef Py_ssize_t most = -1 if self.most is None else self.most
-        while pos < end and not self.renews and not self.is_full():
+        while pos < end and not self.is_full():
             if framing:
                 stop = frame_end(buf, pos, end, framing)
                 if stop < 0:
@@ -479,9 +478,7 @@ cdef class Scanner:
             self.seen_size += SEEN_ROW_SIZE + PyBytes_GET_SIZE(self.new_key) + PyBytes_GET_SIZE(row)
             if self.seen_size > self.seen_limit:
                 self.seen.size = self.seen_size
-                reasons = self.seen.reasons
                 self.seen.make_room()
-                self.renews = self.renews or self.seen.reasons != reasons
                 self.seen_size = self.seen.size
         return 0
 

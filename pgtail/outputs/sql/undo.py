@@ -7,18 +7,16 @@ reported at the end.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.events import SEEN, Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
-from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import plural
-from pgtail.native import Scanner, Written
+from pgtail.native import Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.base import Mask
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
@@ -27,6 +25,9 @@ from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.terminal.escape import escape
+
+if TYPE_CHECKING:
+    from pgtail.changes.seen_rows import SeenRows
 
 _NOT_SENT: Final = "the server sent no old values"
 _MOST_NAMED: Final = 5
@@ -37,6 +38,10 @@ _BEGIN: Final = b"BEGIN;\n"
 _COMMIT: Final = b"COMMIT;\n\n"
 _INCOMPLETE: Final = b""
 """On the stack above a transaction whose commit is missing."""
+
+
+class _NotKnown(NoPlan):
+    """A row of which the old one is not known, though rows are remembered: why depends on what was remembered last."""
 
 
 class SqlUndo(PlannedOutput):
@@ -54,9 +59,7 @@ class SqlUndo(PlannedOutput):
         self.write = self._stack.push
         self._key_updates = Rows(self._key_update, one_by_one=True)
         self._finished = False
-        self._scanner: Any = None
-        self._reasons = 0
-        """SeenRows.reasons when the plans were made."""
+        self._only_values = Rows(lambda shape: (_only_values(shape), _write_nothing))
         self._omitted: Counter[str] = Counter()
         """The omitted changes of committed transactions, by operation, table and reason."""
 
@@ -66,9 +69,9 @@ class SqlUndo(PlannedOutput):
         if shape.op == "insert":
             return statements.delete(shape, _where(shape, "new")), self.write
         if not _whole(shape):
-            relation, seen_rows = shape.relation, self.seen_rows
-            known = f"the old row is not known: {seen_rows.why_not(relation)}" if seen_rows is not None else None
-            return (*_only_values(shape), *_omission(shape.op, relation, known or _not_sent(relation))), self.write
+            if self.seen_rows is not None:
+                raise _NotKnown
+            return (*_only_values(shape), *_omission(shape.op, shape.relation, _not_sent(shape.relation))), self.write
         seen = (_SEEN,) if shape.seen else ()
         if shape.new_width is None:
             return (*seen, *statements.insert(shape, "old")), self.write
@@ -78,16 +81,8 @@ class SqlUndo(PlannedOutput):
 
     def no_plan(self, change: RowChange, reason: NoPlan) -> None:
         """An update that changed nothing needs no undo, one of a key can be undone, any other row becomes a comment."""
-        old = change.old or ()
-        if (
-            self.seen_rows is not None
-            and change.old_kind == SEEN
-            and UNCHANGED in old
-            and not isinstance(reason, Empty)
-        ):
-            index, relation = old.index(UNCHANGED), change.relation
-            why = self.seen_rows.why_not(relation, index)
-            reason = NoPlan(f"the old {relation.column_name(index)} is not known: {why}")
+        if self.seen_rows is not None and not isinstance(reason, Empty):
+            reason = self._why_unknown(self.seen_rows, change, reason)
         if isinstance(reason, Empty):
             try:
                 self._key_updates.write(change)
@@ -96,6 +91,20 @@ class SqlUndo(PlannedOutput):
                 reason = found
         if not isinstance(reason, Empty):
             self._omit(change, str(reason))
+
+    def _why_unknown(self, seen_rows: SeenRows, change: RowChange, reason: NoPlan) -> NoPlan:
+        """Why what --old-values seen should have given for a change is not known, if that is the reason."""
+        relation, old = change.relation, change.old or ()
+        if isinstance(reason, _NotKnown):
+            try:
+                self._only_values.write(change)
+            except Empty as empty:
+                return empty
+            return NoPlan(f"the old row is not known: {seen_rows.why_not(relation)}")
+        if change.old_kind != SEEN or UNCHANGED not in old:
+            return reason
+        index = old.index(UNCHANGED)
+        return NoPlan(f"the old {relation.column_name(index)} is not known: {seen_rows.why_not(relation, index)}")
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
@@ -112,24 +121,6 @@ class SqlUndo(PlannedOutput):
         else:
             self.write(_INCOMPLETE)
 
-    def scanner(
-        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner | None:
-        self._scanner = scanner = super().scanner(find, filter_, mask)
-        return scanner
-
-    def before_run(self) -> Written:
-        self._renew_plans()
-        return super().before_run()
-
-    def _renew_plans(self) -> None:
-        """Ask for new plans if the reasons in them have changed."""
-        if self.seen_rows is not None and self.seen_rows.reasons != self._reasons:
-            self._reasons = self.seen_rows.reasons
-            self.rows.forget_plans()
-            if self._scanner is not None:
-                self._scanner.forget_plans()
-
     def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
         assert written is not None
         self._add_omitted(written.ended)
@@ -137,7 +128,6 @@ class SqlUndo(PlannedOutput):
         self._stack.spill()
 
     def _event(self, event: Event) -> None:
-        self._renew_plans()
         super()._event(event)
         self._stack.spill()
 
