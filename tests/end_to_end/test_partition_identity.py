@@ -243,8 +243,8 @@ def test_streamed_transactions(database: Database, tmp_path: Path) -> None:
     assert here("inspect", "--kind", "S", source).stdout
     here("record", "--from", source, "-D", tmp_path / "c", "--segment-size", "20kB")
     assert len(segments(tmp_path / "c")) > 5
-    for place, jobs in ((source, "1"), (tmp_path / "c", "1"), (tmp_path / "c", "2")):
-        check(database, tables, changes(decoded(place, "-o", "json", "--jobs", jobs)))
+    for place, *jobs in ((source,), (tmp_path / "c",), (tmp_path / "c", "--jobs", "2")):
+        check(database, tables, changes(decoded(place, "-o", "json", *jobs)))
 
 
 @since(15)
