@@ -185,6 +185,7 @@ def test_every_output_leaves_out_what_was_not_sent(database: Database, tmp_path:
     assert b"not part of the identity" in here("inspect", source).stdout
 
 
+@since(13)
 def test_rows_are_not_remembered_by_the_key_of_a_partition(database: Database, tmp_path: Path) -> None:
     """Two partitions may have rows with the same key: which of them an update is of is not known."""
     database.execute(
