@@ -139,11 +139,6 @@ cdef class TextScanner(Scanner):
             table.plans = [False] * (OPS * 4)
         return table
 
-    def forget_plans(self):
-        """Ask for new plans: those of the output have changed."""
-        self.described = {}
-        self.forget()
-
     @property
     def written(self):
         """What was written when the last run ended (Written)."""
