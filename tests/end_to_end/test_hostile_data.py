@@ -232,7 +232,6 @@ def test_commands_on_a_server(hostile: Database, tmp_path: Path) -> None:
     for status, arguments in [
         *[(0, [*stream, "-o", name]) for name in PEOPLE],
         (0, [*stream, "-vv", "-o", "line"]),
-        (0, [*stream, "-o", "csv", "-f", f"{tmp_path}/csv/"]),
         (3, ["stream", dsn, "-P", "none", "--until", "now"]),
         (3, ["stream", dsn, *publication, "-S", NAME, "--until", "now"]),
         (2, [*stream, "-o", "line", "--where", f"{sql_identifier('z' + NAME[1:].replace(chr(10), ''))} = 1"]),
@@ -243,6 +242,7 @@ def test_commands_on_a_server(hostile: Database, tmp_path: Path) -> None:
         (0, ["stats", "--slot", "s", dsn, *publication]),
         (0, ["record", dsn, *publication, "-S", "c", "-D", str(tmp_path / "capture"), "--snapshot", "--until", "now"]),
         (0, ["decode", str(tmp_path / "capture"), "-o", "table"]),
+        (0, ["decode", str(tmp_path / "capture"), "-o", "csv", "-f", f"{tmp_path}/csv/"]),
         (0, ["stats", str(tmp_path / "capture")]),
         (3, ["slot", "list", hostile.server.conninfo(NAME)]),
         (3, ["slot", "list", hostile.server.conninfo(hostile.name, user=NAME)]),

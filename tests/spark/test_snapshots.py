@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from pgtail.capture.format import SegmentName, SnapshotPart
 from pgtail.capture.state import SnapshotFile, TableSnapshot
@@ -439,7 +439,7 @@ def test_what_is_recorded_while_it_is_listed_fits_together(tmp_path: Path, monke
 
 def test_a_plan_from_before_there_were_snapshots_is_read() -> None:
     plan = BatchPlan(batch=3, typed=True, notes={"state": Notes(tables={7: TableNotes("state/t", ["r"], 5)})})
-    found = asdict(plan)
+    found = to_builtins(plan)
     del found["unfinished"], found["snapshot_changes"]
     del found["notes"]["state"]["tables"][7]["snapshot"], found["notes"]["state"]["tables"][7]["snapshots"]
     assert BatchPlan.of(found) == plan

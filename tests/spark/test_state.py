@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import pytest
 from click.testing import CliRunner
-from msgspec.structs import asdict
+from msgspec import to_builtins
 
 from pgtail.capture.recorder import Recorder
 from pgtail.changes.commit_range import point_of
@@ -244,7 +244,7 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
         capture.add(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
         before = name
     plan = BatchPlan(captures={"/c": capture})
-    assert len(json.dumps(asdict(plan))) < 500
+    assert len(json.dumps(to_builtins(plan))) < 500
     paths = [f"/c/{number:016X}-0000000001.pgcap" for number in range(200_001)]
     assert new_ones(paths, plan.captures) == paths[-1:]
     known = Notes([between((10, 1), (1_999_990, 2))])

@@ -167,6 +167,9 @@ def exit_statuses() -> Iterator[None]:
     except PgtailError as error:
         say(f"error: {_in_words(error)}")
         raise SystemExit(error.exit_status) from None
+    finally:
+        global connection_words  # noqa: PLW0603 -- of the command that ends here
+        connection_words = ""
 
 
 def _in_words(error: PgtailError) -> str:
