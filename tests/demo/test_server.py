@@ -65,10 +65,11 @@ def test_the_package_contains_16_and_18() -> None:
     ],
 )
 def test_without_the_package_the_error_names_the_cure(version: tuple[int, int], cure: str) -> None:
-    ask = f"import sys; from pgtail.demo import installation; sys.version_info = {version}"
+    hidden = "importlib.util.find_spec = lambda name: None"
+    ask = f"import importlib.util, sys; from pgtail.demo import installation; sys.version_info = {version}; {hidden}"
     environment = {**os.environ, "PYTHONPATH": str(CHECKOUT)}
     done = subprocess.run(
-        [sys.executable, "-S", "-c", f"{ask}; installation.embedded_installations()"],
+        [sys.executable, "-c", f"{ask}; installation.embedded_installations()"],
         env=environment,
         capture_output=True,
         text=True,

@@ -78,7 +78,9 @@ def test_copy_reads_it_and_finds_the_same_rows(newest_database: Database) -> Non
 
 
 def test_two_tables_or_other_columns_need_a_directory() -> None:
-    with pytest.raises(OptionError, match=r"not both public.t and public.u: -t selects one, pgtail decode -f DIR/ writes all"):
+    with pytest.raises(
+        OptionError, match=r"not both public.t and public.u: -t selects one, pgtail decode -f DIR/ writes all"
+    ):
         render(TABLE, relation(101, "u"), begin(), insert("1", "a", "b"), insert("1", "a", oid=101), output="csv")
     with pytest.raises(OptionError, match=r"the columns of public.t changed here; -f DIR/"):
         render(TABLE, begin(), insert("1", "a", "b"), relation(), insert("1", "a"), output="csv")
