@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.relations import Column, Relation
@@ -14,6 +14,7 @@ from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.changes.column_rules import ColumnRule
+    from pgtail.outputs import OutputOptions
 
 MAYBE: Final = "?"
 """The mark before the name of a column that may have changed, for people."""
@@ -43,28 +44,19 @@ class Shown(NamedTuple):
 class ColumnChoice:
     """Decides which columns are shown. The key always is.
 
-    A table that no rule is about is shown whole. With `changed`, an update shows the key and what changed or may have:
-    without the old value, everything but unchanged TOAST. Where the key is not known (replica identity full or nothing)
-    the first column stands in for it. `tell` gets notes, `takes_seen` as in OutputOptions. Raises OptionError if a rule
-    is invalid.
+    A table that no rule is about is shown whole. With `changed`, or if the options say so, an update shows the key and
+    what changed or may have: without the old value, everything but unchanged TOAST. Where the key is not known (replica
+    identity full or nothing) the first column stands in for it. Raises OptionError if a rule is invalid.
     """
 
-    def __init__(
-        self,
-        rules: Iterable[str] = (),
-        *,
-        changed: bool = False,
-        tell: Callable[[str], None] = lambda _: None,
-        once: Once | None = None,
-        takes_seen: bool = False,
-    ) -> None:
-        self._rules = _rules(tuple(rules))
+    def __init__(self, options: OutputOptions, *, changed: bool = False, once: Once | None = None) -> None:
+        self._rules = _rules(options.columns)
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
         self._once = once or Once()
-        self._tell = tell
-        self._takes_seen = takes_seen
-        self.changed = changed
+        self._tell = options.tell
+        self._takes_seen = options.takes_seen
+        self.changed = changed or options.changed
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
         """The indexes of the shown columns of a table."""

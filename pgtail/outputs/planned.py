@@ -61,13 +61,7 @@ class PlannedOutput:
         self.write: Write = sink.write
         self.options = options
         self.once = Once()
-        self.choice = ColumnChoice(
-            options.columns,
-            changed=options.changed or self.changed_only,
-            tell=options.tell,
-            once=self.once,
-            takes_seen=options.takes_seen,
-        )
+        self.choice = ColumnChoice(options, changed=self.changed_only, once=self.once)
         self.clock: Clock = time.time_ns
         self.local_time = None if is_utc() else lru_cache(maxsize=8)(local_time)
         """The text of Field.TIME, which the rows of a transaction share; the scanner itself knows UTC."""

@@ -8,6 +8,7 @@ from typing import Final
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
 from pgtail.local_time import to_local, zone_text
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -189,7 +190,7 @@ class _View(ReportLayout):
         if not found:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
-        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(), fill_unchanged=False)
+        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(OutputOptions()), fill_unchanged=False)
         yield from self.columns(heads, [[key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found])
         if keys.error:
             yield from self.words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pgtail.humanize import counted, grouped, size_text, span_text
+from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text
@@ -92,7 +93,7 @@ class _TopView(ReportLayout):
         found = self._stats.hottest(_MAX_KEYS)
         if not found:
             return
-        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(), fill_unchanged=False)
+        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(OutputOptions()), fill_unchanged=False)
         heads: list[Fragment] = [("rows updated or deleted most often since the start", "dim"), ("times", "dim")]
         yield from self.columns(heads, [[key_item(rows, key), _plain(grouped(key.count))] for key in found])
 

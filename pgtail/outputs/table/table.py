@@ -67,12 +67,7 @@ class TableOutput(Output):
         self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
-        self._choice = ColumnChoice(
-            options.columns,
-            changed=options.changed or not options.all_columns,
-            tell=options.tell,
-            takes_seen=options.takes_seen,
-        )
+        self._choice = ColumnChoice(options, changed=not options.all_columns)
         most_value = options.max_width
         self._rows = RowFormatter(
             ValueStyle(most_value),
