@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Final
 
 from pgtail.capture.recorder import Recorder, RunLimits
+from pgtail.changes.events import time_damage
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import InputError
 from pgtail.pgoutput.cursor import Buffer
@@ -171,11 +172,9 @@ class DumpConverter:
     def _end(self, message: Commit | Prepare) -> None:
         if not self._skipping:
             self._commits.add(self._position)
-            time = message.commit_time if isinstance(message, Commit) else message.prepare_time
-            if time != self._time:
+            for damage in time_damage(message, self._time):
                 self.damaged = True
-                at = lsn_text(self._position)
-                self._note(f"warning: the end of the transaction at {at} has another time than its beginning: damage")
+                self._note(f"warning: transaction at {lsn_text(self._position)}: {damage.text}")
         self._skipping = False
 
     def _break_off(self, *, again: int | None = None) -> None:

@@ -28,6 +28,7 @@ from pgtail.changes.events import (
     outcome_of,
     row_change,
     tables_of,
+    time_damage,
     tuple_mismatch,
     unknown_flags,
 )
@@ -40,7 +41,6 @@ from pgtail.native import Scanner
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, PartitionOf, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
-from pgtail.pgoutput.scalars import time_text
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
@@ -444,7 +444,7 @@ class Assembler:
         transaction = self._transaction
         if transaction.begun and transaction.commit_lsn != message.commit_lsn:
             return self._out_of_place(message, lsn)
-        notes = self._other_time(message, message.commit_time, transaction.commit_ts)
+        notes = time_damage(message, transaction.commit_ts, self._offset)
         transaction.commit_lsn, transaction.commit_ts = message.commit_lsn, message.commit_time
         transaction.end_lsn = message.end_lsn
         self._enter(State.OUTSIDE)
@@ -454,19 +454,10 @@ class Assembler:
     def _prepare(self, message: Prepare, lsn: int | None) -> Events:
         if self._transaction.begun and self._transaction.prepare_lsn != message.prepare_lsn:
             return self._out_of_place(message, lsn)
-        notes = self._other_time(message, message.prepare_time, self._transaction.prepare_ts)
+        notes = time_damage(message, self._transaction.prepare_ts, self._offset)
         self._prepared(self._transaction, message)
         self._enter(State.OUTSIDE)
         return [*unknown_flags(message, self._offset), *notes, Ended(self._transaction)]
-
-    def _other_time(self, message: Commit | Prepare, time: int, begun: int | None) -> list[Note]:
-        """A note of damage if the end of a transaction has another time than its beginning: servers send the same."""
-        if not self._transaction.begun or time == begun or begun is None:
-            return []
-        begin, end = time_text(begun), time_text(time)
-        kind = type(message).__name__
-        text = f"time {end} of {kind}, but {begin} of its Begin, which the changes have: one of them is damaged"
-        return [Note(text, self._offset, damage=True)]
 
     def _row(self, message: Insert | Update | Delete, lsn: int | None) -> Events:
         relation = self.relations.get(message.relation)

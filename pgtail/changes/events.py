@@ -12,6 +12,7 @@ from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
+from pgtail.pgoutput.scalars import time_text
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Commit, Message
 from pgtail.pgoutput.two_phase import CommitPrepared, Prepare, RollbackPrepared
@@ -288,6 +289,16 @@ def unknown_flags(
     if not message.flags:
         return []
     return [Note(f"{type(message).__name__} has unknown flags 0x{message.flags:02x}", offset)]
+
+
+def time_damage(end: Commit | Prepare, begun: int | None, offset: int | None = None) -> list[Note]:
+    """A note of damage if a transaction ends with another time than that of its Begin: servers send the same."""
+    time = end.commit_time if isinstance(end, Commit) else end.prepare_time
+    if begun is None or time == begun:
+        return []
+    begin, kind = time_text(begun), type(end).__name__
+    text = f"time {time_text(time)} of {kind}, but {begin} of its Begin, which the changes have: one of them is damaged"
+    return [Note(text, offset, damage=True)]
 
 
 def tuple_mismatch(change: Change) -> str | None:

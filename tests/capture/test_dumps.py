@@ -170,6 +170,6 @@ def test_an_end_with_another_time_than_its_beginning_is_damage(tmp_path: Path, p
     dump = tmp_path / "dump"
     dump.write_bytes(encode.recvlogical(*messages))
     found = command("record", "-D", tmp_path / "capture", "--from", dump, environment={"PGTAIL_PURE": pure})
-    places = re.findall(r"warning: the end of the transaction at (\S+) has another time", found.stderr)
+    places = re.findall(r"warning: transaction at (\S+): time \S+ of \w+, but \S+ of its Begin", found.stderr)
     assert (found.status, places[0], len(places)) == (1, "0/300", 2)
     assert len(here("decode", "-o", "json", tmp_path / "capture").lines) == 5
