@@ -70,7 +70,7 @@ class EmbeddedServer:
     """One server in a temporary directory: `with EmbeddedServer(installation) as server:` starts and removes it.
 
     `settings` go to postgresql.conf and override the defaults here. `parent` is where the temporary directory is made,
-    if not where the system has them. Every method raises ServerError if the server fails.
+    if not where the system has them. `account` is who runs it. Every method raises ServerError if the server fails.
     """
 
     def __init__(
@@ -79,12 +79,13 @@ class EmbeddedServer:
         *,
         settings: Mapping[str, Setting] | None = None,
         parent: Path | None = None,
+        account: Account | None = None,
     ) -> None:
         self.installation = installation
         self.password = secrets.token_urlsafe(18)
         self.port = 0
         self._settings = {**_SETTINGS, **(settings or {})}
-        self._account = Account.for_server()
+        self._account = account or Account.for_server()
         self._parent = parent
         self._directory: Path | None = None
         self._guard: subprocess.Popen[bytes] | None = None

@@ -18,7 +18,6 @@ from msgspec.structs import asdict
 from pgtail.demo.account import Account
 from pgtail.demo.installation import Installation
 from pgtail.demo.server import EmbeddedServer
-from tests.support.servers import embedded_server
 
 _SOURCE = Path(__file__).with_name("clock.c")
 
@@ -63,10 +62,9 @@ def clocked_server(installation: Installation) -> Iterator[tuple[EmbeddedServer,
         clock = Clock(Path(folder, "clock"))
         if not clock.environment:
             pytest.skip("no C compiler: the server's clock cannot be set")
-        server = embedded_server(installation)
         variables = [f"{name}={value}" for name, value in clock.environment.items()]
-        server._account = _Clocked(**asdict(server._account), variables=tuple(variables))
-        with server:
+        account = _Clocked(**asdict(Account.for_server()), variables=tuple(variables))
+        with EmbeddedServer(installation, account=account) as server:
             yield server, clock
 
 
