@@ -184,9 +184,9 @@ class Recorder:
         return self._stream.root_of(frame)
 
     def copied_at(self, found: Description) -> int | None:
-        """The commit LSN of the table's snapshot, if this is the first description after it and the same, or None."""
+        """The commit LSN of the table's snapshot if this process made it, with the same description, or None."""
         copied = self._copied.get(found.oid)
-        if copied is None or not found.first or found.message != copied.relation or copied.lsn > self._divided:
+        if copied is None or found.message != copied.relation or copied.lsn > self._divided:
             return None
         is_listed = any((one.relid, one.lsn) == (found.oid, copied.lsn) for one in self._state.snapshots)
         return copied.lsn - 1 if is_listed else None

@@ -38,14 +38,13 @@ _TRANSACTIONAL: Final = 1
 class Description(NamedTuple):
     """A table's OID, the commit LSN of a transaction that is not prepared, and whether the one before was the same.
 
-    `message` is the Relation message, `first` whether there was none of the table before.
+    `message` is the Relation message.
     """
 
     oid: int
     commits_at: int | None
     repeats: bool
     message: bytes
-    first: bool
 
 
 class StreamTracker:
@@ -139,7 +138,7 @@ class StreamTracker:
         is_ordinary = self.inside and self._begin[0][_TAG] != _BEGIN_PREPARE
         before, message = self._relations.get(oid), frame[_TAG:]
         repeats = before is not None and before[_TAG:] == message
-        return Description(oid, self._position if is_ordinary else None, repeats, message, before is None)
+        return Description(oid, self._position if is_ordinary else None, repeats, message)
 
     def take(self, frame: bytes) -> bool:
         """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""

@@ -160,12 +160,11 @@ class RecordThread(ConsumerThread):
             return
         lsn, found = None, recorder.description(frame)
         if found is not None:
-            lsn = recorder.copied_at(found)
-            seen = found.repeats or lsn is not None
-            if not self._same_tables.is_same(found.oid, found.commits_at, seen=seen, copied_at=lsn):
-                lsn = None
-            elif lsn is None:
-                return  # it only comes because of a reconnection: readers need not forget the table's rows
+            copied_at = recorder.copied_at(found)
+            if self._same_tables.is_same(found.oid, found.commits_at, seen=found.repeats, copied_at=copied_at):
+                if found.repeats:
+                    return  # it only comes because of a reconnection: readers need not forget the table's rows
+                lsn = copied_at
         try:
             recorder.take(frame, lsn)
         except DecodeError as error:

@@ -78,7 +78,7 @@ class SameTables:
         self._in_session: set[int] = set()
         """The tables that were described in this session, by OID."""
         self._seen_since: dict[int, int] = {}
-        """The commit LSN of the last description that forgot what was seen of a table; -1 if it is not known."""
+        """Of tables that were described: the commit LSN of the last description that forgot what was seen, or -1."""
 
     def begin(self, identity: Identity) -> None:
         """A session of this server begins."""
@@ -122,17 +122,17 @@ class SameTables:
 
     def forget(self) -> None:
         """Which descriptions came last is not known any more."""
-        self._seen_since.clear()
+        self._seen_since = dict.fromkeys(self._seen_since, -1)
 
     def is_same(self, oid: int, commits_at: int | None, *, seen: bool, copied_at: int | None = None) -> bool:
         """Whether what was seen of a table is still right when it is described; else that is to be forgotten.
 
         Call it for each description, in their order, with the commit LSN of its transaction, None if that is not known;
-        with `seen` if anything was seen of this version of the table. `copied_at` is the commit LSN of its snapshot if
-        it was not described since then. The answer may take a moment.
+        with `seen` if anything was seen of this version of the table. `copied_at` is the commit LSN of its snapshot,
+        which counts as seen if it was not described since then. The answer may take a moment.
         """
-        if copied_at is not None:
-            self._seen_since[oid] = copied_at
+        if copied_at is not None and oid not in self._seen_since:
+            self._seen_since[oid], seen = copied_at, True
         is_first = oid not in self._in_session
         if commits_at is None or commits_at != self._copied_at:
             self._in_session.add(oid)
