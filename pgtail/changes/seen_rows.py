@@ -121,7 +121,7 @@ class SeenRows:
         self._refuse, self._unknown, self._is_same = refuse, unknown, is_same
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
-        """The tables that were described, by OID."""
+        """The tables that were described since the publications were asked, over all reconnections, by OID."""
         self._unsure: set[int] = set()
         """Those that were described again since trust(): an ALTER PUBLICATION may have been the reason."""
         self._settled_until = -1

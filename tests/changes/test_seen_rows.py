@@ -256,6 +256,17 @@ def test_descriptions_up_to_a_position_where_the_publications_are_known_are_no_d
     assert found(CompleteTables(names=frozenset([("public", "t")])), 0x300) is None
 
 
+def test_what_is_described_first_after_a_reconnection_is_in_doubt_until_the_publications_are_asked() -> None:
+    rows = SeenRows(asked=False)
+    rows.trust(EVERY)
+    for number, expected in enumerate((ROW, None, ROW), 1):
+        assert old_rows(relation(), transaction(number << 8, INSERTED, GONE), rows=rows) == [expected]
+        rows.restart()
+        if number == 2:
+            rows.begin_session()
+            rows.trust(EVERY)
+
+
 def test_which_tables_are_complete_is_written_as_text() -> None:
     named = CompleteTables(names=frozenset([("s", 'a "b", c'), ("s", "\udcff")]))
     assert [CompleteTables.parse(one.text()) for one in (named, EVERY, NONE)] == [named, EVERY, NONE]
