@@ -77,25 +77,26 @@ def as_version(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) 
 
     Those of a history also have the former_columns().
     """
-    pairs = [*zip(own_columns(version, stored), columns_of([version]), strict=True)]
-    if "_old" not in rows.column_names:
-        former = former_columns(version, stored)
-        names = {column.name: column.stored for column in stored}
-        there = [column._replace(stored=names[column.name]) for column in former]
-        rows, there = _with_former(rows, there)
-        pairs += zip(there, former, strict=True)
-    return pa.table(_with_columns(rows, pairs))
+    return _converted(rows, *_pairs(rows, version, stored))
 
 
 def as_stored(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
     """The inverse of as_version()."""
-    pairs = [*zip(columns_of([version]), own_columns(version, stored), strict=True)]
-    if "_old" not in rows.column_names:
-        former = former_columns(version, stored)
-        by_name = {column.name: column for column in stored}
-        rows, there = _with_former(rows, former)
-        pairs += [(column, by_name[column.name]) for column in there]
-    return pa.table(_with_columns(rows, pairs))
+    own, former = ([(now, there) for there, now in pairs] for pairs in _pairs(rows, version, stored))
+    return _converted(rows, own, former)
+
+
+def _pairs(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> tuple[Pairs, Pairs]:
+    """The columns as they are stored, and as rows of a version have them: its own, and the former ones of a history."""
+    own = [*zip(own_columns(version, stored), columns_of([version]), strict=True)]
+    former = [] if "_old" in rows.column_names else former_columns(version, stored)
+    by_name = {column.name: column for column in stored}
+    return own, [(by_name[column.name], column) for column in former]
+
+
+def _converted(rows: pa.Table, own: Pairs, former: Pairs) -> pa.Table:
+    rows, there = _with_former(rows, [before for before, _ in former])
+    return pa.table(_with_columns(rows, [*own, *zip(there, [now for _, now in former], strict=True)]))
 
 
 def _with_former(rows: pa.Table, former: Sequence[TableColumn]) -> tuple[pa.Table, list[TableColumn]]:
