@@ -16,7 +16,7 @@ from msgspec import Struct
 from pgtail.changes.comparison import COMPARE, NUMBER, TIMESTAMPTZ, Comparison, has_zone
 from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
 from pgtail.changes.events import Change, RowChange
-from pgtail.changes.like import Like
+from pgtail.changes.like import like
 from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
@@ -130,8 +130,8 @@ class BoundTest:
         op = self.test.op
         if op in ("like", "ilike"):
             lower = op == "ilike"
-            matches = Like(self.test.values[0].lower() if lower else self.test.values[0]).matches
-            return (lambda text: matches(text.lower())) if lower else matches
+            matches = like(self.test.values[0].lower() if lower else self.test.values[0]).fullmatch
+            return lambda text: matches(text.lower() if lower else text) is not None
         if op in ("~", "~*"):
             search = re.compile(self.test.values[0], re.IGNORECASE * (op == "~*")).search
             return lambda text: search(text) is not None

@@ -1,8 +1,7 @@
 """Parses the condition of --where, and points at the error if it is invalid. The grammar: pgtail-filter(7).
 
-A comparison's value may stand without quotes: a single word, or, if the whole text is one comparison, everything up to
-the end of the text. An operator in such a value is an error: it is more often a second condition than a part of the
-value. In a regular expression only && and || are.
+A value of one word may stand without quotes. An operator in it is an error: it is more often a second condition than a
+part of the value.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
 
 from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test
-from pgtail.changes.like import Like
+from pgtail.changes.like import like
 from pgtail.errors import OptionError
 
 _INSTEAD: Final = {"&&": "AND", "||": "OR", "==": "="}
@@ -27,15 +26,9 @@ _NEGATED: Final = {"!=": "<>", "!~": "~", "!~*": "~*"}
 
 _NAME: Final = r"""(?: "(?P<quoted>(?:[^"]|"")+)" | (?P<plain>(?:(?!->)[^\s=!<>~"'(),])+) )"""
 _QUOTED: Final = r"'((?:[^']|'')*)'"
-_CONDITION: Final = r"""(?: "(?:[^"]|"")+" | '(?:[^']|'')*' | \w+\([^()]*\) | (?:(?!->)[^\s=!<>~"'(),])+ )
-    \s* (?: ->>? \s* (?: '(?:[^']|'')*' | -?\d+ ) \s* )*
-    (?: [^\s\w'"(),.;=!<>~]*[=!<>~]
-      | is\s+(?:not\s+)?(?:null|true|false|unknown|distinct)\b
-      | (?:not\s+)?(?:(?:i?like|between)\b\s*[^\s)] | similar\s+to\s | in\s*\() )
-    | changed\([^()]*\)"""
-_AND_OR: Final = rf"(?:&&|\|\|)(?=[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION}))"
-_UNFINISHED: Final = r"(?<=\s)(?:and|or)(?=(?:[\s(]+not\b)*[\s()]*$)"
-_WORDS: Final = {  # "second": `and` or `or`, followed by the start of a condition
+_OPERATOR: Final = re.compile(r"&&|\|\||[=<>]+")
+"""What a word without quotes may not contain."""
+_WORDS: Final = {
     "and": r"and(?!\w)",
     "or": r"or(?!\w)",
     "not": r"not(?!\w)(?!\s*[=!<>~])",
@@ -53,12 +46,6 @@ _WORDS: Final = {  # "second": `and` or `or`, followed by the start of a conditi
     "after quote": r"\)|,|(?:and|or)(?!\w)",
     "function": r"(?P<name>\w+)\s*(?=\()",
     "word": r"""(?!(?:and|or|not)(?!\w))[^\s'"(),]+""",
-    "second": rf"(?<![^\s)'\"])(?:and|or)(?=[\s('\"])[\s(]*(?:not\b[\s(]*)*(?:{_CONDITION})",
-    # Operators where there should be a value: in a word, in several words, and in those of a regular expression.
-    "in word": rf"(?<!\S)(?:[=<>]+|!=)|{_AND_OR}",
-    "in pattern": _AND_OR,
-    "in words": rf"&&|\|\||!?[=<>~]+|{_UNFINISHED}",
-    "in patterns": rf"(?<!\S)(?:&&|\|\|)(?!\S)|{_AND_OR}|{_UNFINISHED}",
 }
 
 
@@ -80,15 +67,14 @@ class Parser:
         self._may_hide = may_hide
         self._pos = 0
         self._depth = 0
-        self._alone = True
-        """Whether a value without quotes may extend to the end: nothing but one comparison was begun."""
 
     def parse(self) -> Condition:
         """The condition. Raises OptionError."""
         found = self._disjunction()
         if self._pos < len(self._text):
             rest = self._text[self._pos :]
-            self._fail(f"the condition ends before this{_advice_on(rest)}")
+            advice = _advice_on(rest) or "; a value of several words stands in single quotes"
+            self._fail(f"the condition ends before this{advice}")
         return found
 
     def _disjunction(self) -> Condition:
@@ -111,10 +97,8 @@ class Parser:
         try:
             start = self._pos
             if self._take("not"):
-                self._alone = False
                 return Not(self._negation())
             if self._take_text("("):
-                self._alone = False
                 found = self._disjunction()
                 if not self._take_text(")"):
                     self._fail("this bracket is not closed", start)
@@ -131,7 +115,6 @@ class Parser:
             self._pos = function.end()
             return self._changed(start)
         operand = self._operand()
-        alone, self._alone = self._alone, False
         negated = self._take("not") is not None
         test: Condition
         if found := self._take("like"):
@@ -146,10 +129,10 @@ class Parser:
         elif self._take("is"):
             return self._is(start, operand)
         else:
-            return self._comparison(start, operand, alone=alone)
+            return self._comparison(start, operand)
         return Not(test) if negated else test
 
-    def _comparison(self, start: int, operand: Operand, *, alone: bool) -> Condition:
+    def _comparison(self, start: int, operand: Operand) -> Condition:
         place = self._pos
         found = self._take("operator")
         if found is None:
@@ -165,7 +148,7 @@ class Parser:
             self._pos = column.start()
             return self._made(start, operand, op, [], self._operand())
         place = self._pos
-        value = self._comparison_value(op, alone=alone)
+        value = self._literal()
         if "~" in op:
             self._check(place, lambda: re.compile(value.text))
         test = self._made(start, operand, op, [value])
@@ -196,7 +179,6 @@ class Parser:
         return And((self._made(start, operand, ">=", [low]), self._made(start, operand, "<=", [high])))
 
     def _changed(self, start: int) -> Condition:
-        self._alone = False
         opening = self._pos
         self._take_text("(")
         found = self._take("name")
@@ -247,19 +229,23 @@ class Parser:
 
     def _pattern(self) -> _Value:
         place = self._pos
-        value = self._literal("in pattern")
-        self._check(place, lambda: Like(value.text))
+        value = self._literal()
+        self._check(place, lambda: like(value.text))
         return value
 
-    def _literal(self, operators: str = "in word") -> _Value:
-        """A value in quotes, or a word without such operators."""
-        if self._text.startswith("'", self._pos):
-            return self._quoted()
+    def _literal(self) -> _Value:
+        """A value in quotes, or a word."""
         start = self._pos
+        if self._text.startswith("'", start):
+            return self._quoted()
+        if self._text.startswith('"', start):
+            self._fail("a value stands in single quotes; a column after an operator is old.NAME or new.NAME")
         word = self._take("word")
         if word is None:
-            self._fail("expected a value")
-        self._refuse(operators, start, word.end())
+            self._fail("expected a value; one with blanks, commas or brackets stands in single quotes, no text is ''")
+        if operator := _OPERATOR.search(word[0]):
+            instead = f"write {_INSTEAD[operator[0]]}, not {operator[0]}; " if operator[0] in _INSTEAD else ""
+            self._fail(f"{instead}put a value with {operator[0]} in single quotes", start + operator.start())
         if word[0].lower() == "null":
             self._fail("nothing equals NULL; use IS NULL, or 'null' for this text", start)
         return _Value(word[0], quoted=False)
@@ -271,53 +257,6 @@ class Parser:
         if self._pos < len(self._text) and not _word("after quote").match(self._text, self._pos):
             self._fail(f"the quoted value ends before this{_advice_on(self._text[self._pos :])}")
         return _Value(_unquoted(found), quoted=True)
-
-    def _comparison_value(self, op: str, *, alone: bool) -> _Value:
-        """A value in quotes, a word before AND, OR, a bracket or the end, or else, if `alone`, the rest of the text."""
-        text, start, kind = self._text, self._pos, "in pattern" if "~" in op else "in word"
-        if start == len(text):
-            self._fail("expected a value; an empty text is ''")
-        if text.startswith("'", start):
-            return self._quoted()
-        if text.startswith('"', start):
-            self._fail("a value stands in single quotes; a column after an operator is old.NAME or new.NAME")
-        word = _word("word").match(text, start)
-        if word is not None:
-            after = re.compile(r"\s*").match(text, word.end())
-            assert after is not None
-            place = after.end()
-            closes = self._depth > 1 and text.startswith(")", place)
-            if place == len(text) or closes or _word("second").match(text, place):
-                return self._literal(kind)
-        value = text[start:].rstrip()
-        second = _word("second").search(value)
-        self._refuse(f"{kind}s", start, len(text) if second is None else start + second.start())
-        if not alone:
-            self._fail("expected a value; put one with blanks, commas or brackets in single quotes")
-        if second is not None:
-            whole = "..." if self._may_hide else value.replace("'", "''")
-            before = "" if self._may_hide else text[:start].lstrip()
-            joint = re.split(r"\W", second[0])[0]
-            self._fail(
-                f"{joint!r} begins a second condition; if it is part of the value: {before}'{whole}'",
-                start + second.start(),
-            )
-        self._pos = len(text)
-        return _Value(value, quoted=False)
-
-    def _refuse(self, operators: str, start: int, end: int) -> None:
-        """Raise OptionError if one of these operators begins in a value without quotes."""
-        found = _word(operators).search(self._text, start)
-        if found is None or found.start() >= end or (found[0].isalpha() and found.start() == start):
-            return  # a value such as OR, for Oregon
-        word = found[0].upper()
-        if found[0].isalpha():
-            words = f"no condition follows {word}; quote a value that ends so"
-        elif word in _INSTEAD:
-            words = f"write {_INSTEAD[word]}, not {word}; put a value with {word} in single quotes"
-        else:
-            words = f"quote a value with {word}; a second condition needs AND or OR"
-        self._fail(words, found.start())
 
     # -- the text --------------------------------------------------------------------------------------------------
 
