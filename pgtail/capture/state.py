@@ -27,8 +27,8 @@ from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 
 FILE: Final = "capture.json"
-_PLAIN, _WITH_SNAPSHOTS = "1", "2"
-"""The formats of older files, without snapshots of tables and with some. In the first one parameters are `head`."""
+_PLAIN: Final = "1"
+"""The format of the oldest files, without snapshots of tables. In it parameters are `head`."""
 _SHA256: Final = re.compile("[0-9a-f]{64}")
 _MOST_NUMBER: Final = 1 << 64
 
@@ -139,10 +139,7 @@ class CaptureState(NamedTuple):
 
 
 def state_json(now: CaptureState) -> bytes:
-    """The content of the file.
-
-    After the recorder of an older version it keeps the older form: that may be running while the capture is pruned.
-    """
+    """The content of the file."""
     found = {name: value for name, value in now._asdict().items() if value is not None}
     found["position"] = lsn_text(now.position)
     if now.gap is not None:
@@ -154,11 +151,8 @@ def state_json(now: CaptureState) -> bytes:
         found["discarded"] = sorted(now.discarded)
     if not now.announced:
         del found["announced"]
-    written = now.head.get(FORMAT, NEWEST)
-    if written == NEWEST or now.snapshots:
-        parameters, snapshots = found.pop("head"), [_snapshot_json(one) for one in now.snapshots]
-        format_ = NEWEST if written == NEWEST else _WITH_SNAPSHOTS
-        found = {"format": int(format_), **found, "parameters": parameters, "snapshots": snapshots}
+    parameters, snapshots = found.pop("head"), [_snapshot_json(one) for one in now.snapshots]
+    found = {"format": int(NEWEST), **found, "parameters": parameters, "snapshots": snapshots}
     return (json.dumps(found, indent=1) + "\n").encode()
 
 

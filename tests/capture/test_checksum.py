@@ -14,12 +14,10 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.checksum import Checksum
-from pgtail.capture.format import BEGINNING, END, SegmentName, parameter
+from pgtail.capture.format import BEGINNING, END, parameter
 from pgtail.capture.segment import SegmentCheck
-from pgtail.capture.state import FILE, parse_state, state_json
 from pgtail.files import MAGIC
 from pgtail.files.deflate import compress
-from pgtail.pgoutput.scalars import lsn_text
 from tests.support.captures import data_frames, head, read, read_frames, record, segments, split
 from tests.support.corpus import capture
 from tests.support.run import decode, here
@@ -117,25 +115,6 @@ def test_damage_of_an_older_segment_is_reported(segment: Path, tmp_path: Path, s
         assert decode("--verify", path).status == 1
     path.write_bytes(data)
     assert decode("--verify", path).status == 0
-
-
-@pytest.mark.parametrize("name", ["format1", "format2"])
-def test_the_state_of_an_older_recorder_keeps_its_format(name: str) -> None:
-    data = (OLDER / name / FILE).read_bytes()
-    assert json.loads(state_json(parse_state(data, name))) == json.loads(data)
-
-
-def test_an_older_capture_is_pruned_under_a_running_recorder(tmp_path: Path) -> None:
-    """A recorder of the older version reads capture.json again."""
-    before = json.loads((OLDER / "format1" / FILE).read_bytes())
-    for path in (OLDER / "format1").iterdir():
-        shutil.copy(path, tmp_path)
-    last = SegmentName.parse(segments(tmp_path)[-1].stem)
-    assert last is not None
-    assert here("capture", "prune", "--before", lsn_text(last.position), "--delete", tmp_path).status == 0
-    after = json.loads((tmp_path / FILE).read_bytes())
-    assert after.pop("pruned")
-    assert after == before
 
 
 def test_recovery_of_an_older_segment_keeps_its_format(tmp_path: Path) -> None:
