@@ -145,25 +145,28 @@ class Location(ABC):
     def read(self) -> tuple[bytes, str] | None:
         """Content and version of this file, at once; None if there is none. Of a large file that is an error."""
 
-    @abstractmethod
     def create(self, data: bytes) -> str:
         """Write this file, atomically, and return its version. Raises Conflict if it exists already."""
+        raise self._only_read()
 
-    @abstractmethod
     def writer(self) -> Writer:
         """Write this file, which does not exist, piece by piece; makes its folder."""
+        raise self._only_read()
 
     def replace(self, data: bytes, version: str) -> str:
         """Replace this file, atomically, and return the new version. Raises Conflict if it has another `version`."""
         raise OutputError(f"cannot write {self}: only an object store replaces a file on a condition")
 
-    @abstractmethod
     def delete(self) -> None:
         """Delete this file; does nothing if there is none."""
+        raise self._only_read()
 
     def delete_all(self) -> None:
         """Delete this folder with everything in it; does nothing if there is none."""
-        raise OutputError(f"cannot remove {self}: pgtail only reads there")
+        raise self._only_read()
+
+    def _only_read(self) -> OutputError:
+        return OutputError(f"cannot write {self}: pgtail only reads there")
 
 
 def check_small(size: int, source: str) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 from pyarrow.fs import FileSelector, FileSystem
 
-from pgtail.errors import InputError, OptionError, OutputError
-from pgtail.storage.base import Entry, Location, Reader, Writer, after_name, check_small
+from pgtail.errors import InputError, OptionError
+from pgtail.storage.base import Entry, Location, Reader, after_name, check_small
 
 
 @functools.cache
@@ -81,15 +81,6 @@ class HdfsLocation(Location):
         with self.open() as file:
             check_small(file.size, str(self))
             return file.read(), ""
-
-    def create(self, data: bytes) -> str:
-        raise OutputError(f"cannot write {self}: HDFS has no conditional put; use a local directory or an object store")
-
-    def writer(self) -> Writer:
-        raise OutputError(f"cannot write {self}: pgtail only reads from HDFS")
-
-    def delete(self) -> None:
-        raise OutputError(f"cannot remove {self}: pgtail only reads from HDFS")
 
 
 @contextlib.contextmanager

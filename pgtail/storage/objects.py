@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import threading
@@ -15,7 +16,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError, UnknownConfigurationKeyError
 from obstore.store import from_url
 
-from pgtail.errors import InputError, OptionError
+from pgtail.errors import InputError, OptionError, PgtailError
 from pgtail.files.spool import SpoolFile
 from pgtail.storage.base import Entry, Location, Reader, Writer, after_name, check_small
 from pgtail.storage.errors import Conflict, reading_failed, refusal_of, writing_failed
@@ -108,10 +109,8 @@ class ObjectReader(Reader):
 
     def __init__(self, location: ObjectLocation) -> None:
         self._location = location
-        try:
+        with location.reading():
             meta = _call(obstore.head, location.store(), location.key)
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise location.cannot_read(error) from None
         super().__init__(meta["size"], location.version_of(meta))
         self._etag = meta["e_tag"]
         self._start, self._block = 0, b""
@@ -161,21 +160,14 @@ class ObjectReader(Reader):
         return _in_background(_range, self._location, (offset, end), self._etag)
 
     def _await(self, future: Future[bytes], offset: int) -> bytes:
-        try:
-            block = future.result()
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise self._failed(error, offset) from None
+        with self._location.reading():
+            try:
+                block = future.result()
+            except PreconditionError:
+                block = b""
         if not block:
-            raise self._changed(offset)
+            raise InputError("changed while it was read", source=str(self._location), offset=offset)
         return block
-
-    def _failed(self, error: Exception, offset: int) -> InputError:
-        if isinstance(error, PreconditionError):
-            return self._changed(offset)
-        return self._location.cannot_read(error)
-
-    def _changed(self, offset: int) -> InputError:
-        return InputError("changed while it was read", source=str(self._location), offset=offset)
 
 
 def _range(location: ObjectLocation, part: tuple[int, int], etag: str | None) -> bytes:
@@ -201,9 +193,8 @@ class ObjectWriter(Writer):
         location, multipart = self._location, self._kept.size > _PART
         data = self._parts() if multipart else self._kept.read(0, self._kept.size)
         try:
-            _call(obstore.put, location.store(), location.key, data, use_multipart=multipart, chunk_size=_PART)
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise writing_failed(error, str(location), location.options) from None
+            with location.writing():
+                _call(obstore.put, location.store(), location.key, data, use_multipart=multipart, chunk_size=_PART)
         finally:
             self._kept.close()
 
@@ -240,53 +231,39 @@ class ObjectLocation(Location):
         return _store(self.base, self.options)
 
     def list(self, after: str = "") -> list[Entry]:
-        store, prefix = self.store(), f"{self.key}/" if self.key else ""
+        prefix = f"{self.key}/" if self.key else ""
 
         def entries() -> list[Entry]:
             offset = prefix + after if after else None
-            pages = obstore.list(store, self.key or None, offset=offset)
+            pages = obstore.list(self.store(), self.key or None, offset=offset)
             keys = ((meta["path"].removeprefix(prefix), meta["size"]) for page in pages for meta in page)
             return after_name((Entry(name, size) for name, size in keys if "/" not in name), after)
 
-        try:
+        with self.reading():
             return _call(entries)
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise self.cannot_read(error) from None
 
     def head(self) -> Entry | None:
         if not self.key:
             return None
-        store = self.store()
-        try:
-            return Entry(self.name, _call(obstore.head, store, self.key)["size"])
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise self.cannot_read(error) from None
+        with self.reading(), contextlib.suppress(FileNotFoundError):
+            return Entry(self.name, _call(obstore.head, self.store(), self.key)["size"])
+        return None
 
     def is_folder(self) -> bool:
         return self.head() is None
 
     def open(self) -> Reader:
-        self.store()
         return ObjectReader(self)
 
     def read(self) -> tuple[bytes, str] | None:
-        store = self.store()
-
         def content() -> tuple[bytes, str]:
-            found = obstore.get(store, self.key)
+            found = obstore.get(self.store(), self.key)
             check_small(found.meta["size"], str(self))
             return found.bytes().to_bytes(), self.version_of(found.meta)
 
-        try:
+        with self.reading(), contextlib.suppress(FileNotFoundError):
             return _call(content)
-        except FileNotFoundError:
-            return None
-        except InputError:
-            raise
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise self.cannot_read(error) from None
+        return None
 
     def create(self, data: bytes) -> str:
         return self._put(data, "create")
@@ -298,35 +275,23 @@ class ObjectLocation(Location):
         return ObjectWriter(self)
 
     def delete(self) -> None:
-        store = self.store()
-        try:
-            _call(obstore.delete, store, self.key)
-        except FileNotFoundError:
-            pass
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise writing_failed(error, str(self), self.options) from None
+        with self.writing(), contextlib.suppress(FileNotFoundError):
+            _call(obstore.delete, self.store(), self.key)
 
     def delete_all(self) -> None:
-        store = self.store()
-
         def delete() -> None:
-            for page in obstore.list(store, self.key or None):
-                obstore.delete(store, [meta["path"] for meta in page])
+            for page in obstore.list(self.store(), self.key or None):
+                obstore.delete(self.store(), [meta["path"] for meta in page])
 
-        try:
+        with self.writing():
             _call(delete)
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise writing_failed(error, str(self), self.options) from None
 
     def _put(self, data: bytes, mode: Any) -> str:
-        store = self.store()
-        try:
-            result = _call(obstore.put, store, self.key, data, mode=mode, use_multipart=False)
-        except (AlreadyExistsError, PreconditionError):
-            raise Conflict(f"{self} was written by another process") from None
-        except Exception as error:  # noqa: BLE001 -- the library raises various ones
-            raise writing_failed(error, str(self), self.options) from None
-        return self.version_of(result)
+        with self.writing():
+            try:
+                return self.version_of(_call(obstore.put, self.store(), self.key, data, mode=mode, use_multipart=False))
+            except (AlreadyExistsError, PreconditionError):
+                raise Conflict(f"{self} was written by another process") from None
 
     @property
     def _version_name(self) -> Literal["e_tag", "version"]:
@@ -337,6 +302,22 @@ class ObjectLocation(Location):
         """The version of an object, of what the library says about it."""
         return found[self._version_name] or ""
 
-    def cannot_read(self, error: Exception) -> InputError:
-        """An error of the library, for this object."""
-        return reading_failed(error, str(self), self.options)
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raises InputError for the various errors of the library."""
+        try:
+            yield
+        except PgtailError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            raise reading_failed(error, str(self), self.options) from None
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raises OutputError for them."""
+        try:
+            yield
+        except PgtailError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            raise writing_failed(error, str(self), self.options) from None
