@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
 import click
 
 from pgtail import __version__
-from pgtail.cli.command import Command, Hinted, plain_errors
+from pgtail.cli.command import Command, plain_errors
 
 COMMANDS: Final = {
     "stream": "Tail a replication slot, as tables or JSON.",
@@ -33,10 +32,6 @@ COMMANDS: Final = {
 
 A module of this package with the same name has the command as `command`. It is imported when it is used.
 """
-
-
-SYNONYMS: Final = {"tail": "stream", "follow": "stream", "watch": "stream", "cat": "decode", "show": "decode"}
-"""What people type -> the command that does it, which the error names."""
 
 
 class Commands(click.Group):
@@ -74,31 +69,12 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
-            if self._summaries and os.path.exists(args[0]):
-                from pgtail.terminal.escape import shell_word
+            from pgtail.humanize import similar
 
-                command = f"pgtail decode {shell_word(args[0])}"
-                raise Hinted(error.message, ctx, "to decode this file:", command) from None
-            meant = self.meant(ctx, args[0])
+            meant = similar(args[0], self.list_commands(ctx))
             if meant is None:
                 raise
             raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from None
-
-    def meant(self, ctx: click.Context, word: str, others: Iterable[str] = ()) -> str | None:
-        """What to type in place of a word that is no command, and none of these `others`."""
-        names = self.list_commands(ctx)
-        if word in SYNONYMS and SYNONYMS[word] in names:
-            return SYNONYMS[word]
-        from pgtail.humanize import similar
-
-        return similar(word, [*names, *others])
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args and self._summaries and not ctx.resilient_parsing and _has_input():
-            raise Hinted("missing command", ctx, "to decode standard input:", "pgtail decode")
-        if self._summaries and args[:1] and args[0] in ctx.help_option_names and args[1:] and args[1][:1] != "-":
-            args = ["help", *args[1:]]  # `pgtail --help stream`
-        return super().parse_args(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with plain_errors():
@@ -113,15 +89,6 @@ class Commands(click.Group):
             return super().get_command(ctx, self._aliases.get(cmd_name, cmd_name))
         command: click.Command = import_module(f"{__name__}.{cmd_name}").command
         return command
-
-
-def _has_input() -> bool:
-    """Whether standard input is a file or a pipe that somebody gave."""
-    try:
-        mode = os.fstat(0).st_mode
-    except OSError:  # it is closed
-        return False
-    return stat.S_ISREG(mode) or stat.S_ISFIFO(mode)
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

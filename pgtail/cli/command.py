@@ -58,14 +58,6 @@ def title(group: str, all_groups: dict[str, list[click.Option]]) -> str:
     return GROUPS[group] if len(all_groups) > 1 else "Options"
 
 
-class Hinted(click.UsageError):
-    """A wrong command line, and what may be meant: words and a command."""
-
-    def __init__(self, message: str, ctx: click.Context, words: str, command: str) -> None:
-        super().__init__(message, ctx)
-        self.hint = words, command
-
-
 class CommandLineError(click.ClickException):
     """A wrong command line, shown as every other error is, with the way to the help."""
 
@@ -76,15 +68,13 @@ class CommandLineError(click.ClickException):
         message = meant or " ".join(error.format_message().split())  # click breaks lines between choices
         super().__init__(message[:1].lower() + message[1:])
         self._path = None if error.ctx is None else error.ctx.command_path
-        self._hint = error.hint if isinstance(error, Hinted) else None
 
     def show(self, file: Any = None) -> None:
         from pgtail.commands.console.messages import say
         from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape
 
-        cure = "" if self._hint is None else f"\n{self._hint[0]}{COMMAND}{self._hint[1]}"
-        cure += "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
+        cure = "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
         say(f"error: {escape(self.message)}{cure}")
 
 
@@ -168,10 +158,8 @@ class Command(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
-            if error.option_name != "-h":
-                error.ctx = ctx  # click leaves it out here
-                raise
-            raise click.UsageError("-h is the host, as in psql, and needs a value", ctx) from None
+            error.ctx = ctx  # click leaves it out here
+            raise
 
     def _takes_value(self, ctx: click.Context, word: str) -> bool:
         options = [one for one in self.options(ctx) if word in (*one.opts, *one.secondary_opts)]
@@ -209,12 +197,6 @@ def _write(ctx: click.Context, formatter: click.HelpFormatter, head: str, option
 
 def _print_help(ctx: click.Context, param: click.Parameter, asked: str | None) -> None:
     if asked is not None and not ctx.resilient_parsing:
-        from pgtail.humanize import similar
-
-        values = ctx.command.help_values(ctx, "") if isinstance(ctx.command, Command) else []
-        meant = similar(asked, values) if asked and asked not in values else None
-        if meant is not None:  # anything else is an argument, as a rule
-            raise click.UsageError(f"no group of options is called {asked!r}. Did you mean {meant}?", ctx)
         ctx.meta[_ASKED] = asked
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()

@@ -66,10 +66,6 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     while isinstance(found, click.Group) and names < len(words):
         found = found.get_command(ctx, words[names])
         names += 1
-    if found is None and names == 1:
-        meant = main.meant(ctx, words[0], PAGES)
-        cure = "" if meant is None else f" Did you mean {meant}?"
-        raise click.UsageError(f"no such command or page {words[0]!r}.{cure}", ctx)
     more = [] if found is None else ["--help"]  # a command that does not exist is an error
     rest = words[names:]
     asked = found.help_values(click.Context(found), "") if isinstance(found, Command) else []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -274,36 +272,6 @@ def test_two_phase(shop: Database) -> None:
         assert running.changes_of(2)[1]["op"] == "commit_prepared"
         running.stop()
     assert shop.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'both'") is True
-
-
-def test_a_table_a_slot_or_a_file_in_place_of_a_database(shop: Database) -> None:
-    environment = {"PGHOST": str(shop.server.directory), "PGPORT": str(shop.server.port), "PGDATABASE": shop.name}
-    environment["PGUSER"] = str(shop.value("SELECT current_user"))
-    result = command("stream", "t", environment=environment)
-    assert (result.status, result.stdout) == (3, b"")
-    assert result.stderr.endswith("t is a table: select it with -t t\n")
-    assert command("stream", "s", environment=environment).stderr.endswith("s is a slot: read it with --slot s\n")
-    assert "Name a database that exists" in command("stream", "nosuch", environment=environment).stderr
-    dump = str(Path(__file__))
-    assert command("stream", dump, environment=environment).stderr.endswith(f"a file: pgtail decode {dump}\n")
-    for options in (["--watch"], ["--slot", "s"], ["--for", "1s"]):
-        counted = command("stats", *options, dump, environment=environment)
-        assert (counted.status, counted.stderr.endswith(f"a file: pgtail stats {dump}\n")) == (3, True)
-
-
-def test_a_database_in_place_of_a_file(tmp_path: Path) -> None:
-    def said(file: str) -> str:
-        program = [sys.executable, "-m", "pgtail", "stream", "-h", str(tmp_path), "-f", file]  # no server is there
-        return subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False).stderr
-
-    assert "note: -f shop writes json to the file shop; to read a database: pgtail stream shop " in said("shop")
-    assert "writes json" not in said("./shop")
-
-
-def test_a_selection_in_place_of_a_database() -> None:
-    result = command("expect", "orders:update where status = 'paid'")
-    assert (result.status, result.stdout) == (2, b"")
-    assert "options select changes: -t orders --op update --where CONDITION\n" in result.stderr
 
 
 def test_a_connection_string_that_is_none() -> None:

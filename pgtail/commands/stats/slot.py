@@ -87,7 +87,6 @@ class _WatchThread(RenderThread):
 class StatsSlot(Stream):
     """Reads a slot into statistics, and writes nothing."""
 
-    _reads_dumps = "stats"
     _masks = False  # masked values would all compare equal
     _spool_cure = STREAM_SPILLS_MORE
 

@@ -20,7 +20,7 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
-from pgtail.commands.connect import connector_for_changes, with_name_cure
+from pgtail.commands.connect import connector_of
 from pgtail.commands.console.messages import StderrThread
 from pgtail.commands.console.styling import is_pipe
 from pgtail.commands.input.selection import (
@@ -69,7 +69,7 @@ from pgtail.replication.same_tables import SameTables
 from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
-from pgtail.terminal.escape import escape, shell_word
+from pgtail.terminal.escape import escape
 from pgtail.values import Types
 
 if TYPE_CHECKING:
@@ -157,8 +157,6 @@ class Stream:
     """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
-    _reads_dumps = "decode"
-    """The command that does with dumps what this one does with a slot."""
     _masks = True
     """Whether the output gets masked values."""
     _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
@@ -187,9 +185,8 @@ class Stream:
                 " copies them"
             )
         request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
-        self._connector = connector_for_changes(options.connection)
+        self._connector = connector_of(options.connection)
         self._stderr = self._open_stderr()
-        self._tell_file()
         if options.verbosity.settings:
             self._stderr.detail(f"settings: {options.verbosity.settings}")
         try:
@@ -200,8 +197,6 @@ class Stream:
                 self._shared(target) as sink,
             ):
                 return self._follow(request, sink, interrupt)
-        except ServerError as error:
-            raise with_name_cure(error, options.connection, self._reads_dumps) from None
         except KeyboardInterrupt:
             if not self._copied:
                 self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
@@ -215,18 +210,6 @@ class Stream:
         """What runs, for the metrics."""
         request = self._options.request
         return {"command": "stream", "version": __version__, "slot": request.slot or request.fork or ""}
-
-    def _tell_file(self) -> None:
-        """Tell what -f writes if its value may be meant as a database, as in `tail -f`."""
-        format_, connection = self._options.format, self._options.connection
-        file = format_.file
-        if file in (None, "-") or connection.dsn or connection.dbname or "." in file or "/" in file:
-            return
-        what = "the format string's lines" if format_.format_string is not None else format_.output or "json"
-        self._stderr.tell(
-            f"note: -f {file} writes {what} to the file {file}; to read a database:"
-            f"{COMMAND}pgtail stream {shell_word(file)}"
-        )
 
     @contextlib.contextmanager
     def _shared(self, target: FileSink) -> Iterator[StreamSink]:
