@@ -22,12 +22,6 @@ WHERE s.slot_name = %s AND (age(p.xmin) > age(s.catalog_xmin) OR age(p.xmin) < 0
 ORDER BY p.pubname
 """
 """A negative age means that the row was frozen more than two billion transactions ago."""
-_DIFFERENT_COLUMNS: Final = """
-SELECT schemaname, tablename, a.pubname AS one, b.pubname AS other
-FROM pg_publication_tables a JOIN pg_publication_tables b USING (schemaname, tablename)
-WHERE a.pubname = ANY(%s) AND b.pubname = ANY(%s) AND a.pubname < b.pubname AND a.attnames <> b.attnames
-ORDER BY a.pubname, b.pubname, schemaname, tablename LIMIT 1
-"""
 _OPERATIONS: Final = """
 SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
@@ -61,22 +55,6 @@ GROUP BY schemaname, tablename HAVING bool_or(pubinsert) AND bool_or(pubupdate) 
     AND (bool_and(pubinsert AND pubupdate AND pubdelete) OR bool_and(to_jsonb(t)->>'rowfilter' IS NULL))
 """
 """The server joins the row filters of the publications for each operation."""
-_COULD_BE_PUBLISHED: Final = """
-SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-WHERE relkind = 'r' AND NOT relispartition AND relpersistence = 'p' AND nspname !~ '^(pg_|information_schema$)'
-ORDER BY 1, 2
-"""
-"""Changes of a published partitioned table have its name or those of its partitions: adding these would not help."""
-_MEMBERSHIP: Final = """
-SELECT puballtables, coalesce((to_jsonb(p) ->> 'puballsequences')::boolean, false) AS puballsequences,
-    (SELECT coalesce(json_agg(format('TABLE ONLY %%I.%%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname), '[]')
-        FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE r.prpubid = p.oid AND (to_jsonb(r) ->> 'prexcept')::boolean AND (n.nspname, c.relname) <> (%s, %s)
-    ) AS others
-FROM pg_publication p WHERE pubname = %s
-"""
-"""FOR ALL SEQUENCES and FOR ALL TABLES EXCEPT exist since PostgreSQL 19; `others` are the tables of EXCEPT but one."""
-_COLUMN_LISTS_SINCE: Final = 15
 
 
 def choose(
@@ -109,11 +87,10 @@ def warnings(
     connection: Connection,
     chosen: Sequence[Publication],
     tables: Sequence[str],
-    exclude: Sequence[str],
     *,
     all_of_them: bool,
 ) -> list[str]:
-    """Warnings about options without an effect; `tables` and `exclude` are the patterns of --table and --exclude.
+    """Warnings about options without an effect; `tables` are the patterns of --table.
 
     Of `all_of_them`, which nobody named, some may be empty.
     """
@@ -122,19 +99,9 @@ def warnings(
     found = [f"publication {escape(name)} has no tables: it shows nothing" for name in empty]
     if all_of_them and len(empty) < len(chosen):
         found = []
-    if (tables or exclude) and len(empty) < len(chosen):
+    if tables and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
-        found += [
-            f"--table {escape(glob)}{_addition(connection, names, glob) or text}"
-            for glob in tables
-            if (text := _without_match(published, glob))
-        ]
-        # One for other tables, such as a configuration's, does no harm here.
-        found += [
-            f"--exclude {escape(glob)}{text}"
-            for glob in exclude
-            if "did you" in (text := _without_match(published, glob))
-        ]
+        found += [f"--table {escape(glob)}{text}" for glob in tables if (text := _without_match(published, glob))]
     return found
 
 
@@ -144,35 +111,6 @@ def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
         return ""
     names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
     return f" matches no published table (of {len(names)}){escape(did_you_mean(glob, names))}"
-
-
-def _addition(connection: Connection, publications: Sequence[str], glob: str) -> str:
-    """How to publish the one table that a pattern matches; nothing if it matches none or several, or for several
-    publications."""
-    if len(publications) != 1:
-        return ""
-    found = rows.rows(connection, "the tables", _COULD_BE_PUBLISHED)
-    names = [(row.text("nspname"), row.text("relname")) for row in found]
-    tables = [(schema, table) for schema, table in names if name_matches(schema, table, glob)]
-    if len(tables) != 1:
-        return ""
-    change = _change(connection, publications[0], *tables[0])
-    if not change:
-        return ""
-    return f" is not published. To add it:{COMMAND}ALTER PUBLICATION {sql_identifier(publications[0])} {change};"
-
-
-def _change(connection: Connection, publication: str, schema: str, table: str) -> str:
-    """What ALTER PUBLICATION has to do to publish a table; nothing if there is no way to."""
-    found = rows.first(connection, "what the publication has", _MEMBERSHIP, schema, table, publication)
-    if found is None:
-        return ""
-    if not found.boolean("puballtables"):
-        name = ".".join(map(sql_identifier, (schema, table)))
-        return "" if found.boolean("puballsequences") else f"ADD TABLE {name}"
-    others = found.texts("others")
-    excepted = f" EXCEPT ({', '.join(others)})" if others else ""
-    return f"SET ALL TABLES{excepted}" + (", ALL SEQUENCES" if found.boolean("puballsequences") else "")
 
 
 def _only(found: list[Publication], server: ServerFacts) -> Publication:
@@ -188,23 +126,6 @@ def _only(found: list[Publication], server: ServerFacts) -> Publication:
         f"database {escape(server.database)} has {len(found)} publications: {in_words(found)}.",
         cure=f"Name the ones to read: {flags(names)}",
     )
-
-
-def check_columns(connection: Connection, found: list[Publication], server: ServerFacts) -> None:
-    """Check that the server can send these publications together. Raises ServerError."""
-    if server.major >= _COLUMN_LISTS_SINCE:
-        names = [one.name for one in found]
-        for row in rows.rows(connection, "the columns of the publications", _DIFFERENT_COLUMNS, names, names):
-            pair = row.text("one"), row.text("other")
-            full = [one.name for one in found if one.tables]
-            table = escape(f"{row.text('schemaname')}.{row.text('tablename')}")
-            raise ServerError(
-                f"publications {' and '.join(map(sql_identifier, pair))} have different columns of table {table}: the"
-                " server sends one or the other.",
-                cure="\n".join(
-                    f"Without {sql_identifier(name)}: {flags([one for one in full if one != name])}" for name in pair
-                ),
-            )
 
 
 def check_operations(connection: Connection, names: Sequence[str]) -> None:

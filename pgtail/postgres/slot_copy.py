@@ -53,18 +53,6 @@ def find(connection: Connection, name: str, server: ServerFacts, wanted: Wanted)
     return slot
 
 
-def check_any_publication(connection: Connection, slot: Slot) -> None:
-    """Check that the database has a publication. Raises ServerError."""
-    if not catalog.publications(connection):
-        raise ServerError(
-            f"database {escape(str(slot.database))} has no publication. pgoutput sends nothing without one, and a new"
-            f" publication does not apply to the changes that slot {slot.name} has so far, from"
-            f" {lsn_text(slot.confirmed)} on.",
-            cure=f"To read what is committed from now on:{COMMAND}CREATE PUBLICATION some_name FOR TABLE some_table,"
-            f" another_table;\nand then{COMMAND}pgtail stream --fork {slot.name} --startpos now",
-        )
-
-
 def check_older(
     connection: Connection, slot: Slot, chosen: list[Publication], *, named: bool
 ) -> tuple[list[Publication], list[str]]:

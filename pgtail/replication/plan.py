@@ -63,8 +63,6 @@ def prepare(request: Request, connection: Connection) -> Plan:
     ack: Ack = request.ack or ("none" if slot is not None else "commit")
     if ack != "none":
         check_synchronous(connection, server)
-    if fork is not None and request.start is None:
-        slot_copy.check_any_publication(connection, fork)
     chosen = publications.choose(
         connection,
         request.publications,
@@ -81,12 +79,9 @@ def prepare(request: Request, connection: Connection) -> Plan:
             chosen = readable
     all_of_them = not request.publications and len(chosen) > 1
     if all_of_them:
-        publications.check_columns(connection, chosen, server)
         words = "all publications" if not notes else "publications"
         notes.insert(0, f"reading {words}: {publications.in_words(chosen)}; -P selects")
-    warnings = (
-        publications.warnings(connection, chosen, request.tables, request.exclude, all_of_them=all_of_them) + unsure
-    )
+    warnings = publications.warnings(connection, chosen, request.tables, all_of_them=all_of_them) + unsure
     start, remarks = _start(request, server, slot or fork, acknowledging=slot is not None and ack != "none")
     until, passes = _until(request, connection, server)
     return Plan(

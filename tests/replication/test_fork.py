@@ -127,9 +127,6 @@ def test_advice_without_an_old_publication(newest_database: Database) -> None:
     create_slot(database, "s")
     _, words = stream(database, "--fork", "s", status=3)
     assert f"database {database.name} has no publication" in words
-    assert "does not apply to the changes that slot s has so far" in words
-    assert "pgtail stream --fork s --startpos now" in words
-    assert "pgtail stream --fork s --startpos now" in stream(database, "--fork", "s", command="stats", status=3)[1]
     database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t")
     with tailing(database, "--fork", "s", "--from", "now", "-v") as fork:
         fork.wait_for_words("starting at")
@@ -168,17 +165,6 @@ def test_without_p_it_reads_the_publications_as_old_as_the_slot(database: Databa
     assert ids(lines) == [2]
     assert 'note: reading publications: "o ld" (1 table), young (2 tables); -P selects\n' in words
     assert "note: not reading younger (1 table)" in words
-
-
-@since(15)
-def test_columns_are_compared_among_the_publications_that_are_read(database: Database) -> None:
-    database.execute("CREATE TABLE t (id int PRIMARY KEY, a int)", "CREATE PUBLICATION old FOR TABLE t")
-    create_slot(database, "s")
-    database.execute("INSERT INTO t VALUES (1)", "CREATE PUBLICATION young FOR TABLE t (id)")
-    lines, words = stream(database, "--fork", "s", "--until", "now")
-    assert ids(lines) == [1]
-    assert "note: not reading young (1 table)" in words
-    assert "have different columns of table public.t" in fails(database, "--until", "now")
 
 
 def test_slots_that_cannot_be_forked(newest_database: Database) -> None:
