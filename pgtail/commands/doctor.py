@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from itertools import takewhile
 from typing import Final
 
 from pgtail.commands.connect import connector_of
@@ -24,8 +23,6 @@ _SEVERITY_WIDTH: Final = 9
 _MARGIN: Final = 2 + _SEVERITY_WIDTH
 _MAX_SUBJECTS: Final = 5
 _MAX_CURE_LINES: Final = 8
-_MANY_CURE_LINES: Final = 3
-"""So many lines are not shown again for the next object with the same trouble."""
 _SQL_WORD: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|\S)+""")
 """A part of a statement that must not be broken."""
 
@@ -84,11 +81,8 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
                 heading = family
                 yield []
                 yield [(family, "table")]
-            before: tuple[str, tuple[str, ...]] = ("", ())
             for finding in those:
-                cure = new_lines(finding.cure, before[1]) if finding.check == before[0] else finding.cure
-                yield from _finding(finding, cure, width)
-                before = finding.check, finding.cure
+                yield from _finding(finding, width)
     yield []
     counts = {severity: sum(one.severity is severity for _, one in report.all()) for severity in Severity}
     yield [
@@ -99,16 +93,7 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
     ]
 
 
-def new_lines(cure: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...]:
-    """A cure without the lines at its beginning that the one before it has, if these are several."""
-    same = [*takewhile(lambda pair: pair[0] == pair[1], zip(cure, before, strict=False))]
-    if len(same) < _MANY_CURE_LINES:
-        return cure
-    left = cure[len(same) :]
-    return (f"{COMMENT}As above, but:", *left) if left else (f"{COMMENT}As above.",)
-
-
-def _finding(finding: Finding, all_lines: tuple[str, ...], width: int) -> Iterator[list[Fragment]]:
+def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
     style = _STYLES[finding.severity]
     text_style = "dim" if finding.severity is Severity.OK else "value"
     word = finding.severity.word
@@ -120,10 +105,10 @@ def _finding(finding: Finding, all_lines: tuple[str, ...], width: int) -> Iterat
         return
     if len(finding.subjects) > 1 or any(escape_sql(name) not in finding.text for name in finding.subjects):
         yield from indented(_wrapped(_subjects(finding.subjects), "table", width), _MARGIN)
-    for cure in all_lines[:_MAX_CURE_LINES]:
+    for cure in finding.cure[:_MAX_CURE_LINES]:
         yield from indented(_cure(escape(cure), width - _MARGIN), _MARGIN)
-    if len(all_lines) > _MAX_CURE_LINES:
-        more = f"… and {len(all_lines) - _MAX_CURE_LINES} more (-o json has them all)"
+    if len(finding.cure) > _MAX_CURE_LINES:
+        more = f"… and {len(finding.cure) - _MAX_CURE_LINES} more (-o json has them all)"
         yield [padding(_MARGIN), (more, "note")]
 
 

@@ -44,8 +44,6 @@ CONNECTING: Final = (
     Cure(None, "no pg_hba.conf entry",
          "The server has no rule for this user, database and address: add a line to its pg_hba.conf (the database's"
          " name, not the word replication) and reload it."),
-    Cure(None, "pg_hba.conf rejects",
-         "A reject line of the server's pg_hba.conf matches this user, database and address."),
     Cure(None, "no password supplied",
          "Give a password: in ~/.pgpass, in PGPASSWORD, or with -W on a terminal."),
     Cure(None, "password authentication failed",
@@ -68,13 +66,8 @@ CONNECTING: Final = (
     Cure(None, "max_wal_senders|number of requested standby connections",
          "All walsenders are in use: stop one (SELECT * FROM pg_stat_replication), or raise max_wal_senders and restart"
          " the server."),
-    Cure(None, "too many clients|remaining connection slots|too many connections",
-         "The server has no free connection: end some, or raise max_connections."),
-    Cure(None, "the database system is (?:starting up|shutting down|in recovery)|not yet accepting connections",
-         "Try again when the server is up."),
-    Cure(None, "could not translate host name|failed to resolve host|Name or service not known",
-         "Check the host name: -h HOST or PGHOST."),
-    Cure(None, "Connection refused|No such file or directory|connection timeout|timeout expired|No route to host",
+    Cure(None, "could not translate host name|failed to resolve host|Name or service not known|Connection refused"
+         "|No such file or directory|connection timeout|timeout expired|No route to host",
          "Check that the server runs, and where: -h HOST -p PORT, PGHOST and PGPORT."),
     Cure(None, 'definition of service "[^"]*" not found|service file',
          "Check the service name, ~/.pg_service.conf and PGSERVICEFILE."),
@@ -123,8 +116,6 @@ RUNNING: Final = (
          " the output of -vv."),
     Cure(None, "no binary output function available for type",
          "Values of this type have no binary form: read without --binary."),
-    Cure("53100", "", "The server's disk is full."),
-    Cure("57P01", "", "An administrator ended the session."),
 )  # fmt: skip
 
 TRANSIENT: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "08000", "08003", "08006", "08001", "08004"})

@@ -33,8 +33,6 @@ class SnapshotReport:
         self._connector = publisher.connector.without_asking()
         self._slot = slot
         self._begun = self._shown = self._told = self._looked = time.monotonic()
-        self._safe: int | None = None
-        self._warned = False
 
     def begin(self, tables: Sequence[PublishedTable], lsn: int) -> None:
         """Say what will be copied, and what that holds back."""
@@ -42,8 +40,8 @@ class SnapshotReport:
             self._reporter.tell(f"note: there is no table to copy as of {lsn_text(lsn)}")
             return
         size = size_text(sum(table.size for table in tables))
-        self._safe = self._safe_wal()
-        limit = "" if self._safe is None else f", at most {size_text(self._safe)} more (max_slot_wal_keep_size)"
+        safe = self._safe_wal()
+        limit = "" if safe is None else f", at most {size_text(safe)} more (max_slot_wal_keep_size)"
         self._reporter.tell(
             f"note: copying {counted(len(tables), 'table')} ({size}) as of {lsn_text(lsn)}; until that is done,"
             f" the server cannot vacuum rows that are deleted meanwhile, and keeps WAL{limit}"
@@ -56,7 +54,8 @@ class SnapshotReport:
         """
         moment = time.monotonic()
         if moment - self._looked >= self._look_every:
-            self._look(now, moment)
+            self._looked = moment
+            self._safe_wal()
         if moment - self._shown < _STATUS_EVERY:
             return
         self._shown = moment
@@ -88,22 +87,6 @@ class SnapshotReport:
     def _left(now: Progress, seconds: float) -> float | None:
         """Seconds that the rest needs at the rate so far."""
         return None if not now.bytes else seconds * (now.all_bytes - now.bytes) / now.bytes
-
-    def _look(self, now: Progress, moment: float) -> None:
-        """Warn once if, at the rates so far, the slot is invalidated before the copy is complete."""
-        before, self._safe = self._safe, self._safe_wal()
-        elapsed, self._looked = moment - self._looked, moment
-        left = self._left(now, moment - self._begun)
-        if before is None or self._safe is None or left is None or self._warned or before <= self._safe:
-            return
-        rate = (before - self._safe) / elapsed
-        if self._safe / rate < left:
-            self._warned = True
-            self._reporter.tell(
-                f"warning: WAL grows by {size_text(int(rate))} a second: in {seconds_text(int(self._safe / rate))} slot"
-                f" {self._slot} is invalidated by max_slot_wal_keep_size, and the copy needs {seconds_text(int(left))}"
-                f" more. Raise it:{COMMAND}ALTER SYSTEM SET max_slot_wal_keep_size = ...; SELECT pg_reload_conf();"
-            )
 
     def _safe_wal(self) -> int | None:
         """How many bytes of WAL can still be written before the slot is invalidated; None without a limit.

@@ -107,7 +107,7 @@ def test_a_name_to_mask_from_before_an_alteration_needs_a_pattern(orders: Databa
         assert lines == []
         assert said == (
             f"pgtail: error: --redact: no column {name} is published\n"
-            f"        If public.orders had it before it was altered, use a pattern: '{pattern}'\n"
+            f"        If a table had it at the slot's position, use a pattern: '{pattern}'\n"
         )
         lines, said = stream(orders, *UNTIL, "-t", "orders", "--redact", pattern)
         assert [[*line["new"].values()][1] for line in lines] == [MASK, MASK]
@@ -128,7 +128,7 @@ def test_a_table_that_is_not_published_any_more_may_have_the_column(orders: Data
     """The slot still has its changes."""
     orders.execute("ALTER PUBLICATION p DROP TABLE people")
     said = stream(orders, *UNTIL, "--redact", "email", status=2)[1]
-    assert "If a table had it that is no longer published, use a pattern: 'emai[l]'\n" in said
+    assert "If a table had it at the slot's position, use a pattern: 'emai[l]'\n" in said
     lines, said = stream(orders, *UNTIL, "--where", "email = 'a@b'")
     assert lines == []
     assert "warning: --where: no column email is published\n" in said

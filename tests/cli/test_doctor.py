@@ -8,7 +8,6 @@ import re
 import pytest
 from rich.text import Text
 
-from pgtail.commands.doctor import new_lines
 from tests.support.run_process import lines, pgtail
 from tests.support.servers import Database
 
@@ -105,11 +104,3 @@ def test_names_never_drive_the_terminal(shop: Database) -> None:
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "json", status=2)
     assert "\u202e" not in out
     assert ['public."\x1b[31mred\u202e"'] in [line["subjects"] for line in lines(out)]
-
-
-def test_a_long_cure_is_shown_once() -> None:
-    one, other = (("-- a", "-- b", "c;", f"-- pgtail slot drop {name}") for name in ("s", "t"))
-    assert new_lines(other, one) == ("-- As above, but:", "-- pgtail slot drop t")
-    assert new_lines(one, one) == ("-- As above.",)
-    assert new_lines(one[1:], other[1:]) == one[1:]
-    assert new_lines(one, ()) == one

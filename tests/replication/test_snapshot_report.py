@@ -68,26 +68,6 @@ def test_how_much_wal_can_be_written_is_said_before(limited: Database, tmp_path:
     assert 64 < float(found[1]) < 160
 
 
-def test_wal_that_grows_faster_than_the_copy(limited: Database) -> None:
-    limited.query("SELECT pg_create_logical_replication_slot('kept', 'pgoutput')")
-    told = Told()
-    report = report_to(told, limited, "kept")
-    report.begin([], 0)
-    told.lines.clear()
-    report.progress(Progress(all_tables=1, all_bytes=100, bytes=50))
-    assert told.lines == [], "nothing is known of the rate yet"
-    write(limited, 20)
-    report.progress(Progress(all_tables=1, all_bytes=100, bytes=99))
-    write(limited, 20)
-    report.progress(Progress(all_tables=1, all_bytes=10**9, bytes=100))
-    [line] = told.lines
-    assert re.match("warning: WAL grows by .* a second: in .* slot kept is invalidated by max_slot_wal_keep_size", line)
-    assert "and the copy needs " in line
-    write(limited, 1)
-    report.progress(Progress(all_tables=1, all_bytes=10**9, bytes=100))
-    assert len(told.lines) == 1, "it is said once"
-
-
 def test_a_slot_that_is_invalidated_meanwhile(limited: Database, tmp_path: Path) -> None:
     """A copy that goes on for long ends soon; a short one ends, and the error is that of the stream's start."""
     report = report_to(Told(), limited, "cap")

@@ -64,14 +64,9 @@ class _Findings:
                 continue
             meant = rule.meant(self._relations)
             text = f"--redact: no column {escape(rule.text)} is published{escape(meant)}"
-            altered = next((one for one in self._altered if rule.matches_table(one)), None)
-            if self._has_slot and (altered or not meant) and rule.text[-1].isalnum():
-                before = (
-                    f"{escape(altered.qualified)} had it before it was altered"
-                    if altered
-                    else "a table had it that is no longer published"
-                )
-                text += f"\nIf {before}, use a pattern: '{rule.text[:-1]}[{rule.text[-1]}]'"
+            if self._has_slot and not meant and rule.text[-1].isalnum():
+                pattern = escape(f"{rule.text[:-1]}[{rule.text[-1]}]")
+                text += f"\nIf a table had it at the slot's position, use a pattern: '{pattern}'"
             self.refused.append(text)
 
     def check_tested(self, filter_: Filter, *, all_tables: bool) -> None:
