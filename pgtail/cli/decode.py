@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from pgtail.cli.command import Command
@@ -50,10 +48,7 @@ def command(files: tuple[str, ...], options: DecodeOptions) -> bool:
            'proto_version', '1', 'publication_names', 'pub')" |
         pgtail decode
     """
-    from pgtail.commands.console.messages import say
     from pgtail.commands.decode.command import Decode
     from pgtail.commands.parallel import parallel_reading
 
-    if "-" in files and sys.stdin is not None and sys.stdin.isatty():
-        say("note: reading the terminal; Ctrl-D ends the input")
     return Decode(options, divide=parallel_reading).run(files)

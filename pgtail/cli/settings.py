@@ -286,14 +286,8 @@ def _checked(path: str, key: str, kind: SettingKind, value: Any) -> str | bool |
         if isinstance(items, list) and all(isinstance(item, str) for item in items):
             return items
     expected = {"flag": "true or false", "number": "a non-negative integer", "text": "a string"}
-    raise SettingError(
-        f"{_place(path, key)}: expected {expected.get(kind, 'a string or a list of strings')}, found {_in_toml(value)}"
-    )
-
-
-def _in_toml(value: object) -> str:
-    names = {bool: "a boolean", int: "an integer", float: "a float", str: "a string", list: "an array", dict: "a table"}
-    return names.get(type(value), "a date or time")
+    what = expected.get(kind, "a string or a list of strings")
+    raise SettingError(f"{_place(path, key)}: expected {what}")
 
 
 def _from_variable(key: str, kind: SettingKind, text: str) -> Setting:

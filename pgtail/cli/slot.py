@@ -151,8 +151,7 @@ def advance(name: str | None, to: str | None, slot: str | None, options: ChangeO
     arguments = _arguments(name, to, dsn=options.connection.dsn)
     places = [one for one in arguments[1:] + arguments[:1] if _PLACE.fullmatch(one)]
     if not places:
-        none = f": {arguments[1]!r} is none" if len(arguments) > 1 else ""
-        raise click.UsageError(f"missing argument 'LSN|now', such as 0/16B3748{none}")
+        raise click.UsageError("missing argument 'LSN|now', such as 0/16B3748")
     arguments.remove(places[0])
     place = lsn_or_now(places[0])
     _in_either_order(arguments, slot, options, lambda those, slot: slots.advance(those, slot, place))

@@ -30,8 +30,8 @@ class Format(NamedTuple):
     """Whether it marks what was not committed, and shows what a client sent."""
     whole_rows: str | None = "its readers expect whole rows"
     """Why it cannot leave out columns; None if it can."""
-    in_order: str | None = None
-    """Why parts of a stream cannot be written independently of each other; None if they can."""
+    in_order: bool = False
+    """Whether parts of a stream cannot be written independently of each other."""
 
 
 def tell_nobody(text: str) -> None:
@@ -47,16 +47,14 @@ OUTPUTS: Final = {
         "spelled out",
         marks=True,
         whole_rows=None,
-        in_order="tables are separated from what came before",
+        in_order=True,  # tables are separated from what came before
     ),
     "line": Format("pgtail.outputs.line", "Line", "spelled out", marks=True, whole_rows=None),
     "json": Format("pgtail.outputs.ndjson", "Json", _JSON, marks=True, whole_rows=None),
     "json-tx": Format("pgtail.outputs.ndjson_tx", "JsonTx", _JSON, marks=True, whole_rows=None),
     "wal2json": Format("pgtail.outputs.wal2json.v2", "Wal2Json", _JSON),
     "wal2json-v1": Format("pgtail.outputs.wal2json.v1", "Wal2JsonV1", _JSON),
-    "debezium": Format(
-        "pgtail.outputs.debezium.events", "Debezium", _JSON, in_order="events name the transaction before theirs"
-    ),
+    "debezium": Format("pgtail.outputs.debezium.events", "Debezium", _JSON, in_order=True),
     "sql": Format(
         "pgtail.outputs.sql.forward", "open_sql", "spelled out", whole_rows="a statement needs the whole row"
     ),
@@ -72,7 +70,7 @@ FORMATS: Final = {
         "Template",
         "spelled out",
         whole_rows="%{NAME} selects a column",
-        in_order="it tells which columns no table had",
+        in_order=True,  # it tells which columns no table had
     ),
 }
 

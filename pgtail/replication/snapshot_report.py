@@ -23,7 +23,7 @@ _STATUS_EVERY: Final = 1.0
 class SnapshotReport:
     """Reports one copy. `slot` is the one from which the stream goes on after it; None if there is none.
 
-    `look_every`: seconds between two looks at the WAL that the slot may still keep.
+    `look_every`: seconds between two looks whether the slot is still valid.
     """
 
     def __init__(self, publisher: Publisher, slot: str | None, *, look_every: float = 10.0) -> None:

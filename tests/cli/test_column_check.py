@@ -38,7 +38,7 @@ WRONG = (
     (("--where", "Customer = Edsger"), "--where: no column Customer is published; did you mean customer?"),
     (("--where", 'Op = insert or "E Mail" = x', "-t", "people"), "table has a column Op; did you mean op?"),
     (("--where", "total > abc", "-t", "orders"), "'total > abc': public.orders.total is a number, 'abc' is none\n"),
-    (("--where", "id = 1"), "is a uuid, '1' is none\n        Select the tables that it is about: -t public.orders\n"),
+    (("--where", "id = 1"), "is a uuid, '1' is none\n"),
     (("--where", "customer->>'a' = 'b'"), "public.orders.customer is text; -> and ->> need json or jsonb"),
     (("--where", "total = new.customer"), "public.orders.total is a number, public.orders.customer is text"),
     (("--where", "xid = x"), "xid is a number, 'x' is none"),

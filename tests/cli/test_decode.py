@@ -269,24 +269,6 @@ def test_existing_output_file_is_overwritten(dump: Path, tmp_path: Path) -> None
     assert out.read_bytes() == command("decode", dump).stdout
 
 
-@pytest.mark.parametrize(
-    ("name", "note"),
-    [
-        ("out.csv", "out.csv will contain json: -o csv writes csv"),
-        ("out.sql.gz", "out.sql.gz will contain json: -o sql writes sql"),
-        ("out.zst", "out.zst will not be compressed: only a file named *.gz is"),
-        ("out.json", None),
-    ],
-)
-def test_an_output_file_whose_name_promises_something_else(
-    name: str, note: str | None, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert here("decode", "-f", name, dump).stderr == ("" if note is None else f"pgtail: note: {note}\n")
-    chosen = decode("-o", "json", "-f", name, dump).stderr
-    assert bool(chosen) == name.endswith(".zst")
-
-
 def test_a_full_disk(dump: Path) -> None:
     for options in (("-f", "/dev/full"), ("-f", "/no/such/folder/file")):
         result = command("decode", *options, dump)

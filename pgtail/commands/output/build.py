@@ -34,8 +34,6 @@ _RESTS_ON: Final = """note: --old-values seen is right for tables of which the i
 delete: their publication must leave out none of these, and the input must not be made with origin = none"""
 _BY_DEFAULT: Final = ("table", "line", "json", "json-tx")
 """The formats in which --changed takes seen values by default: in csv these are rows of their own."""
-_NAMED_BY_FILES: Final = ("csv", "sql")
-"""The formats with which names of files end."""
 
 
 @contextlib.contextmanager
@@ -68,7 +66,6 @@ def build_output(
     format_ = FORMATS[name]
     _check_shows(options, name, format_)
     _check_options(options, name, format_, sink)
-    _tell_other_format(options, name, tell)
     resolved = replace(
         options,
         client=name in ("table", "line") if options.client is None else options.client,
@@ -86,22 +83,12 @@ def build_output(
     return open_output(name, _shown(sink, format_, tell, colored=resolved.colored), resolved)
 
 
-def why_in_order(options: OutputOptions) -> str | None:
-    """Why the output must be written by one process; None if several may write parts of it."""
+def is_in_order(options: OutputOptions) -> bool:
+    """Whether the output must be written by one process; else several may write parts of it."""
     terminal = to_terminal(options.file)
-    if terminal:
-        return "it goes to a terminal"
-    if options.file is not None and options.file.endswith(GZIP):
-        return "it is compressed"
-    if options.takes_seen:
-        return "--old-values seen needs all that came before"
-    if options.columns:
-        return "--columns needs all tables"
-    if options.undo:
-        return "--undo writes at the end"
-    name = _format_name(options, terminal)
-    why = FORMATS[name].in_order
-    return why and f"-o {name}: {why}"
+    compressed = options.file is not None and options.file.endswith(GZIP)
+    needs_all = options.takes_seen or options.columns or options.undo
+    return bool(terminal or compressed or needs_all or FORMATS[_format_name(options, terminal)].in_order)
 
 
 def with_old_values(options: OutputOptions) -> OutputOptions:
@@ -223,15 +210,6 @@ def _check_options(options: OutputOptions, name: str, format_: Format, sink: Sin
         raise OptionError(f"--client: only with -o {_formats_that_mark()}; this is {name}")
     if _opener(sink) is not None and name != "csv":
         raise OptionError(f"-f {options.file} is a directory: only csv writes one file per table")
-
-
-def _tell_other_format(options: OutputOptions, name: str, tell: Callable[[str], None]) -> None:
-    """Tell if the name of the file ends with another format than the default."""
-    if options.file is None or options.output is not None or options.format_string is not None:
-        return
-    ending = options.file.removesuffix(GZIP).rpartition(".")[2]
-    if ending in _NAMED_BY_FILES:
-        tell(escape(f"note: {options.file} will contain {name}: -o {ending} writes {ending}"))
 
 
 def _formats_that_mark() -> str:

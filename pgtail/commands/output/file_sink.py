@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pgtail.commands.console.messages import tell
 from pgtail.commands.console.pager import pager_in_use
 from pgtail.errors import ClosedPipe, OptionError, OutputError
 from pgtail.files import MAGIC
@@ -19,9 +18,6 @@ from pgtail.files.stopping import postponed
 
 GZIP: Final = ".gz"
 """The end of the name of a file that is compressed."""
-
-_NOT_COMPRESSED: Final = (".zst", ".bz2", ".xz", ".lz4", ".zip")
-"""Ends of names that promise a compression that pgtail does not have."""
 
 _MEMBER_SIZE: Final = 1 << 20
 """Buffered bytes from which on a gzip member is written without a flush."""
@@ -186,18 +182,11 @@ def continue_file(sink: FileSink) -> None:
 
 
 def check_appended(file: str | None) -> None:
-    """Raises OptionError if the file to append to is a compressed one, or a directory."""
-    if file is None:
-        return
-    if file.endswith(GZIP):
+    """Raises OptionError if the file to append to is a compressed one."""
+    if file is not None and file.endswith(GZIP):
         raise OptionError(
             f"-f {file}: nothing is appended to a gzip file; omit -f and compress the output (| gzip > {file}), or let"
             " pgtail record keep what a slot sends"
-        )
-    if file.endswith("/") or os.path.isdir(file):
-        raise OptionError(
-            f"-f {file} is a directory, which only pgtail decode writes: record the slot (pgtail record -D DIR), and"
-            f" then pgtail decode -o csv -f {file} DIR"
         )
 
 
@@ -221,8 +210,6 @@ def open_sink(file: str | None, *, append: bool = False) -> Iterator[FileSink]:
         fd = os.open(file, os.O_WRONLY | os.O_CREAT | (os.O_APPEND if append else os.O_TRUNC), 0o644)
     except OSError as error:
         raise OutputError(f"cannot write to {file}: {error.strerror}") from error
-    if file.endswith(_NOT_COMPRESSED):
-        tell(f"note: {file} will not be compressed: only a file named *{GZIP} is")
     try:
         sink = FileSink(fd, file)
         sink.begin()

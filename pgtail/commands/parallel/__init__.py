@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pgtail.commands.console.messages import tell
 from pgtail.commands.input.selection import folders
 from pgtail.commands.options.common import DecodeOptions
-from pgtail.commands.output.build import why_in_order
+from pgtail.commands.output.build import is_in_order
 from pgtail.commands.output.file_sink import FileSink
 from pgtail.errors import OptionError
 
@@ -33,11 +32,8 @@ def parallel_reading(
             "--jobs is for one capture: name its directory; pgtail record --from FILE -D DIR makes one of a dump."
             " One process decodes everything else, without --jobs"
         )
-    why = "not all of it is shown" if options.limit or options.last or options.follow else None
-    why = why or (why_in_order(options.format) if isinstance(sink, FileSink) else "the output is a file for each table")
-    if why is not None:
-        if options.verbosity.verbose:
-            tell(f"decoded in one process (--jobs): {why}")
+    ends_early = options.limit or options.last or options.follow
+    if ends_early or not isinstance(sink, FileSink) or is_in_order(options.format):
         return None
     # What reads captures, and multiprocessing, take long to import.
     from pgtail.capture.verify import segments_to_read

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pgtail.changes.bound_condition import names_in
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
@@ -13,7 +12,7 @@ from pgtail.native.plan import ROW_OPS
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.published_columns import checked_tables
 from pgtail.replication.plan import Plan
-from pgtail.terminal.escape import escape, shell_word
+from pgtail.terminal.escape import escape
 
 
 def check_columns(connection: Connection, plan: Plan, options: FilterOptions, filter_: Filter) -> list[str]:
@@ -83,16 +82,11 @@ class _Findings:
 
 
 def _misfit(filter_: Filter, relations: list[Relation]) -> str:
-    """The first error of the conditions of an unused filter, with a table that they fit; empty if there is none."""
-    wrong, cures = [], []
-    for relation in filter(filter_.table_passes, relations):
-        try:
+    """The first error of the conditions of an unused filter; empty if there is none."""
+    try:
+        for relation in filter(filter_.table_passes, relations):
             for op in ROW_OPS:
                 filter_.bound(relation, op)
-        except OptionError as error:
-            wrong.append(str(error))
-        else:
-            if names_in(filter_.condition, relation)[0]:
-                table = shell_word(f"{relation.schema}.{relation.name}")
-                cures.append(f"Select the tables that it is about: -t {table}")
-    return "\n".join(wrong[:1] + cures[:1]) if wrong else ""
+    except OptionError as error:
+        return str(error)
+    return ""
