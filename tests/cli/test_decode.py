@@ -219,9 +219,6 @@ def test_standard_input_is_a_terminal() -> None:
     status, text = on_terminal([*PROGRAM, "decode"])
     assert status == 2
     assert "missing FILE, and standard input is a terminal" in text
-    status, text = on_terminal([*PROGRAM, "decode", "-"], until="Ctrl-D ends the input", answer="\x04")
-    assert status == 0
-    assert "it is empty" in text
 
 
 def test_file_without_messages_is_noted(dump: Path, tmp_path: Path) -> None:
