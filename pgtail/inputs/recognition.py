@@ -16,6 +16,16 @@ from pgtail.pgoutput.decoder import Decoder
 _EVERY_BYTE: Final = 64 * 1024
 """Bytes up to which every new piece of a source is examined; beyond, larger and larger pieces."""
 
+_COMPRESSED: Final = {
+    b"\x28\xb5\x2f\xfd": "zstd -dc",
+    b"\xfd7zXZ\0": "xz -dc",
+    b"BZh": "bzip2 -dc",
+    b"\x04\x22\x4d\x18": "lz4 -dc",
+    b"PK\x03\x04": "unzip -p",
+    b"\x1f\x8b": "gzip -dc",
+}
+"""How compressed files begin that are not read, or what is in a gzip file, and what decompresses them."""
+
 
 def open_input(
     source: Source,
@@ -73,6 +83,11 @@ def recognise(window: Window, decoder: Decoder, forms: Callable[[bytes], Iterabl
 def _unrecognised(head: bytes) -> str:
     from pgtail.inputs.text.refused import refusal
 
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "this is UTF-16 text (PowerShell's > writes it): convert it to UTF-8 first"
+    for beginning, command in _COMPRESSED.items():
+        if head.startswith(beginning):
+            return f"this is compressed, and not with gzip alone: decompress it first ({command})"
     return refusal(head) or (
         f"none of the known forms ({', '.join(INPUTS)}), or damaged from the start; --input-format FORM forces one"
     )

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import io
+import lzma
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -64,13 +69,45 @@ def test_sql_is_no_text_of_a_plugin() -> None:
     assert "none of the known forms" in str(read_bytes(b"BEGIN\n" + SQL).error)
 
 
+def test_a_file_that_is_compressed_in_another_way() -> None:
+    dump, zipped = capture("Z_small", "p1").forms["recv.bin"].read_bytes(), io.BytesIO()
+    with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("dump.bin", dump)
+    zstd, lz4 = "28b52ffd045831000068656c6c6f0a5388bd91", "04224d186440a70600008068656c6c6f0a00000000f95b6b94"
+    for command, data in (
+        ("xz -dc", lzma.compress(dump)),
+        ("gzip -dc", gzip.compress(gzip.compress(dump))),
+        ("bzip2 -dc", bz2.compress(dump)),
+        ("unzip -p", zipped.getvalue()),
+        ("zstd -dc", bytes.fromhex(zstd)),
+        ("lz4 -dc", bytes.fromhex(lz4)),
+    ):
+        words = f"this is compressed, and not with gzip alone: decompress it first ({command})"
+        assert words in str(read_bytes(data).error)
+
+
 @pytest.mark.parametrize("form", ["recv.bin", "walsender.bin"])
 def test_dumps_of_bytes_that_are_not_read(form: str, tmp_path: Path) -> None:
-    dump = tmp_path / "dump"
+    dump, compressed = tmp_path / "dump", tmp_path / "dump.gz"
     dump.write_bytes(read(capture("Z_small", "p1").forms[form]))
-    for line in ("od -A x -t x1", "od", "od -v -A d -t x1z", "hexdump", "base64", "base64 -w0"):
-        program, *options = line.split()
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is not installed")
-        text = subprocess.run([program, *options, dump], capture_output=True, check=True).stdout
-        assert "none of the known forms" in str(read_bytes(text).error), line
+    compressed.write_bytes(gzip.compress(dump.read_bytes()))
+    made = "xxd, hexdump -C and od -v -An -tx1 make dumps that are"
+    od = f"this is a dump by od with offsets, which is not read: {made}"
+    hexdump = f"this is a dump by hexdump without -C, which is not read: {made}"
+    for words, *lines in (
+        (od, "od -A x -t x1", "od", "od -t x1", "od -v -A d -t x1z"),
+        (hexdump, "hexdump", "hexdump -v"),
+        ("this is base64 of a binary file: decode it first (base64 -d)", "base64", "base64 -w0", "base64 -w 50"),
+    ):
+        for line in lines:
+            program, *options = line.split()
+            if shutil.which(program) is None:
+                pytest.skip(f"{program} is not installed")
+            for file in (dump, compressed):
+                text = subprocess.run([program, *options, file], capture_output=True, check=True).stdout
+                assert words in str(read_bytes(text).error), line
+
+
+def test_words_are_no_base64() -> None:
+    for text in (b"x" * 60, b"abc\n" * 30, b"0000000 a\n0 rows\n"):
+        assert "none of the known forms" in str(read_bytes(text).error)

@@ -182,8 +182,14 @@ def continue_file(sink: FileSink) -> None:
 
 
 def check_appended(file: str | None) -> None:
-    """Raises OptionError if the file to append to is a compressed one."""
-    if file is not None and file.endswith(GZIP):
+    """Raises OptionError if the file to append to is a compressed one, or a directory."""
+    if file is None:
+        return
+    if file.endswith("/") or os.path.isdir(file):
+        raise OptionError(
+            f"-f {file} is a directory: pgtail record keeps a slot, and pgtail decode -f {file} writes that"
+        )
+    if file.endswith(GZIP):
         raise OptionError(
             f"-f {file}: nothing is appended to a gzip file; omit -f and compress the output (| gzip > {file}), or let"
             " pgtail record keep what a slot sends"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 import re
 from typing import Final
 
@@ -37,6 +38,11 @@ _TEST_DECODING: Final = re.compile(
 )
 """Without xids BEGIN alone in a line may be of SQL, if not all lines are such."""
 
+_OFFSETS: Final = re.compile(rb"0{6,16} +[^\n|]+\r?\n([0-9A-Fa-f]{6,16})(?:[ \r\n]|\Z)")
+"""The first line of od or hexdump, and the offset of the second one; hexdump -C, which is read, has | in its lines."""
+_OF_HEXDUMP: Final = b"0000010"
+"""That offset in the default form of hexdump. od counts in octal digits there, or has six of them."""
+_BASE64: Final = re.compile(rb"([A-Za-z0-9+/]{16})[A-Za-z0-9+/=\r\n]*")
 _NO_TEXT: Final = re.compile(rb"[\0-\x08]")
 _NEAR: Final = 64 * 1024
 
@@ -55,6 +61,13 @@ def refusal(head: bytes) -> str | None:
     if _NO_TEXT.search(head, 0, _NEAR):
         return None
     near = head[:_NEAR]
+    dump = _OFFSETS.match(near)
+    if dump is not None:
+        name = "hexdump without -C" if dump[1] == _OF_HEXDUMP else "od with offsets"
+        return f"this is a dump by {name}, which is not read: xxd, hexdump -C and od -v -An -tx1 make dumps that are"
+    encoded = _BASE64.fullmatch(near)
+    if encoded is not None and _NO_TEXT.search(binascii.a2b_base64(encoded[1])):
+        return "this is base64 of a binary file: decode it first (base64 -d)"
     plugin = "wal2json" if _WAL2JSON.search(near) else "test_decoding" if _TEST_DECODING.search(near) else None
     if plugin is None:
         lines = near.splitlines()[:_SAMPLE]
