@@ -134,11 +134,12 @@ def test_a_large_row_is_not_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "command", [("stream", "shop"), ("expect", "shop"), ("stats", "--slot", "s", "--watch", "shop")]
 )
-def test_what_appends_refuses_gzip_files(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_what_appends_refuses_gzip_files_and_directories(tmp_path: Path, command: tuple[str, ...]) -> None:
     name, *arguments = command
-    result = decode("-f", tmp_path / "x.json.gz", *arguments, name=name)
-    assert (result.status, result.stdout) == (2, b"")
-    assert "pgtail record" in result.stderr
+    for file, cure in ((tmp_path / "x.json.gz", "pgtail record"), (f"{tmp_path}/", "pgtail record keeps a slot")):
+        result = decode("-f", file, *arguments, name=name)
+        assert (result.status, result.stdout) == (2, b"")
+        assert cure in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
