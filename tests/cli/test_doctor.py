@@ -83,8 +83,8 @@ def test_a_heading_does_not_follow_itself(shop: Database) -> None:
     assert {("warning", "tables"), ("problem", "tables")} <= {*families}
     out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
     headings = re.findall("^([a-z]+)$", out, re.MULTILINE)
-    by_severity = sorted(families, key=lambda one: ["ok", "warning", "problem"].index(one[0]))
-    assert headings == [family for family, _ in itertools.groupby(family for _, family in by_severity)]
+    assert "tables" in headings
+    assert all(before != after for before, after in itertools.pairwise(headings))  # what is found may change meanwhile
 
 
 def test_a_cure_is_not_broken_inside_of_quotes(shop: Database) -> None:
