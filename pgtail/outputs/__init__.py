@@ -129,8 +129,8 @@ class OutputOptions(Struct, frozen=True):
         "--file",
         kind="file",
         metavar="FILE",
-        help="Write to FILE; stream and expect append, decode overwrites it (*.gz: compressed; csv: DIR/ for a file per"
-        " table).",
+        help="Write to FILE; stream and expect append. decode overwrites it, and also writes *.gz, and DIR/ with"
+        " -o csv.",
     )
     columns: tuple[str, ...] = _output(
         "--columns",
