@@ -87,8 +87,6 @@ class CaptureVerifier:
         self.damaged = False
         self.skipped = False
         """Whether a segment was left out because of what it contains."""
-        self.skipped_last = False
-        """Whether the last one was."""
         self._before: str | None = None
         """The last segment of the stream that was read or left out."""
         self._begun = False
@@ -207,12 +205,11 @@ class CaptureVerifier:
         if (contents.segment, contents.predecessor) != (str(found.name), before) or not self._skips(contents):
             return False
         self._gap(found.location, contents.parameters)
-        self.skipped = self.skipped_last = True
+        self.skipped = True
         return True
 
     def _next(self, segment: Location, checked: Location | None, head: Head) -> Location:
         self._checked, self.check, self.part, self.head = checked, SegmentCheck(), None, head
-        self.skipped_last = False
         return segment
 
     def _next_part(self, found: SegmentFile) -> Iterator[Location]:
