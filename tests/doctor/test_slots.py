@@ -112,7 +112,9 @@ def test_the_transaction_that_holds_wal_is_named(
                 assert f"by {who} {hidden}" in shown
             session.execute("ROLLBACK PREPARED 'it''s'" if prepared else "ROLLBACK")
         assert of_severity(database, "slot_wal") == []
-        assert "WAL held until the next checkpoint confirmed" in listed(database.conninfo(), database.version)
+        shown = listed(database.conninfo(), database.version)
+        # A server that has just logged its running transactions (it does so every 15 seconds) holds nothing any more.
+        assert "WAL held until the next checkpoint confirmed" in shown or "WAL held" not in shown
 
         def moved() -> bool:
             database.execute("CHECKPOINT", "INSERT INTO t SELECT max(id) + 1 FROM t")
