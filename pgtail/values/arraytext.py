@@ -31,7 +31,8 @@ _are_plain = re.compile(rb'\{[^{}"\\,\s\x00-\x1f](?:[^{}"\\\s\x00-\x1f]*[^{}"\\,
 _NATIVE: Final[dict[NativeForm, NativeForm]] = {"string": "strings", "number": "numbers", "boolean": "booleans"}
 """Json.native of an array by that of its elements."""
 _QUOTE = ord('"')
-_bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
+bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
+"""The bounds of an array that has them in its text, and its first brace."""
 # The number of escapes per match is limited, because the regular expression engine keeps state for each.
 _quoted_part = re.compile(r'[^"\\]*(?:\\.[^"\\]*){0,1000}', re.DOTALL).match
 
@@ -168,7 +169,7 @@ def reader(kind: ValueKind, element: Callable[[str], bytes], delimiter: str) -> 
             return listed([_item(item) for item in syntax.items(text[1:-1])])
         if text == "{}":
             return b"[]"
-        if _bounds(text):
+        if bounds(text):
             return string(text)
         return _nested(text, syntax, element)
 

@@ -103,9 +103,11 @@ def check(schema: Json, value: Any) -> None:
                 raise AssertionError(f"{field} is missing")
     elif schema["type"] == "array":
         for item in value:
-            # Connect has no dimensions: the elements of the inner arrays are checked.
-            for element in item if isinstance(item, list) else [item]:
-                check(schema["items"], element) if not isinstance(element, list) else None
+            check(schema["items"], item)
+    elif schema["type"] == "map":
+        for key, element in value:
+            check(schema["keys"], key)
+            check(schema["values"], element)
     else:
         assert isinstance(value, KINDS[schema["type"]]), (schema, value)
         if schema["type"].startswith("int"):

@@ -2,8 +2,9 @@
 
 The connector's defaults: decimal.handling.mode=precise (string on request), time.precision.mode=adaptive,
 binary.handling.mode=bytes, hstore.handling.mode=json, interval.handling.mode=numeric, money.fraction.digits=2. Sources:
-Debezium's documentation, "Data type mappings", and PostgresValueConverter.java. Types that the connector omits (or that
-only its newest versions support, such as box and circle) are PostgreSQL's text.
+the documentation of Debezium 3.6, "Data type mappings", PostgresValueConverter.java, Vectors.java, PostgisGeometry.java
+and UnchangedToastedPlaceholder.java. Types that the connector omits (or that only later versions support, such as box
+and circle) are PostgreSQL's text.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from msgspec import Struct
 from pgtail._orjson import orjson
 from pgtail.changes.relations import Column
 from pgtail.outputs.debezium import times
-from pgtail.values.arraytext import NotAnArray, reader
+from pgtail.values.arraytext import NotAnArray, bounds, reader
 from pgtail.values.codec import Undecoded, ValueKind
+from pgtail.values.extensions import DELIMITERS
 from pgtail.values.format_type import builtin_oids, numeric_modifier
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.oids import BUILTIN
@@ -38,6 +40,10 @@ _is_bits = re.compile(r"[01]*").fullmatch
 _is_point = re.compile(r"\(([^,()]+),([^,()]+)\)").fullmatch
 _is_hstore = re.compile(r'(?:"(?:[^"\\]|\\.)*"=>(?:NULL|"(?:[^"\\]|\\.)*")(?:, |\Z))*', re.DOTALL).fullmatch
 _hstore_pair = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")', re.DOTALL).finditer
+_is_ewkb = re.compile(r"0[01][0-9A-Fa-f]{16,}").fullmatch
+_is_vector = re.compile(rf"\[{NUMBER}(?:,{NUMBER})*\]").fullmatch
+_PAIR: Final = rf"[1-9][0-9]{{0,4}}:{NUMBER}"
+_is_sparse_vector = re.compile(rf"\{{((?:{_PAIR}(?:,{_PAIR})*)?)\}}/([1-9][0-9]{{0,4}})").fullmatch
 _unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _SPECIAL: Final = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 
@@ -46,12 +52,14 @@ class Converter(Struct, frozen=True):
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.
-    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none.
+    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none. `partly` replaces `json` for text
+    without a JSON form: it is null, or an array in which the elements without a form are null.
     """
 
     schema: dict[str, Any]
     json: Callable[[str], bytes]
     placeholder: bytes | None = None
+    partly: Callable[[str], bytes] = lambda _: b"null"
 
     def encode(self, text: str) -> bytes:
         """`json`, but raises Undecoded for text without a JSON form."""
@@ -62,14 +70,17 @@ class Converter(Struct, frozen=True):
 
 
 def converter(column: Column, numbers: Literal["exact", "string"]) -> Converter:
-    """The converter of a column."""
+    """The converter of a column. Types of extensions are known by their names in any schema, as by the connector."""
     oid = column.type_oid if column.type_oid in BUILTIN else builtin_oids().get(column.type_name, 0)
-    if not oid:
-        return _EXTENSIONS.get(column.type_name.rpartition(".")[2], _STRING)
-    builtin = BUILTIN[oid]
-    if builtin.element and builtin.name not in ("int2vector", "oidvector"):
-        return _array(builtin.element, column.typmod, numbers)
-    return _scalar(oid, column.typmod, numbers)
+    if oid:
+        builtin = BUILTIN[oid]
+        if not builtin.element or builtin.name in ("int2vector", "oidvector"):
+            return _scalar(oid, column.typmod, numbers)
+        return _array(_scalar(builtin.element, column.typmod, numbers), BUILTIN[builtin.element].delimiter)
+    name = column.type_name.rpartition(".")[2]
+    element = name.removesuffix("[]")
+    known = _EXTENSIONS.get(element, _STRING)
+    return known if element == name else _array(known, DELIMITERS.get(element, ","))
 
 
 def _scalar(oid: int, typmod: int, numbers: Literal["exact", "string"]) -> Converter:
@@ -79,7 +90,7 @@ def _scalar(oid: int, typmod: int, numbers: Literal["exact", "string"]) -> Conve
     if name == "money":
         return _money(numbers)
     if name in ("bit", "varbit"):
-        return _bits(typmod, fixed=name == "bit")
+        return _bits(typmod)
     if name in ("time", "timestamp"):
         return _temporal(name, typmod)
     if name == "timestamptz":
@@ -93,29 +104,49 @@ def _named(type_: str, name: str, json: Callable[[str], bytes], placeholder: byt
     return Converter({"type": type_, "name": name, "version": 1}, json, placeholder)
 
 
+def _struct(name: str, doc: str, fields: list[dict[str, Any]], json: Callable[[str], bytes]) -> Converter:
+    return Converter({"type": "struct", "fields": fields, "name": name, "version": 1, "doc": doc}, json)
+
+
 def _text(name: str) -> Converter:
     """A type with a name of its own whose values are PostgreSQL's text."""
     return _named("string", name, _dumps, _TEXT)
 
 
-def _array(element: int, typmod: int, numbers: Literal["exact", "string"]) -> Converter:
-    """The converter of an array. Arrays with explicit bounds have no JSON form."""
-    items = _scalar(element, typmod, numbers)
-    delimiter = BUILTIN[element].delimiter
-    read = reader(ValueKind.JSON, items.json, delimiter)
+def _array(items: Converter, delimiter: str) -> Converter:
+    """The converter of an array of one dimension: Connect has no others. Bounds are left out, as by the connector."""
 
-    def json(text: str) -> bytes:
-        found = read(text)
-        if not found.startswith(b"["):
-            raise ValueError("an array with bounds")
-        return found
+    def item_or_null(text: str) -> bytes:
+        try:
+            return items.json(text)
+        except ValueError:
+            return b"null"
 
-    placeholder = None
-    if items.schema == {"type": "string"}:
-        placeholder = _dumps([UNAVAILABLE])
-    elif items.schema["type"] in ("int16", "int32", "int64") and "name" not in items.schema:
+    def elements(item: Callable[[str], bytes]) -> Callable[[str], bytes]:
+        read = reader(ValueKind.JSON, item, delimiter)
+
+        def json(text: str) -> bytes:
+            bounded = bounds(text)
+            start = bounded.end() - 1 if bounded else 0
+            if text.startswith("{{", start):
+                raise ValueError("an array of more than one dimension")
+            return read(text[start:])
+
+        return json
+
+    known = elements(item_or_null)
+
+    def partly(text: str) -> bytes:
+        try:
+            return known(text)
+        except (ValueError, NotAnArray):
+            return b"null"
+
+    placeholder = items.placeholder and b"[%b]" % items.placeholder
+    if items.schema["type"] in ("int16", "int32", "int64") and items.schema.get("name") in (None, _DATE):
         placeholder = _dumps(list(UNAVAILABLE.encode()))
-    return Converter({"type": "array", "items": {**items.schema, "optional": True}}, json, placeholder)
+    schema = {"type": "array", "items": {**items.schema, "optional": True}}
+    return Converter(schema, elements(items.json), placeholder, partly)
 
 
 def _integer(text: str) -> bytes:
@@ -161,9 +192,7 @@ def _numeric(typmod: int, numbers: Literal["exact", "string"]) -> Converter:
             {"type": "int32", "optional": False, "field": "scale"},
             {"type": "bytes", "optional": False, "field": "value"},
         ]
-        name = "io.debezium.data.VariableScaleDecimal"
-        schema = {"type": "struct", "fields": fields, "name": name, "version": 1}
-        return Converter(schema, _variable_scale)
+        return _struct("io.debezium.data.VariableScaleDecimal", "Variable scaled decimal", fields, _variable_scale)
     precision, scale = modifier
     return _decimal(scale, {"connect.decimal.precision": str(precision)}, _is_decimal)
 
@@ -223,15 +252,14 @@ def _money(numbers: Literal["exact", "string"]) -> Converter:
     return Converter({"type": "string"}, json)
 
 
-def _bits(typmod: int, *, fixed: bool) -> Converter:
-    """Bits as bytes, the last bit first; varbit without leading zero bytes. bit(1) is a boolean."""
+def _bits(typmod: int) -> Converter:
+    """Bits as bytes, the last bit first, without leading zero bytes. bit(1) and varbit(1) are booleans."""
 
     def json(text: str) -> bytes:
         if not _is_bits(text):
             raise ValueError("not a bit string")
         value = int(f"0{text}", 2)
-        size = (len(text) + 7) // 8 if fixed else (value.bit_length() + 7) // 8
-        return _bytes(value.to_bytes(size, "little"))
+        return _bytes(value.to_bytes((value.bit_length() + 7) // 8, "little"))
 
     if typmod == 1:
         return Converter({"type": "boolean"}, _boolean("1", "0"))
@@ -264,6 +292,35 @@ def _point(text: str) -> bytes:
     return b'{"x":%b,"y":%b,"wkb":%b,"srid":null}' % (_float(found[1]), _float(found[2]), _bytes(wkb))
 
 
+def _geometry(text: str) -> bytes:
+    """PostGIS' EWKB in hexadecimal: all of it, and its SRID."""
+    if not _is_ewkb(text):
+        raise ValueError("not EWKB")
+    data = bytes.fromhex(text)
+    flags, srid = struct.unpack_from("<Ii" if data[0] else ">Ii", data, 1)
+    return b'{"wkb":%b,"srid":%b}' % (_bytes(data), b"%d" % srid if flags & 0x20000000 else b"null")
+
+
+def _vector(text: str) -> bytes:
+    if not _is_vector(text):
+        raise ValueError("not a vector")
+    return text.encode()
+
+
+def _vector_of(element: str, name: str) -> Converter:
+    items = {"type": element, "optional": False}
+    return Converter({"type": "array", "items": items, "name": name, "version": 1}, _vector)
+
+
+def _sparse_vector(text: str) -> bytes:
+    """The map has 16-bit keys, which JsonConverter writes as an array of pairs."""
+    match = _is_sparse_vector(text)
+    if match is None or int(match[2]) >= 1 << 15:
+        raise ValueError("not a sparse vector of at most 32767 dimensions")
+    pairs = f"[{match[1].replace(',', '],[').replace(':', ',')}]" if match[1] else ""
+    return f'{{"dimensions":{match[2]},"vector":[{pairs}]}}'.encode()
+
+
 def _hstore(text: str) -> bytes:
     """A JSON object, as a string."""
     if not _is_hstore(text):
@@ -277,13 +334,27 @@ def _hstore(text: str) -> bytes:
 _TEXT: Final = _dumps(UNAVAILABLE)
 _STRING: Final = Converter({"type": "string"}, _dumps, _TEXT)
 _JSON: Final = "io.debezium.data.Json"
+_DATE: Final = "io.debezium.time.Date"
 _POINT_FIELDS: Final = [
     {"type": "double", "optional": False, "field": "x"},
     {"type": "double", "optional": False, "field": "y"},
     {"type": "bytes", "optional": True, "field": "wkb"},
     {"type": "int32", "optional": True, "field": "srid"},
 ]
-_POINT: Final = {"type": "struct", "fields": _POINT_FIELDS, "name": "io.debezium.data.geometry.Point", "version": 1}
+_GEOMETRY_FIELDS: Final = [
+    {"type": "bytes", "optional": False, "field": "wkb"},
+    {"type": "int32", "optional": True, "field": "srid"},
+]
+_SPARSE_VECTOR_FIELDS: Final = [
+    {"type": "int16", "optional": False, "field": "dimensions"},
+    {
+        "type": "map",
+        "keys": {"type": "int16", "optional": False},
+        "values": {"type": "double", "optional": False},
+        "optional": False,
+        "field": "vector",
+    },
+]
 _SCALARS: Final = {
     "bool": Converter({"type": "boolean"}, _boolean("t", "f")),
     "int2": Converter({"type": "int16"}, _integer),
@@ -293,17 +364,25 @@ _SCALARS: Final = {
     "float4": Converter({"type": "float"}, _float),
     "float8": Converter({"type": "double"}, _float),
     "bytea": Converter({"type": "bytes"}, _bytea, _bytes(UNAVAILABLE.encode())),
-    "date": _named("int32", "io.debezium.time.Date", lambda text: b"%d" % times.date_days(text)),
+    "date": _named("int32", _DATE, lambda text: b"%d" % times.date_days(text)),
     "timetz": _named("string", "io.debezium.time.ZonedTime", lambda text: _dumps(times.timetz_text(text))),
     "interval": _named("int64", "io.debezium.time.MicroDuration", lambda text: b"%d" % times.interval_micros(text)),
     "json": _text(_JSON),
     "jsonb": _text(_JSON),
     "xml": _text("io.debezium.data.Xml"),
-    "uuid": _text("io.debezium.data.Uuid"),
-    "tsvector": _text("io.debezium.data.TsVector"),
-    "point": Converter(_POINT, _point),
+    # Java's UUID.nameUUIDFromBytes() of the placeholder, for arrays.
+    "uuid": _named("string", "io.debezium.data.Uuid", _dumps, _dumps("b68a35a7-17ad-35b3-af2a-ae46edb4545a")),
+    "tsvector": _text("io.debezium.data.Tsvector"),
+    "point": _struct("io.debezium.data.geometry.Point", "Geometry (POINT)", _POINT_FIELDS, _point),
 }
 _EXTENSIONS: Final = {
     "hstore": _named("string", _JSON, _hstore, _dumps(_dumps({UNAVAILABLE: UNAVAILABLE}).decode())),
     "ltree": _text("io.debezium.data.Ltree"),
+    "geometry": _struct("io.debezium.data.geometry.Geometry", "Geometry", _GEOMETRY_FIELDS, _geometry),
+    "geography": _struct("io.debezium.data.geometry.Geography", "Geography", _GEOMETRY_FIELDS, _geometry),
+    "vector": _vector_of("double", "io.debezium.data.DoubleVector"),
+    "halfvec": _vector_of("float", "io.debezium.data.FloatVector"),
+    "sparsevec": _struct(
+        "io.debezium.data.SparseDoubleVector", "Sparse double vector", _SPARSE_VECTOR_FIELDS, _sparse_vector
+    ),
 }
