@@ -14,9 +14,8 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from pgtail.changes.comparison import COMPARE, NUMBER, TIMESTAMPTZ, Comparison, has_zone
-from pgtail.changes.condition import Condition, Not, Or, Test, tests_of
+from pgtail.changes.condition import Condition, Not, Or, Test, like, tests_of
 from pgtail.changes.events import Change, RowChange
-from pgtail.changes.like import like
 from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError

@@ -12,8 +12,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
 
-from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test
-from pgtail.changes.like import like
+from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test, like
 from pgtail.errors import OptionError
 
 _INSTEAD: Final = {"&&": "AND", "||": "OR", "==": "="}

@@ -15,8 +15,7 @@ from typing import Any, Final, NamedTuple
 import click
 from click.core import ParameterSource
 
-from pgtail.cli.command import GroupedOption
-from pgtail.cli.removed import cure_of_removed
+from pgtail.cli.command import GroupedOption, cure_of_removed
 from pgtail.commands.options.common import FilterOptions
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean

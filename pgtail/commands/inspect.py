@@ -32,9 +32,8 @@ from pgtail.commands.output.file_sink import FileSink, check_not_read, open_sink
 from pgtail.errors import DecodeError, InputError, OptionError
 from pgtail.files.sink import Sink
 from pgtail.files.stopping import begin
-from pgtail.hexview.fields import FieldDescriber
+from pgtail.hexview.fields import FieldDescriber, Scope
 from pgtail.hexview.json_view import JsonView
-from pgtail.hexview.scope import Scope
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
 from pgtail.hexview.views import MessageLocation, View, locate_damage

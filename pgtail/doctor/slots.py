@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
-from pgtail.doctor.publication_age import publication_age
+from pgtail.doctor.publications import publication_age
 from pgtail.doctor.server import RAISE_ON_PRIMARY
 from pgtail.humanize import seconds_text, size_text
 from pgtail.postgres.catalog import Slot

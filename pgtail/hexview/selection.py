@@ -11,7 +11,7 @@ from msgspec import Struct
 from pgtail.changes.events import Outcome, changes_of, tables_of
 from pgtail.changes.filters import Filter
 from pgtail.errors import OptionError
-from pgtail.hexview.scope import Scope
+from pgtail.hexview.fields import Scope
 from pgtail.pgoutput.cursor import Buffer, Traced, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
 from pgtail.pgoutput.kinds import FRAMES, MESSAGES

@@ -118,7 +118,7 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
     return DECLINED if put_shown(out, p, size, 0x7F) else 0
 
 
-# ==== wal2json: what outputs/wal2json/values.py writes for numbers and bytea =======================================
+# ==== wal2json: what outputs/wal2json/base.py writes for numbers and bytea =======================================
 
 cdef int encode_wal2json_number(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A number; NaN and the infinities as null. No parameter."""

@@ -1,4 +1,4 @@
-"""The interface of all outputs."""
+"""The interface of all outputs, and what they note of what was written."""
 
 from __future__ import annotations
 
@@ -10,10 +10,53 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.native import Scanner, Written
-from pgtail.outputs.written import Once, WrittenTables
 
 if TYPE_CHECKING:
     from pgtail.changes.seen_rows import SeenRows
+
+
+from collections.abc import Iterable
+
+
+class WrittenTables:
+    """Tables by their names."""
+
+    def __init__(self) -> None:
+        self.names: set[tuple[str, str]] = set()
+        """Schema and table of each."""
+
+    def add(self, relation: Relation) -> None:
+        """Rows of this table are written."""
+        if relation.seen:
+            self.names.add((relation.schema, relation.name))
+
+    def repeated(self, transaction: Transaction) -> Relation | None:
+        """The table of a snapshot, if rows of it were written before."""
+        table = transaction.table
+        return table if table is not None and (table.schema, table.name) in self.names else None
+
+
+class Once:
+    """What is written or told once in a stream, of which several processes may write parts.
+
+    Each thing has a name, and a value that does not change.
+    """
+
+    def __init__(self) -> None:
+        self.done: dict[str, object] = {}
+        self.before: Callable[[], Iterable[tuple[str, object]]] | None = None
+        """Waits for what was done in the parts before this one; None if all of that is in `done`."""
+
+    def first(self, name: str, value: object = True) -> object:
+        """Do a thing: returns None if this is the first time, else the value of that time."""
+        if name not in self.done and self.before is not None:
+            before, self.before = self.before, None
+            self.done.update(before())
+        if name in self.done:
+            return self.done[name]
+        self.done[name] = value
+        return None
+
 
 OpenFile: TypeAlias = Callable[[tuple[str, ...], bytes], Sink]
 """Opens the file of a table in the output directory: (schema and table, header) -> a sink after the header.
@@ -42,7 +85,7 @@ class Output(Protocol):
     also gets it if the Prepare is not in the input.
     """
     buffers_prepared: bool = False
-    """Whether it writes a prepared transaction on its commit only (outputs/prepared.py)."""
+    """Whether it writes a prepared transaction on its commit only (PreparedBuffer in outputs/planned.py)."""
 
     @property
     def written(self) -> WrittenTables:

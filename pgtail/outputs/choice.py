@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import COMMAND, OptionError
 from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
+from pgtail.outputs.base import Once
 from pgtail.outputs.rows import Shape
-from pgtail.outputs.written import Once
 from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:

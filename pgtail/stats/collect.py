@@ -30,8 +30,7 @@ from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.stats.clients import Clients
-from pgtail.stats.hot_keys import HotKeys
-from pgtail.stats.key_tables import KeyTables, RowKey
+from pgtail.stats.hot_keys import HotKeys, KeyTables, RowKey
 from pgtail.stats.rate import Rate
 from pgtail.stats.transactions import Commit, Transactions
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Final
 
 from pgtail._orjson import orjson
@@ -10,9 +9,6 @@ from pgtail.values.codec import LONG, Context, Json, Loader, Undecoded, ValueKin
 from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
 from pgtail.values.render import is_text
 from pgtail.values.text import encoded, versioned
-
-QUICK_VALUES: Final = 1_000_000
-"""Documents with more values are not parsed into objects; each value takes up to 100 bytes of memory."""
 
 _SPACES = bytes.maketrans(b"\n\r", b"  ")
 
@@ -52,36 +48,7 @@ def json(context: Context) -> Json:
 
 def _token(document: bytes) -> bytes | None:
     """The document on one line; None if it is not JSON."""
-    return _on_one_line(document) if _is_quickly_valid(document) or is_valid(document) else None
-
-
-def _is_quickly_valid(document: bytes) -> bool:
-    """Whether the document is valid UTF-8, valid JSON and not nested too deep.
-
-    False may be wrong: orjson rejects some valid documents (1e999, the escape of a lone surrogate).
-    """
-    if len(document) > MAX_DEPTH:
-        containers = document.count(b"[") + document.count(b"{")
-        if containers + document.count(b",") > QUICK_VALUES:
-            return False
-        if containers > MAX_DEPTH:
-            document = b"[" * _spare_depth() + document + b"]" * _spare_depth()
-    return _is_orjson(document)
-
-
-@functools.cache
-def _spare_depth() -> int:
-    """How many levels to wrap around a document so that orjson's nesting limit (1024) becomes MAX_DEPTH."""
-    depths = range(MAX_DEPTH + 1, MAX_DEPTH + 1026)
-    return next(depth for depth in depths if not _is_orjson(b"[" * depth + b"]" * depth)) - MAX_DEPTH - 1
-
-
-def _is_orjson(document: bytes) -> bool:
-    try:
-        orjson.loads(document)
-    except orjson.JSONDecodeError:
-        return False
-    return True
+    return _on_one_line(document) if is_valid(document) else None
 
 
 def _on_one_line(document: bytes) -> bytes:

@@ -16,10 +16,10 @@ from pgtail.changes.events import (
     Transaction,
     not_in_identity,
 )
-from pgtail.changes.expectation import Expectation
 from pgtail.changes.filters import Filter, condition_of
 from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.where_parser import parse
+from pgtail.commands.stream.expect import Expectation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.schema import Relation as RelationMessage

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from pgtail import doctor
-from pgtail.doctor import bugs, provider, server
+from pgtail.doctor import provider, server
 from pgtail.doctor.base import Context, Finding, Severity
 from pgtail.postgres.catalog import server_facts
 from pgtail.postgres.connection import Connector, parameters
@@ -86,7 +86,7 @@ def test_a_server_without_alter_system(start_server: StartServer) -> None:
 
 
 def test_releases_and_their_bugs() -> None:
-    lost, lists, prepared, aborts = bugs.BUGS
+    lost, lists, prepared, aborts = server.BUGS
     assert lost.fixed_in(130022) == "14.18"
     assert [lost.fixed_in(version) for version in (160008, 160009, 170004, 170005)] == ["16.9", None, "17.5", None]
     assert lost.fixed_in(180000) is None
@@ -99,7 +99,7 @@ def test_the_bugs_of_this_release(database: Database) -> None:
     version = server_version(database)
     found = of(everything(database), "bugs")
     assert [finding.severity for finding in found if finding.severity is Severity.PROBLEM] == [
-        Severity.PROBLEM for bug in bugs.BUGS if bug.loses and bug.fixed_in(version)
+        Severity.PROBLEM for bug in server.BUGS if bug.loses and bug.fixed_in(version)
     ]
     if database.version < 14:
         return
@@ -108,12 +108,12 @@ def test_the_bugs_of_this_release(database: Database) -> None:
     database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput', false, true)")
     [finding] = of(examine(database), "bugs")
     assert ("bug 19556" in finding.text) == (finding.severity is Severity.WARNING)
-    assert finding.severity is (Severity.OK if bugs.BUGS[2].fixed_in(version) is None else Severity.WARNING)
+    assert finding.severity is (Severity.OK if server.BUGS[2].fixed_in(version) is None else Severity.WARNING)
 
 
 @since(18)
 def test_stray_aborts_need_large_transactions(database: Database) -> None:
-    if bugs.BUGS[3].fixed_in(server_version(database)) is None:
+    if server.BUGS[3].fixed_in(server_version(database)) is None:
         pytest.skip("this release does not have the bug")
     publish(database)
     database.execute("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

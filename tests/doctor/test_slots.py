@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pgtail.commands.slot.table import render
-from pgtail.doctor import publication_age, slots
+from pgtail.doctor import publications, slots
 from pgtail.doctor.base import Severity
 from pgtail.postgres import slot_copy, slot_report, wal_holder
 from pgtail.postgres.catalog import Slot
@@ -213,7 +213,7 @@ def test_an_age_that_could_not_be_found_out(
             "REVOKE EXECUTE ON FUNCTION pg_copy_logical_replication_slot(name, name, bool, name) FROM PUBLIC"
         )
     for name, seconds in patience.items():
-        monkeypatch.setattr(publication_age, name, seconds)
+        monkeypatch.setattr(publications, name, seconds)
     with role(newest_database, "mere", "REPLICATION IN ROLE pg_monitor") as conninfo:
         finding = one(examine(conninfo), "publication_age")
     assert finding.severity is Severity.WARNING

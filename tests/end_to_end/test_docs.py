@@ -16,7 +16,7 @@ import click
 import pytest
 
 from pgtail import errors, inputs, outputs
-from pgtail.cli.removed import REMOVED
+from pgtail.cli.command import REMOVED
 from tests.tools import make_man
 
 ROOT = Path(__file__).parents[2]

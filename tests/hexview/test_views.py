@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from pgtail.errors import DecodeError
-from pgtail.hexview.fields import FieldDescriber
+from pgtail.hexview.fields import FieldDescriber, Scope
 from pgtail.hexview.json_view import JsonView
-from pgtail.hexview.scope import Scope
 from pgtail.hexview.text_view import TextView
 from pgtail.hexview.views import MessageLocation, View, locate_damage
 from pgtail.pgoutput.cursor import TracedCursor

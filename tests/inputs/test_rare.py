@@ -17,7 +17,7 @@ from pgtail.inputs.pcap import pcap as pcap_module
 from pgtail.inputs.source import base as source_base
 from pgtail.inputs.source import file as source_file
 from pgtail.inputs.source.file import Source
-from pgtail.inputs.text import base, long_value, restored
+from pgtail.inputs.text import base, restored, rows
 from pgtail.pgoutput.cursor import TracedCursor
 from pgtail.pgoutput.decoder import Decoder
 from tests.support.corpus import capture
@@ -157,7 +157,7 @@ def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
 def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, words: str | None, count: int) -> None:
     monkeypatch.setattr(base, "LONG", 1 << 16)
     monkeypatch.setattr(base, "LARGE", 1 << 14)
-    monkeypatch.setattr(long_value, "FIRST_CHECK", 1 << 12)
+    monkeypatch.setattr(rows, "FIRST_CHECK", 1 << 12)
     for reading in (read_bytes(data, format=form, resync=True), read_pipe(data, 1 << 14, format=form, resync=True)):
         assert re.search(words or "None", str(reading.error))
         assert len(reading.messages) == count
@@ -209,7 +209,7 @@ def test_two_short_streams_that_are_the_same() -> None:
 
 def test_a_value_that_is_whole_where_its_beginning_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "LONG", 1 << 16)
-    monkeypatch.setattr(long_value, "FIRST_CHECK", len(LONG))
+    monkeypatch.setattr(rows, "FIRST_CHECK", len(LONG))
     reading = read_bytes(hex_lines(LONG)[:-1], format="hex")
     assert (reading.error, len(reading.messages)) == (None, 1)
 

@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgtail.inputs.pcap.tcp import MOST_WAITING, Flow, Missing, Piece
+from pgtail.inputs.pcap.connections import MOST_WAITING, Flow, Missing, Piece
 
 DATA = bytes(range(256)) * 40
 

@@ -15,7 +15,7 @@ from pgtail.native.plan import Encoding, Form
 from pgtail.outputs.csv import field_of_text
 from pgtail.outputs.sql.statements import literal
 from pgtail.outputs.values import shown_encoding
-from pgtail.outputs.wal2json import values
+from pgtail.outputs.wal2json import base as wal2json
 from pgtail.terminal.escape import escape, hides
 from pgtail.terminal.values import BARE, ValueStyle
 from pgtail.values import Types, Undecoded
@@ -80,8 +80,8 @@ def encodings(name: str) -> list[Case]:
     one = column(name)
     bare = one.type_oid in BARE
     found: list[Encoding] = [
-        values.encoding_of(one, as_string=False),
-        values.encoding_of(one, as_string=True),
+        wal2json.encoding_of(one, as_string=False),
+        wal2json.encoding_of(one, as_string=True),
         shown_encoding(one.codec, ValueStyle(None), bare=bare),
         shown_encoding(one.codec, ValueStyle(None), alone=True),
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.outputs.sql.stack import Stack
+from pgtail.outputs.sql.undo import Stack
 
 
 @given(st.lists(st.binary(max_size=30)), st.lists(st.binary(max_size=300)))

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from pgtail.errors import ServerError
 from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, walk
 from pgtail.pgoutput.walsender import XLogData
+from pgtail.postgres.copy_rows import copy_functions
 from pgtail.postgres.errors import Unreachable
-from pgtail.postgres.libpq import copy_functions
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm, CopyStopped, TableChanged, copy_part
 from tests.support.copied_tables import copied, snapshot_of

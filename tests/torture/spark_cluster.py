@@ -14,7 +14,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pgtail.spark.java import set_java_home
+from pgtail.spark.session import set_java_home
 from pgtail.storage import Location
 from tests.support.corpus import capture
 from tests.support.limits import within

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.registry import Collector
 
 from pgtail.commands.options.server import Address
-from pgtail.commands.service.health import Health
+from pgtail.commands.service.service import Health
 from pgtail.errors import OptionError
 from pgtail.service.progress import LakeProgress, SlotProgress, TableRows
 

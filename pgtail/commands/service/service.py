@@ -10,13 +10,98 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pgtail.commands.options.server import Address, ServiceOptions
-from pgtail.commands.service.health import Health
 from pgtail.errors import COMMAND, OptionError, PgtailError
 from pgtail.service.progress import Progress
-from pgtail.service.systemd import Notifier
 
 if TYPE_CHECKING:
     from pgtail.commands.service.metrics import Server
+
+
+import contextlib
+import socket
+
+from pgtail.commands.options.server import MaxLag
+from pgtail.humanize import seconds_text, size_text
+
+_UNHEALTHY_AFTER: Final = 8.0
+
+
+class Health:
+    """Judges `progress`: unhealthy is what has not done its work for 8 seconds, or lags too far.
+
+    `info` describes what runs, for the metrics.
+    """
+
+    def __init__(self, progress: Progress, max_lag: MaxLag | None, info: Mapping[str, str]) -> None:
+        self.progress = progress
+        self.max_lag = max_lag
+        self.info = dict(info)
+
+    def excess(self, now: float) -> str | None:
+        """How far the lag is over `max_lag`; None if it is not, or not known."""
+        most, progress = self.max_lag, self.progress
+        if most is None:
+            return None
+        if most.bytes is not None:
+            size = progress.lag_bytes
+            return None if size is None or size <= most.bytes else f"{size_text(size)} behind"
+        seconds = progress.lag_seconds(now)
+        if seconds is None or most.seconds is None or seconds <= most.seconds:
+            return None
+        return f"{seconds_text(int(seconds))} behind"
+
+    def answer(self, now: float) -> tuple[int, Mapping[str, object]]:
+        """The HTTP status for /healthz, and what it says."""
+        trouble, excess = self.progress.trouble(now), self.excess(now)
+        if trouble is not None and now - trouble.since >= _UNHEALTHY_AFTER:
+            return 503, {"status": "unhealthy", "reason": trouble.reason, "seconds": round(now - trouble.since, 1)}
+        if excess is not None:
+            return 503, {"status": "unhealthy", "reason": f"{excess}, more than {self.max_lag}"}
+        return 200, {"status": "ok"} if trouble is None else {"status": "ok", "trouble": trouble.reason}
+
+
+_LONGEST = 1000
+"""Characters of a status."""
+
+
+class Notifier:
+    """Sends notifications to the socket that `environment` names; does nothing without one.
+
+    A socket name that starts with @ is an abstract one. `watchdog` is how often systemd wants a sign of life, in
+    seconds; None if it does not.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        name = environment.get("NOTIFY_SOCKET", "")
+        self._address = f"\0{name[1:]}" if name.startswith("@") else name
+        self.watchdog = _watchdog(environment) if self._address else None
+        self._status = ""
+
+    def __bool__(self) -> bool:
+        return bool(self._address)
+
+    def send(self, *assignments: str) -> None:
+        """Send assignments such as READY=1. What cannot be sent is lost: the service goes on."""
+        if not self._address:
+            return
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
+            peer.setblocking(False)
+            peer.sendto("\n".join(assignments).encode("utf-8", "replace"), self._address)
+
+    def status(self, text: str) -> None:
+        """Tell what the service does, if that has changed. Control characters become blanks."""
+        line = "".join([one if one.isprintable() else " " for one in text[:_LONGEST]])
+        if line != self._status:
+            self._status = line
+            self.send(f"STATUS={line}")
+
+
+def _watchdog(environment: Mapping[str, str]) -> float | None:
+    if environment.get("WATCHDOG_PID", "") not in ("", str(os.getpid())):
+        return None
+    micros = environment.get("WATCHDOG_USEC", "")
+    return int(micros) / 1e6 if micros.isdecimal() and int(micros) else None
+
 
 _TICK: Final = 0.5
 """Seconds between two looks at the progress, where systemd or the log is to be told what changes."""

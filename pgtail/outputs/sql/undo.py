@@ -6,6 +6,7 @@ reported at the end.
 
 from __future__ import annotations
 
+import marshal
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from pgtail.changes.events import SEEN, Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
+from pgtail.files.spool import SpoolFile, SpoolLimit
 from pgtail.humanize import plural
 from pgtail.native import Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
@@ -21,13 +23,60 @@ from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.comments import heading, schema_change_text, snapshot_text
-from pgtail.outputs.sql.stack import Stack
 from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.changes.seen_rows import SeenRows
+
+
+CHUNK: Final = 1024 * 1024
+"""Bytes of texts to write together: about two chunks, or the longest text, are in memory."""
+
+
+class Stack:
+    """Texts, last in, first out."""
+
+    def __init__(self, chunk: int = CHUNK, *, spool: SpoolLimit | None = None) -> None:
+        self._chunk = chunk
+        self._file = SpoolFile("keep what is to be written", limit=spool)
+        self._chunks: list[int] = []
+        """The offset of each chunk in the file."""
+        self._top: list[bytes] = []
+        self.push = self._top.append
+        """Add a text."""
+        self._counted = self._size = 0
+
+    def spill(self) -> None:
+        """Write what is in memory to the temporary file if it is a chunk. Raises OutputError.
+
+        To be called when a few texts were added.
+        """
+        added = self._top[self._counted :]
+        self._counted += len(added)
+        self._size += sum(map(len, added)) + 40 * len(added)
+        if self._size >= self._chunk:
+            self._chunks.append(self._file.write(marshal.dumps(self._top)))
+            self._top.clear()
+            self._counted = self._size = 0
+
+    def drain(self) -> Iterator[list[bytes]]:
+        """Remove and return the texts, the last one first, as many together as are in memory."""
+        while self._top or self._chunks:
+            texts = self._top[::-1]
+            self._top.clear()
+            self._counted = self._size = 0
+            yield texts
+            if self._chunks:
+                offset = self._chunks.pop()
+                self._top += marshal.loads(self._file.read(offset, self._file.size - offset))
+                self._file.truncate(offset)
+
+    def close(self) -> None:
+        """Close the temporary file."""
+        self._file.close()
+
 
 _NOT_SENT: Final = "the server sent no old values"
 _MOST_NAMED: Final = 5

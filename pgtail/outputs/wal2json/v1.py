@@ -14,8 +14,7 @@ from pgtail.native.plan import INSERT_OPS, Cell, Cells, Field, Piece, Plan, Side
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, undecoded_names
 from pgtail.outputs.rows import Shape, Write
-from pgtail.outputs.wal2json.base import Wal2JsonBase, message_keys
-from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
+from pgtail.outputs.wal2json.base import Wal2JsonBase, encoding_of, identity_of, member, message_keys, type_json
 
 
 class Wal2JsonV1(Wal2JsonBase):

@@ -14,8 +14,7 @@ from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps
 from pgtail.outputs.rows import Shape, Write
-from pgtail.outputs.wal2json.base import Wal2JsonBase, message_keys
-from pgtail.outputs.wal2json.values import encoding_of, identity_of, member, type_json
+from pgtail.outputs.wal2json.base import Wal2JsonBase, encoding_of, identity_of, member, message_keys, type_json
 
 _ACTIONS = {"insert": b"I", "update": b"U", "delete": b"D", "snapshot": b"I"}
 

@@ -40,11 +40,12 @@ from pgtail.spark.decoding.batches import (
     Named,
     RareColumns,
     RowColumns,
+    Table,
     TableColumns,
     TransactionColumns,
+    described,
 )
 from pgtail.spark.decoding.fast_path import Runs, runs
-from pgtail.spark.decoding.tables import Table, described
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts, within
 from pgtail.spark.segments.survey import TWO_PHASE, Survey
 from pgtail.storage import Location

@@ -16,8 +16,7 @@ from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, compiled
 from pgtail.native.plan import ROW_OPS
 from pgtail.pgoutput.frames import COPY_DATA
-from pgtail.spark.decoding.batches import TableColumns, TransactionColumns, with_all_columns
-from pgtail.spark.decoding.tables import Table
+from pgtail.spark.decoding.batches import Table, TableColumns, TransactionColumns, with_all_columns
 from pgtail.spark.schemas import CHANGES, SNAPSHOT
 
 _OPS: Final = pa.array(ROW_OPS)

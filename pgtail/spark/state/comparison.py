@@ -15,9 +15,9 @@ from pgtail.capture.segment import ByteFile
 from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.state.fold import Cells, identities, numbered
 from pgtail.spark.typed.arrays import Flags, flags, one_chunk
+from pgtail.spark.typed.casts import texts_of
 from pgtail.spark.typed.columns import columns_of
 from pgtail.spark.typed.rows import as_version, described, typed_rows
-from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
 MOST_EXAMPLES: Final = 10

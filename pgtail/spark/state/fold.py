@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pgtail.spark.schemas import SNAPSHOT
 from pgtail.spark.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
 from pgtail.spark.typed.arrow_types import TEXTS
+from pgtail.spark.typed.casts import texts_of
 from pgtail.spark.typed.columns import FORMER, columns_of
-from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 
 Numbers: TypeAlias = npt.NDArray[np.int64]

@@ -18,7 +18,7 @@ from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, rows_in
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.state.fold import UnknownRow
-from pgtail.spark.state.snapshots import Snapshot
+from pgtail.spark.state.increment import Snapshot
 from pgtail.spark.state.tasks import (
     PART,
     ChangesFile,

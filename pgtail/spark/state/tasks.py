@@ -34,10 +34,9 @@ from pgtail.spark.state.fold import (
 )
 from pgtail.spark.state.outcomes import files_within
 from pgtail.spark.typed.arrays import Flags, one_chunk
-from pgtail.spark.typed.casts import TableColumn
+from pgtail.spark.typed.casts import TableColumn, texts_of
 from pgtail.spark.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, own_columns, schema_of
 from pgtail.spark.typed.rows import as_stored, as_version, described
-from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 

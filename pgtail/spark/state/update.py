@@ -21,12 +21,20 @@ from pgtail.spark.lake.parquet import DataFile, TableFolder
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments.ranges import Place, joined
-from pgtail.spark.state.increment import Increment, MissingSegment, next_increment
+from pgtail.spark.state.increment import (
+    Increment,
+    MissingSegment,
+    Snapshot,
+    TableStart,
+    apart,
+    by_table,
+    next_increment,
+    starts,
+)
 from pgtail.spark.state.names import folders_to_take, former_owners
 from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.snapshots import Snapshot, TableStart, apart, by_table, starts
 from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.spark.typed.casts import TableColumn
 from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of

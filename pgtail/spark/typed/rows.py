@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.spark.typed.arrays import flags, lists_of, maps_of, one_chunk, texts_by_name, without
-from pgtail.spark.typed.casts import TableColumn, cast, typed
+from pgtail.spark.typed.casts import TableColumn, cast, retyped, texts_of, typed
 from pgtail.spark.typed.columns import META, OWN, columns_of, former_columns, own_columns, schema_of
-from pgtail.spark.typed.texts import retyped, texts_of
 from pgtail.spark.typed.versions import Version, kept
 
 Pairs = Sequence[tuple[TableColumn, TableColumn]]

@@ -24,7 +24,7 @@ from pgtail.spark.lake.catalog import CATALOG
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
 from pgtail.spark.lake.parquet import DataFile
 from pgtail.spark.lake.update import snapshots_in
-from pgtail.spark.state.snapshots import by_table
+from pgtail.spark.state.increment import by_table
 from pgtail.storage import Location
 
 _PATIENCE: Final = 10.0

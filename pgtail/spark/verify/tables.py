@@ -34,8 +34,8 @@ from pgtail.spark.state.comparison import Comparison, compare, server_rows, stat
 from pgtail.spark.state.fold import Cells
 from pgtail.spark.state.tasks import BLOCK_BITS, TableLayout
 from pgtail.spark.typed.arrays import Flags
+from pgtail.spark.typed.casts import texts_of
 from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.texts import texts_of
 from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location, locate
 

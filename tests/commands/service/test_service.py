@@ -18,9 +18,8 @@ import pytest
 from pgtail.capture.contents import ContentsCounter
 from pgtail.cli.record import command as record_command
 from pgtail.commands.options.server import Address, ServiceOptions
-from pgtail.commands.service.service import Service
+from pgtail.commands.service.service import Notifier, Service
 from pgtail.service.progress import CommitTimes, Counts, SlotProgress
-from pgtail.service.systemd import Notifier
 from tests.support.limits import within
 from tests.support.run import command, here
 from tests.support.servers import Database
