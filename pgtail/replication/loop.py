@@ -16,10 +16,9 @@ from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity
-from pgtail.replication.probe import Probe
+from pgtail.replication.probe import Probe, TimelineProbe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
-from pgtail.replication.timelines import TimelineProbe
 
 
 class Ending(enum.Enum):

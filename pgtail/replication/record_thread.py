@@ -16,9 +16,9 @@ from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import LENGTHS, bounds
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
+from pgtail.replication.probe import CompletenessProbe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server

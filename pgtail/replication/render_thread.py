@@ -16,9 +16,9 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pgoutput.transaction import Message
 from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.replication.completeness import CompletenessProbe
 from pgtail.replication.consumer import ConsumerThread, Stopped
 from pgtail.replication.identity import Identity
+from pgtail.replication.probe import CompletenessProbe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.same_tables import SameTables

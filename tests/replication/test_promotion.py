@@ -18,7 +18,7 @@ from pgtail.files.stopping import Interrupt
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity
-from pgtail.replication.timelines import TimelineProbe
+from pgtail.replication.probe import TimelineProbe
 from tests.conftest import StartServer
 from tests.support.captures import head, segments
 from tests.support.run import Result, command

@@ -36,9 +36,9 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_free, check_name
-from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import ConsumedElsewhere, Plan
+from pgtail.replication.probe import complete_since_start
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording

@@ -56,11 +56,11 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog, publications
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
-from pgtail.replication.completeness import complete_since_start
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
 from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.probe import complete_since_start
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import Rendering, RenderThread
