@@ -28,10 +28,9 @@ _VIA_ROOT: Final = """
 SELECT p.pubname, json_agg(format('%I.%I', n.nspname, c.relname) ORDER BY n.nspname, c.relname) AS names
 {published} WHERE p.pubviaroot AND c.relkind = 'p' GROUP BY p.pubname ORDER BY 1
 """
-_KEY: Final = "(i.indkey::int2[])[0:i.indnkeyatts - 1]"
-_WEAKER: Final = f"""
+_WEAKER: Final = """
 WITH RECURSIVE tree AS (
-    SELECT c.oid AS root, c.oid {{published}}
+    SELECT c.oid AS root, c.oid {published}
     WHERE p.pubviaroot AND (p.pubupdate OR p.pubdelete) AND c.relkind = 'p'
   UNION
     SELECT t.root, i.inhrelid
@@ -40,17 +39,14 @@ WITH RECURSIVE tree AS (
 ), members AS (
     SELECT t.root, c.oid, format('%I.%I', n.nspname, c.relname) AS name, c.relkind = 'r' AND c.relpersistence = 'p'
         AS is_sent, c.relreplident = 'f' AS complete, ARRAY(
-            SELECT attname FROM pg_index i JOIN pg_attribute ON attrelid = i.indrelid AND attnum = ANY({_KEY})
-            WHERE {{is_identity}}) AS key
+            SELECT attname FROM pg_index i JOIN pg_attribute ON attrelid = i.indrelid
+                AND attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1])
+            WHERE {is_identity}) AS key
     FROM tree t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 )
-SELECT DISTINCT ON (c.name) c.name, r.name AS root, {{strict}} AS strict, (
-    SELECT format('%I', u.relname) FROM pg_index i JOIN pg_class u ON u.oid = i.indexrelid
-    WHERE NOT r.complete AND {{could_be_identity}} AND r.key <@ ARRAY(
-        SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attnum = ANY({_KEY}))
-    ORDER BY i.indnkeyatts, u.relname LIMIT 1) AS index
+SELECT DISTINCT ON (c.name) c.name, r.name AS root, {strict} AS strict
 FROM members c JOIN members r ON r.oid = c.root AND r.root = c.root
-WHERE c.is_sent AND c.key <> '{{{{}}}}' AND (r.complete OR NOT r.key <@ c.key)
+WHERE c.is_sent AND c.key <> '{{}}' AND (r.complete OR NOT r.key <@ c.key)
 ORDER BY 1, r.complete DESC
 """
 """Partitions that have an identity, but not all columns of their root's."""
@@ -90,11 +86,9 @@ def identity(context: Context) -> Iterator[Finding]:
         return
     names, cure = [], []
     for row in context.rows("the identities of partitions", sql(context, _WEAKER)):
-        name, index = row.text("name"), row.optional_text("index")
+        name = row.text("name")
         names.append(name)
-        if index is not None:
-            cure.append(f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index};")
-        elif row.boolean("strict"):
+        if row.boolean("strict"):
             why = "FULL does not work with its column list or generated columns"
             cure.append(comment(f"{name}: {why}; give {row.text('root')} an identity that it has, too."))
         else:

@@ -39,7 +39,7 @@ def test_partitions_with_less_identity_than_their_root(database: Database) -> No
     assert finding.severity is Severity.WARNING
     assert finding.subjects == ('public."keyed 1a"', "public.whole_1", "public.whole_2")
     assert finding.cure == (
-        'ALTER TABLE public."keyed 1a" REPLICA IDENTITY USING INDEX "keyed 1a_u_id_idx";',
+        'ALTER TABLE public."keyed 1a" REPLICA IDENTITY FULL;',
         "ALTER TABLE public.whole_1 REPLICA IDENTITY FULL;",
         "ALTER TABLE public.whole_2 REPLICA IDENTITY FULL;",
     )
