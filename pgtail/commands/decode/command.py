@@ -20,7 +20,7 @@ from pgtail.commands.console.pager import paged
 from pgtail.commands.console.progress import progress
 from pgtail.commands.decode.checksums import Coverage, verify
 from pgtail.commands.decode.last import LastTransactions, start_of_last
-from pgtail.commands.input.dump_settings import DumpSettings
+from pgtail.commands.input.dump_settings import NOTE, DumpSettings
 from pgtail.commands.input.interruption import Reading, interrupted, name_cure, skip_damage
 from pgtail.commands.input.selection import (
     build_redaction,
@@ -472,8 +472,8 @@ class Decode:
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)
-                if settings.looks and (text := settings.take(message)):
-                    tell(f"note: {text}")
+                if settings.looks and settings.show_others(message):
+                    tell(f"note: {NOTE}")
                 if last is not None:
                     last.take_text(pipeline)
                 coverage.used(pipeline.end_lsn)

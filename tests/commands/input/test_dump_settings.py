@@ -11,7 +11,7 @@ from tests.support.run_process import pgtail
 from tests.support.servers import Database, since
 
 GUCS = CAPTURES / "pg16" / "I_gucs"
-BOTH = "note: the session that made this dump had DateStyle German and bytea_output escape, and values"
+NOTE = "note: the session that made this dump had another DateStyle than ISO, or bytea_output escape, and values"
 
 
 @pytest.mark.parametrize("pure", ["", "1"])
@@ -19,21 +19,13 @@ BOTH = "note: the session that made this dump had DateStyle German and bytea_out
 def test_settings_of_a_dump_are_named_once(arguments: tuple[str, ...], pure: str) -> None:
     [file] = GUCS.glob("p1.recv.bin*")
     _, words = pgtail(*arguments, str(file), str(file), env={"PGTAIL_PURE": pure})
-    assert words.count("note: the session") == words.count(BOTH) == 1
+    assert words.count("note: the session") == words.count(NOTE) == 1
     [binary] = GUCS.glob("p1_bin.recv.bin*")
     assert "session" not in pgtail(*arguments, str(binary), env={"PGTAIL_PURE": pure})[1]
 
 
-@pytest.mark.parametrize(
-    ("style", "named"),
-    [
-        ("ISO", None),
-        ("German", "DateStyle German"),
-        ("SQL, DMY", "DateStyle SQL"),
-        ("Postgres, MDY", "DateStyle Postgres"),
-    ],
-)
-def test_every_style_is_recognized(database: Database, tmp_path: Path, style: str, named: str | None) -> None:
+@pytest.mark.parametrize("style", ["ISO", "German", "SQL, DMY", "Postgres, MDY"])
+def test_every_style_is_recognized(database: Database, tmp_path: Path, style: str) -> None:
     database.execute(
         "CREATE TABLE t (id int PRIMARY KEY, d date, s timestamptz, b bytea)", "CREATE PUBLICATION p FOR TABLE t"
     )
@@ -51,8 +43,7 @@ def test_every_style_is_recognized(database: Database, tmp_path: Path, style: st
         dump.write_text("".join([f"{lsn}|{xid}|{data}\n" for lsn, xid, data in rows]))
         out, words = pgtail("decode", "-o", "json", str(dump))
         assert f'"id":{number},' in out
-        assert (f"the session that made this dump had {named}, and" in words) == (named is not None)
-        assert ("session" in words) == (named is not None)
+        assert (NOTE in words) == ("session" in words) == (style != "ISO")
 
 
 @since(13)
@@ -74,4 +65,4 @@ def test_partitions_with_another_order_of_columns_show_no_settings(database: Dat
             ).fetchall()
         dump = tmp_path / f"{output}.txt"
         dump.write_text("".join([f"{lsn}|{xid}|{data}\n" for lsn, xid, data in rows]))
-        assert ("bytea_output escape" in pgtail("decode", "-o", "json", str(dump))[1]) == noted
+        assert (NOTE in pgtail("decode", "-o", "json", str(dump))[1]) == noted
