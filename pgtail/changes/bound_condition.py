@@ -20,7 +20,7 @@ from pgtail.changes.operand import NULL, OperandSource, is_json, source_of
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.local_time import is_utc
-from pgtail.native.conditions import NativeTest, NotTested
+from pgtail.native.plan import NativeTest, NotTested
 from pgtail.pgoutput.cells import UNCHANGED, Cell
 from pgtail.values.codec import DAMAGED
 

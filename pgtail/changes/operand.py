@@ -14,8 +14,7 @@ from pgtail.changes.comparison import NUMBER, TEXT, TIMESTAMPTZ, Comparison, com
 from pgtail.changes.condition import Operand
 from pgtail.changes.events import OLD_ROWS, Change, RowChange
 from pgtail.changes.relations import Column, Relation
-from pgtail.native.conditions import NotTested
-from pgtail.native.plan import INSERT_OPS
+from pgtail.native.plan import INSERT_OPS, NotTested
 from pgtail.pgoutput.cells import UNCHANGED, Cell
 from pgtail.values import Undecoded, ValueKind
 from pgtail.values.codec import DAMAGED

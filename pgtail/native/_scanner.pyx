@@ -22,8 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from typing import get_args
 
 from pgtail.native import Written
-from pgtail.native.conditions import NotTested
-from pgtail.native.plan import NoPlan
+from pgtail.native.plan import NoPlan, NotTested
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
 from pgtail.pgoutput.cursor import MAX_COLUMNS

@@ -14,6 +14,19 @@ from msgspec import Struct
 
 from pgtail.values.codec import Codec, Pieces, Undecoded
 
+
+class NotTested(Exception):
+    """A value was not sent, or cannot be compared."""
+
+
+class NativeTest(NamedTuple):
+    """A test in the scanner: its operator, how texts compare (HOWS in _condition.pxi), the values to compare with."""
+
+    op: str
+    how: str
+    values: tuple[bytes, ...] = ()
+
+
 ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
 """The operations on rows; the scanner knows them by their places. A snapshot is of a row that was there before."""
 INSERT_OPS: Final = frozenset(("insert", "snapshot"))

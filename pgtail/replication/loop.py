@@ -8,10 +8,13 @@ import time
 
 from msgspec import Struct
 
-from pgtail.errors import OutputError
+from pgtail.errors import DecodeError, OutputError
+from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.frames import each
+from pgtail.pgoutput.kinds import MESSAGES
+from pgtail.pgoutput.scalars import lsn_text, time_text
+from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, XLogData
 from pgtail.postgres.walsender import Session
-from pgtail.replication import trace
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
@@ -19,6 +22,38 @@ from pgtail.replication.identity import Identity
 from pgtail.replication.probe import Probe, TimelineProbe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
+
+
+def received_text(frame: bytes) -> str:
+    """A received frame: w and k with their fields, w with the kind of its message."""
+    cursor = Cursor(frame, 1)
+    try:
+        if frame[:1] == b"w":
+            data = XLogData.read(cursor)
+            kind = MESSAGES.get(frame[cursor.pos]) if cursor.pos < len(frame) else None
+            name = "?" if kind is None else kind.__name__
+            size = len(frame) - cursor.pos
+            return (
+                f"w  start {lsn_text(data.start_lsn)}  end {lsn_text(data.end_lsn)}  clock {time_text(data.clock)}"
+                f"  {name}, {size} bytes"
+            )
+        if frame[:1] == b"k":
+            keepalive = Keepalive.read(cursor)
+            return (
+                f"k  end {lsn_text(keepalive.end_lsn)}  clock {time_text(keepalive.clock)}"
+                f"  reply {keepalive.reply_requested}"
+            )
+    except DecodeError:
+        pass
+    return f"{frame[:1].decode('latin1')}  {len(frame)} bytes"
+
+
+def sent_text(status: StandbyStatusUpdate) -> str:
+    """A status update that was sent."""
+    return (
+        f"r  write {lsn_text(status.write_lsn)}  flush {lsn_text(status.flush_lsn)}  apply {lsn_text(status.apply_lsn)}"
+        f"  clock {time_text(status.clock)}  reply {status.reply_requested}"
+    )
 
 
 class Ending(enum.Enum):
@@ -139,7 +174,7 @@ class SessionLoop:
         """Queue the frames. Returns False if the queue is full."""
         if self._reporter.wants_trace:
             for frame in each(frames):
-                self._reporter.trace(trace.received(frame))
+                self._reporter.trace(received_text(frame))
         feedback.take(frames, time.monotonic())
         self._progress.received_bytes += len(frames)
         self._end_at(self._end.take(frames))
@@ -163,7 +198,7 @@ class SessionLoop:
         if ask:
             self._asked = now
         if self._reporter.wants_trace:
-            self._reporter.trace(trace.sent(status))
+            self._reporter.trace(sent_text(status))
 
     def _poll_timeout(self, session: Session, feedback: Feedback, now: float) -> float:
         """Seconds to wait for the socket."""

@@ -15,13 +15,13 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable
 from pgtail.postgres.walsender import Session
-from pgtail.replication import decoding_errors, trace
+from pgtail.replication import decoding_errors
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.followed_slot import FollowedSlot
 from pgtail.replication.identity import Identity, check_same, identify
-from pgtail.replication.loop import Ending, Limits, SessionLoop
+from pgtail.replication.loop import Ending, Limits, SessionLoop, sent_text
 from pgtail.replication.probe import Probe, TimelineProbe
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
@@ -349,7 +349,7 @@ class Tail:
                 return False
         except ServerError:
             return False
-        self._reporter.trace(trace.sent(status))
+        self._reporter.trace(sent_text(status))
         return session.finish(_DRAIN_SILENT if self._progress.watched and self._is_silent else _DRAIN)
 
     # -- messages -------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from pgtail.values.codec import Context, Json, NativeForm, Undecoded, ValueKind
-from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.render import string, strings_or_null
 
 MAXDIM: Final = 6
@@ -24,13 +23,8 @@ SPACES: Final = r" \t\n\r\v\f"
 """The white space that array_out quotes, for a character set of a regular expression."""
 
 _Items: TypeAlias = list[str] | list[str | None]
-_NUMBER_OR_NULL = f"(?:{NUMBER}|NULL)"
-_are_numbers = re.compile(rf"\{{{_NUMBER_OR_NULL}(?:,{_NUMBER_OR_NULL})*\}}".encode()).fullmatch
-_string_tokens = re.compile(rb'"[^"\\\x00-\x1f]*(?:\\["\\][^"\\\x00-\x1f]*)*"|[^{}"\\,\s\x00-\x1f]+').findall
-_are_plain = re.compile(rb'\{[^{}"\\,\s\x00-\x1f](?:[^{}"\\\s\x00-\x1f]*[^{}"\\,\s\x00-\x1f])?\}').fullmatch
 _NATIVE: Final[dict[NativeForm, NativeForm]] = {"string": "strings", "number": "numbers", "boolean": "booleans"}
 """Json.native of an array by that of its elements."""
-_QUOTE = ord('"')
 bounds = re.compile(r"(?:\[-?[0-9]+:-?[0-9]+\]){1,6}=\{").match
 """The bounds of an array that has them in its text, and its first brace."""
 # The number of escapes per match is limited, because the regular expression engine keeps state for each.
@@ -80,13 +74,8 @@ def builtin_array(context: Context, kind: ValueKind, element: Json, delimiter: s
         except (NotAnArray, Undecoded):
             raise Undecoded(text) from None
 
-    of_cell = _of_cell(context, of_text)
-    if delimiter == "," and _may_be_numbers(kind, element):
-        of_cell = _numbers_first(of_cell)
-    elif delimiter == "," and kind is ValueKind.TEXT:
-        of_cell = _strings_first(of_cell)
     native = _NATIVE.get(element.native, "") if delimiter == "," and not element.quoted else ""
-    return Json(of_cell, of_text, native)
+    return Json(_of_cell(context, of_text), of_text, native)
 
 
 def user_array(context: Context, delimiter: str) -> Json:
@@ -99,8 +88,7 @@ def user_array(context: Context, delimiter: str) -> Json:
         except NotAnArray:
             return string(text)
 
-    of_cell = _of_cell(context, of_text)
-    return Json(_strings_first(of_cell) if delimiter == "," else of_cell, of_text)
+    return Json(_of_cell(context, of_text), of_text)
 
 
 def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
@@ -114,43 +102,6 @@ def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[byt
         return of_text(text)
 
     return of_cell
-
-
-def _may_be_numbers(kind: ValueKind, element: Json) -> bool:
-    return kind is ValueKind.NUMBER and element.of_text("1") == b"1"
-
-
-def _numbers_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Convert a common array of numbers without parsing it; `of_cell` gives the same result for all arrays."""
-
-    def of_numbers(cell: bytes) -> bytes:
-        if len(cell) < SHORT and _are_numbers(cell):
-            return b"[%b]" % cell[1:-1].replace(b"NULL", b"null")
-        return of_cell(cell)
-
-    return of_numbers
-
-
-def _strings_first(of_cell: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
-    """Convert a common array of ASCII strings by its tokens; `of_cell` converts all others.
-
-    array_out and JSON quote such strings alike: both put a backslash before quotation marks and backslashes.
-    """
-
-    def of_strings(cell: bytes) -> bytes:
-        if len(cell) >= SHORT or not cell.isascii():
-            return of_cell(cell)
-        if b'"' not in cell and b"NULL" not in cell and b",," not in cell and _are_plain(cell):
-            return b'["%b"]' % cell[1:-1].replace(b",", b'","')
-        tokens = _string_tokens(cell)
-        # Bytes that are not part of a token show here: the tokens do not add up to the cell.
-        if cell != b"{%b}" % b",".join(tokens):
-            return of_cell(cell)
-        return b"[%b]" % b",".join(
-            [token if token[0] == _QUOTE else b"null" if token == b"NULL" else b'"%b"' % token for token in tokens]
-        )
-
-    return of_strings
 
 
 def reader(kind: ValueKind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgtail._orjson import orjson
-from pgtail.values.codec import LONG, Context, Json, Loader, Undecoded, ValueKind
-from pgtail.values.jsonsyntax import MAX_DEPTH, is_valid
-from pgtail.values.render import is_text
+from pgtail.values.codec import Context, Json, Loader, Undecoded, ValueKind
+from pgtail.values.jsonsyntax import is_valid
 from pgtail.values.text import encoded, versioned
 
 _SPACES = bytes.maketrans(b"\n\r", b"  ")
@@ -19,18 +17,8 @@ def json(context: Context) -> Json:
     utf8 = context.encoding == "utf-8"
 
     def of_cell(cell: bytes) -> bytes:
-        if utf8 and len(cell) <= MAX_DEPTH:
-            # Fast path for almost all documents, with the same result as below.
-            try:
-                orjson.loads(cell)
-            except orjson.JSONDecodeError:
-                pass
-            else:
-                return cell.translate(_SPACES) if b"\n" in cell or b"\r" in cell else cell
-        if utf8 and len(cell) > LONG and is_text(cell, "utf-8"):
-            token = _token(cell)
-            if token is not None:
-                return token
+        if utf8 and (token := _token(cell)) is not None:
+            return token
         try:
             text = decode(cell)
         except ValueError:

@@ -18,8 +18,8 @@ from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres.connection import parameters
 from pgtail.postgres.errors import connection_error, server_error
 from pgtail.postgres.pgoutput_options import Wanted, check_two_phase, identifier, literal, resolve
-from pgtail.replication import trace
 from pgtail.replication.feedback import Feedback
+from pgtail.replication.loop import received_text, sent_text
 from pgtail.replication.plan import counts_as_standby
 from pgtail.replication.queue import FrameQueue
 from tests.support.render import WAYS, rows_by
@@ -196,13 +196,13 @@ def test_acknowledging_only_at_the_end() -> None:
 
 
 def test_descriptions_of_frames() -> None:
-    assert trace.received(data(0x1_0000_00AB)) == (
+    assert received_text(data(0x1_0000_00AB)) == (
         "w  start 1/AB  end 1/AB  clock 2000-01-01T00:00:00.000000Z  ?, 7 bytes"
     )
-    assert trace.received(keepalive(7, reply=True)).endswith("reply 1")
+    assert received_text(keepalive(7, reply=True)).endswith("reply 1")
     for frame in (b"", b"w12", b"k", b"s123", b"\xff"):
-        assert "bytes" in trace.received(frame)
-    assert trace.sent(StandbyStatusUpdate(1, 2, 0, 0, 0)).startswith("r  write 0/1  flush 0/2  apply 0/0  clock 2000")
+        assert "bytes" in received_text(frame)
+    assert sent_text(StandbyStatusUpdate(1, 2, 0, 0, 0)).startswith("r  write 0/1  flush 0/2  apply 0/0  clock 2000")
 
 
 # -- the queue -------------------------------------------------------------------------------------------------

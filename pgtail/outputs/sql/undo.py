@@ -22,7 +22,7 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
-from pgtail.outputs.sql.comments import heading, schema_change_text, snapshot_text
+from pgtail.outputs.sql.forward import heading, schema_change_text, snapshot_text
 from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.terminal.escape import escape

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, ValidationError, convert, field, to_builtins
 
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.lake.delta import Commit, LakeTable
+from pgtail.spark.lake.delta import Commit, LakeTable, schema_from_json, schema_to_json
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.segments.ranges import Place, Range
@@ -75,18 +75,6 @@ class Notes(Struct):
         """The same, or the place after the last snapshot that is in it, if that is later."""
         return max([self.end, *(Place(one.snapshot + 1, 0) for one in self.tables.values())])
 
-    @classmethod
-    def of(cls, found: dict[str, Any]) -> Notes:
-        """From the plan."""
-        return cls(
-            list(map(Range.of, found["applied"])),
-            found["gaps"],
-            [(gid, xid, position) for gid, xid, position in found["pending"]],
-            {int(relid): TableNotes(**table) for relid, table in found["tables"].items()},
-            found.get("vacated", []),
-            {int(relid): (text, position) for relid, (text, position) in found.get("stopped", {}).items()},
-        )
-
 
 class BatchPlan(Struct):
     """The content of OUT, and what the last batch does to its tables."""
@@ -117,17 +105,6 @@ class BatchPlan(Struct):
         """Those of them that continue others of their capture."""
         return [run for capture in self.captures.values() for run in capture.following()]
 
-    @classmethod
-    def of(cls, found: dict[str, Any]) -> BatchPlan:
-        """From the table."""
-        captures = {
-            place: Capture([SegmentRun.of(run) for run in one["runs"]], one.get("pruned", 0))
-            for place, one in found.pop("captures").items()
-        }
-        notes = {kind: Notes.of(one) for kind, one in found.pop("notes").items()}
-        unfinished = [UnfinishedSnapshot(**one) for one in found.pop("unfinished", ())]
-        return cls(**found, captures=captures, unfinished=unfinished, notes=notes)
-
 
 class Batches:
     """The folder OUT for one writer. Raises OptionError if an older pgtail wrote it, InputError if it is damaged."""
@@ -151,8 +128,9 @@ class Batches:
             found = json.loads(rows_in(place)["plan"][0].as_py())
             if found["format"] not in _FORMATS:
                 raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=str(place))
-            return BatchPlan.of(found["plan"]), [Commit.of(one) for one in found["commits"]]
-        except (ValueError, LookupError, TypeError, AttributeError, pa.ArrowException) as error:
+            plan = convert(found["plan"], BatchPlan, str_keys=True)
+            return plan, convert(found["commits"], list[Commit], dec_hook=schema_from_json)
+        except (ValueError, LookupError, TypeError, ValidationError, pa.ArrowException) as error:
             raise InputError(f"is damaged: {error}", source=str(place)) from None
 
     def finish(self) -> None:
@@ -172,7 +150,11 @@ class Batches:
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
         self.plan, self._commits = plan, list(commits)
-        found = {"format": _FORMAT, "plan": to_builtins(plan), "commits": [commit.to_json() for commit in commits]}
+        found = {
+            "format": _FORMAT,
+            "plan": to_builtins(plan),
+            "commits": to_builtins(commits, enc_hook=schema_to_json),
+        }
         row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
         self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
         self._table = LakeTable(self._table.place)

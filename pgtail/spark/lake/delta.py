@@ -25,7 +25,6 @@ from deltalake.transaction import (
     create_table_with_add_actions,
 )
 from msgspec import Struct, field
-from msgspec.structs import asdict
 
 from pgtail.errors import OptionError, OutputError
 from pgtail.spark.lake.parquet import DataFile, TableFolder, footer_bounds, rows_in, write_file
@@ -90,19 +89,15 @@ class Commit(Struct, frozen=True):
     retain: float = WEEK
     """Seconds that replaced files are kept."""
 
-    def to_json(self) -> dict[str, Any]:
-        """For the plan of a batch."""
-        return asdict(self) | {"schema": json.loads(Schema.from_arrow(self.schema).to_json())}
 
-    @classmethod
-    def of(cls, found: dict[str, Any]) -> Commit:
-        """From the plan."""
-        values = {
-            "schema": pa.schema(Schema.from_json(json.dumps(found["schema"]))),
-            "adds": [DataFile(*file) for file in found["adds"]],
-            "removes": [(path, size) for path, size in found["removes"]],
-        }
-        return cls(**(found | values))
+def schema_to_json(schema: pa.Schema) -> Any:
+    """The schema of a Commit for the plan of a batch, as msgspec asks for it."""
+    return json.loads(Schema.from_arrow(schema).to_json())
+
+
+def schema_from_json(_: type, found: object) -> pa.Schema:
+    """The inverse."""
+    return pa.schema(Schema.from_json(json.dumps(found)))
 
 
 class LakeTable:
@@ -249,7 +244,7 @@ class LakeTable:
 
 def holds(known: pa.Schema, new: pa.Schema) -> bool:
     """Whether a table has all of these columns, with their types and their names in PostgreSQL."""
-    return _holds(*(json.loads(Schema.from_arrow(one).to_json()) for one in (known, new)))
+    return _holds(schema_to_json(known), schema_to_json(new))
 
 
 def _holds(known: Any, new: Any) -> bool:

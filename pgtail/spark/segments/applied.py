@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -25,12 +25,6 @@ class SegmentRun(NamedTuple):
     open: bool = False
     places: Range | None = None
     late: tuple[Range, ...] = ()
-
-    @classmethod
-    def of(cls, found: Sequence[Any]) -> SegmentRun:
-        """From JSON."""
-        start, end, predecessor, stream, open_, places, late = found
-        return cls(start, end, predecessor, stream, open_, places and Range.of(places), tuple(map(Range.of, late)))
 
     def followed_by(self, other: SegmentRun) -> SegmentRun:
         """Both as one run. What seemed to be sent late was not, if it is after what this run has."""

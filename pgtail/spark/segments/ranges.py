@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, NamedTuple, TypeAlias
 
 
@@ -33,12 +33,6 @@ class Range(NamedTuple):
 
     first: Place
     end: Place
-
-    @classmethod
-    def of(cls, found: Sequence[Sequence[int]]) -> Range:
-        """From JSON."""
-        first, end = found
-        return cls(Place(*first), Place(*end))
 
     def overlaps(self, other: Range) -> bool:
         """Whether some place is in both."""

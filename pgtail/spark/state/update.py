@@ -14,7 +14,7 @@ from pgtail.errors import COMMAND
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
-from pgtail.spark.lake.catalog import Entry, changed, entries
+from pgtail.spark.lake.catalog import Entry, changed, entries, folders_to_take, former_owners
 from pgtail.spark.lake.decoding import Names, folder_name
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile, TableFolder
@@ -31,7 +31,6 @@ from pgtail.spark.state.increment import (
     next_increment,
     starts,
 )
-from pgtail.spark.state.names import folders_to_take, former_owners
 from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
@@ -222,7 +221,7 @@ class _Batch:
         return {relid: (version.schema, version.table) for relid, version in last.items()}
 
     def folders_to_take(self, before: Mapping[int, Names]) -> dict[int, str]:
-        """As in names.py; in a history a table has its folder for ever."""
+        """As in catalog.py; in a history a table has its folder for ever."""
         tables = {} if self._settings.history else self._notes.tables
         return folders_to_take(self._settings.kind, tables, self.names(), before)
 
