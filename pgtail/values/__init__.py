@@ -76,7 +76,7 @@ def _builtin(oid: int) -> Loader:
 
 def _composite() -> Loader:
     """The loader of composite types, and of others that are only known by their OID."""
-    from pgtail.values.composites import COMPOSITE
+    from pgtail.values.nested import COMPOSITE
 
     return COMPOSITE
 

@@ -1,4 +1,4 @@
-"""Values inside values: shared by arrays, composites, ranges and hstore.
+"""Values inside values: what arrays, composites, ranges and hstore share, and composite types themselves.
 
 Values from a server fit in memory, but bytes from other sources may not. So counts are checked, nesting is limited,
 and the text must not be much longer than its bytes.
@@ -7,11 +7,13 @@ and the text must not be much longer than its bytes.
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from pgtail.values.codec import BinaryText, Context
+from pgtail.values.codec import BinaryText, Context, Loader, ValueKind
+from pgtail.values.render import strings
 
 MAX_DEPTH: Final = 12
 """The nesting depth of arrays and composites in binary form; each level holds a copy of its content."""
@@ -62,3 +64,45 @@ def one_level_deeper(context: Context, read: Callable[[bytes], str]) -> BinaryTe
             context.depth -= 1
 
     return text
+
+
+# -- composite types (src/backend/utils/adt/rowtypes.c) --------------------------------------------------------------
+
+_count = struct.Struct(">i").unpack_from
+_oid = struct.Struct(">I").unpack_from
+_needs_quotes = re.compile(r'["\\(), \t\n\r\v\f]').search
+
+
+def record(context: Context) -> BinaryText:
+    """The number of fields; for each the OID of its type, a length and the value.
+
+    Also tried for user types of unknown form: this form is strict enough to be recognized. A composite without fields
+    is not, so it is rejected.
+    """
+
+    def text(cell: bytes) -> str:
+        return "(" + joined(_fields(cell, context), ",", len(cell)) + ")"
+
+    return one_level_deeper(context, text)
+
+
+def _fields(cell: bytes, context: Context) -> Iterator[str]:
+    (count,) = _count(cell)
+    if not 0 < count <= len(cell) // 8:
+        raise ValueError("number of fields")
+    position = 4
+    for _ in range(count):
+        (oid,) = _oid(cell, position)
+        value, position = value_at(cell, position + 4)
+        yield "" if value is None else _field(context.binary(oid)(value))
+    if position != len(cell):
+        raise ValueError("bytes after a composite")
+
+
+def _field(text: str) -> str:
+    if text and not _needs_quotes(text):
+        return text
+    return '"{}"'.format(text.replace("\\", "\\\\").replace('"', '""'))
+
+
+COMPOSITE: Final = Loader(ValueKind.TEXT, strings, record)
