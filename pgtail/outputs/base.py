@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from pgtail.changes.events import Event, Transaction
@@ -13,9 +13,6 @@ from pgtail.native import Scanner, Written
 
 if TYPE_CHECKING:
     from pgtail.changes.seen_rows import SeenRows
-
-
-from collections.abc import Iterable
 
 
 class WrittenTables:

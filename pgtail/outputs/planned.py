@@ -9,12 +9,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pgtail.changes.events import Ended, Event, RowChange, Started, Transaction
+from pgtail.changes.events import (
+    Change,
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
+from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.files.sink import Sink
+from pgtail.files.spool import SpoolLimit
 from pgtail.local_time import is_utc
 from pgtail.native import Scanner, Written, compiled
 from pgtail.native.plan import NoPlan, Plan
@@ -26,19 +39,6 @@ from pgtail.outputs.rows import Rows, Shape, Write
 
 if TYPE_CHECKING:
     from pgtail.changes.seen_rows import SeenRows
-
-
-from typing import Any
-
-from pgtail.changes.events import (
-    Change,
-    LogicalMessage,
-    Outcome,
-    SchemaChange,
-    TableTruncate,
-)
-from pgtail.changes.stream_buffer import StreamBuffer
-from pgtail.files.spool import SpoolLimit
 
 
 class PreparedBuffer:

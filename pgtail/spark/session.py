@@ -5,17 +5,24 @@ Everything else in this folder takes whatever session it is given: a notebook's,
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import importlib
 import logging
 import os
 import re
+import secrets
+import shlex
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module, metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pgtail.errors import COMMAND, OptionError
@@ -24,14 +31,6 @@ from pgtail.files.stopping import postponed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-
-import atexit
-import importlib
-import secrets
-import shlex
-import shutil
-import subprocess
-from pathlib import Path
 
 OLDEST: Final = 17
 

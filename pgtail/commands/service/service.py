@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from pgtail.commands.options.server import Address, ServiceOptions
+from pgtail.commands.options.server import Address, MaxLag, ServiceOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError
+from pgtail.humanize import seconds_text, size_text
 from pgtail.service.progress import Progress
 
 if TYPE_CHECKING:
     from pgtail.commands.service.metrics import Server
-
-
-import contextlib
-import socket
-
-from pgtail.commands.options.server import MaxLag
-from pgtail.humanize import seconds_text, size_text
 
 _UNHEALTHY_AFTER: Final = 8.0
 
