@@ -13,7 +13,7 @@ from pgtail.capture.prune import Bound, Prunable, prune
 from pgtail.capture.recorder import Recorder
 from pgtail.errors import OptionError
 from pgtail.spark import read
-from pgtail.spark.lake.pruning import applied_to
+from pgtail.spark.lake.batches import applied_to
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.increment import MissingSegment
 from pgtail.storage import NO_OPTIONS, locate

@@ -17,9 +17,8 @@ from contextlib import contextmanager
 
 from pgtail.capture.prune import Prunable
 from pgtail.capture.reader import segments
-from pgtail.spark.lake.batches import Batches
+from pgtail.spark.lake.batches import Batches, applied_to
 from pgtail.spark.lake.delta import LakeTable
-from pgtail.spark.lake.pruning import applied_to
 from pgtail.storage import NO_OPTIONS, locate
 from tests.support.run import command
 from tests.support.spark import quick

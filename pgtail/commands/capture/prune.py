@@ -56,7 +56,7 @@ def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
         from pgtail.spark.session import check_installed
 
         check_installed()
-        from pgtail.spark.lake.pruning import applied_to
+        from pgtail.spark.lake.batches import applied_to
 
         for out in options.applied:
             yield applied_to(out, found, options.storage)

@@ -9,6 +9,7 @@ the next writer finishes it: the plan says everything, and a table that has the 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -16,13 +17,22 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 
+from pgtail.capture.prune import Bound, Prunable
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, LakeTable, schema_from_json, schema_to_json
 from pgtail.spark.lake.parquet import rows_in
+from pgtail.spark.schemas import SNAPSHOTS
 from pgtail.spark.segments.applied import Capture, SegmentRun
 from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.snapshots import UnfinishedSnapshot
-from pgtail.storage import Location
+from pgtail.spark.segments.snapshots import (
+    ListedSnapshot,
+    SnapshotKey,
+    SnapshotSegment,
+    UnfinishedSnapshot,
+    listed_in,
+    new_snapshots,
+)
+from pgtail.storage import Location, StorageOptions, locate_target
 
 _NAME: Final = "_batches"
 _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
@@ -159,3 +169,39 @@ class Batches:
         self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
         self._table = LakeTable(self._table.place)
         self.finish()
+
+
+def wanted_snapshots(batches: Batches, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:
+    """What is to be read of these snapshots: those that were not applied, if any table is to have their rows."""
+    plan = batches.plan
+    if not listed or not (plan.typed or plan.snapshot_changes):
+        return []
+    rows = snapshots_in(batches.table("snapshots"))
+    pairs = zip(rows["relid"].to_pylist(), rows["position"].to_pylist(), strict=True)
+    applied = {SnapshotKey(relid, position + 1) for relid, position in pairs}
+    return new_snapshots(listed, applied, plan.unfinished, plan.tables)
+
+
+def snapshots_in(table: LakeTable) -> pa.Table:
+    """The rows of the table `snapshots`."""
+    rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
+    return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
+
+
+def applied_to(out: str, capture: Prunable, storage: StorageOptions) -> Bound:
+    """How many segments from a capture's start are in OUT, with the snapshots between them.
+
+    Raises OptionError if OUT has none of this capture, InputError.
+    """
+    batches = Batches(locate_target(out, storage))
+    place, known = str(capture.capture.absolute()), batches.plan.captures
+    if place not in known:
+        others = f"; it was made of {', '.join(sorted(known))}" if known else ""
+        raise OptionError(f"{out} has nothing of {place}{others}")
+    has = known[place].has
+    count = sum(1 for _ in itertools.takewhile(lambda one: has(str(one.name)), capture.stream))
+    bound = Bound(count, f"{out} has not applied what follows" if count < len(capture.stream) else "")
+    for one in wanted_snapshots(batches, listed_in(place, capture.state)):
+        before = capture.before(one.snapshot.table)
+        bound = min(bound, Bound(before, f"{out} has not applied {one.snapshot.table}"), key=lambda one: one.count)
+    return bound

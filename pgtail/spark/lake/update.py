@@ -17,10 +17,10 @@ from pgtail.humanize import counted
 from pgtail.service.progress import LakeProgress
 from pgtail.spark.decoding.transactions import added_up
 from pgtail.spark.jobs import collected, groups
-from pgtail.spark.lake.batches import Batches, BatchPlan
+from pgtail.spark.lake.batches import Batches, BatchPlan, snapshots_in, wanted_snapshots
 from pgtail.spark.lake.catalog import changed, entries
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, folder_name, joined
-from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
+from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
@@ -37,11 +37,8 @@ from pgtail.spark.segments.listing import (
 )
 from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.snapshots import (
-    ListedSnapshot,
-    SnapshotKey,
     SnapshotSegment,
     after_batch,
-    new_snapshots,
 )
 from pgtail.spark.segments.survey import Survey, first_seen, folder_of
 from pgtail.spark.typed.versions import Version
@@ -289,23 +286,6 @@ class Lake:
         size = sum(size for _, size in files)
         made = joined(collected(self.spark, how.stored, groups(self.spark, files), size))
         self.commit(plan, self._typed(made.tables, known, known, done))
-
-
-def wanted_snapshots(batches: Batches, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:
-    """What is to be read of these snapshots: those that were not applied, if any table is to have their rows."""
-    plan = batches.plan
-    if not listed or not (plan.typed or plan.snapshot_changes):
-        return []
-    rows = snapshots_in(batches.table("snapshots"))
-    pairs = zip(rows["relid"].to_pylist(), rows["position"].to_pylist(), strict=True)
-    applied = {SnapshotKey(relid, position + 1) for relid, position in pairs}
-    return new_snapshots(listed, applied, plan.unfinished, plan.tables)
-
-
-def snapshots_in(table: LakeTable) -> pa.Table:
-    """The rows of the table `snapshots`."""
-    rows = [rows_in(table.place / file.path).cast(SNAPSHOTS) for file in table.files()]
-    return pa.concat_tables([SNAPSHOTS.empty_table(), *rows])
 
 
 def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:

@@ -19,11 +19,10 @@ from typing import Final
 from msgspec import Struct
 
 from pgtail.errors import InputError, OutputError
-from pgtail.spark.lake.batches import Batches, BatchPlan, Notes
+from pgtail.spark.lake.batches import Batches, BatchPlan, Notes, snapshots_in
 from pgtail.spark.lake.catalog import CATALOG
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
 from pgtail.spark.lake.parquet import DataFile
-from pgtail.spark.lake.update import snapshots_in
 from pgtail.spark.state.increment import by_table
 from pgtail.storage import Location
 
