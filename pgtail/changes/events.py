@@ -8,7 +8,7 @@ from typing import ClassVar, Final, TypeAlias
 from msgspec import Struct
 
 from pgtail.changes.relations import Relation
-from pgtail.pgoutput.cells import TupleData
+from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -97,6 +97,16 @@ class RowChange(Struct):
     old: TupleData | None
     new: TupleData | None
     aborted: bool = False
+
+    @property
+    def nothing_changed(self) -> bool:
+        """Whether it is an update of a row that is known as a whole, and left it as it was."""
+        old, new = self.old, self.new
+        if self.old_kind not in OLD_ROWS or not self.relation.seen or not old or not new or len(old) != len(new):
+            return False
+        if UNCHANGED not in new:
+            return old == new
+        return all(now is UNCHANGED or now == before for before, now in zip(old, new, strict=True))
 
 
 class TableTruncate(Struct):

@@ -58,12 +58,12 @@ def _as_written(document: str, path: Sequence[str | int]) -> str:
     """An object or an array in a valid document, with its blanks; of equal keys the last."""
     found = document.strip(_BLANKS)
     for step in path:
-        children = [*_children(found)]
-        found = dict(children)[step] if isinstance(step, str) else children[step][1]
+        inside = [*children(found)]
+        found = dict(inside)[step] if isinstance(step, str) else inside[step][1]
     return found
 
 
-def _children(value: str) -> Iterator[tuple[str, str]]:
+def children(value: str) -> Iterator[tuple[str, str]]:
     """The keys (empty in an array) and values of a valid object or array."""
     place = _after(value, 1)
     while value[place] not in "}]":

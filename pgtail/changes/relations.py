@@ -13,7 +13,7 @@ from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
-from pgtail.values import UNKNOWN, Codec, Types
+from pgtail.values import UNKNOWN, Codec, Types, ValueKind
 
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 """REPLICA IDENTITY in words, by pg_class.relreplident."""
@@ -33,6 +33,11 @@ class Column(Struct, frozen=True, eq=False):
     key: bool
     type_name: str
     codec: Codec
+
+    @property
+    def may_have_members(self) -> bool:
+        """Whether it is JSON, an array or of a type of users, such as a composite."""
+        return self.codec.kind in (ValueKind.JSON, ValueKind.ARRAY) or "." in self.type_name
 
     @property
     def _compared(self) -> tuple[object, ...]:

@@ -165,10 +165,14 @@ class Skip(enum.IntEnum):
 
 
 class Previous(NamedTuple):
-    """What stands before a value that differs from the one in the other tuple: that one between two texts."""
+    """What stands before a value that differs from the one in the other tuple: that one between two texts.
+
+    `pair` writes both instead, unless one is NULL; the scanner does not know it.
+    """
 
     before: bytes
     after: bytes
+    pair: Callable[[bytes, bytes], tuple[bytes, bytes]] | None = None
 
 
 class Cell(Struct, frozen=True, eq=False):

@@ -57,6 +57,8 @@ class ColumnChoice:
         self._tell = options.tell
         self._takes_seen = options.takes_seen
         self.changed = changed or options.changed
+        self.changed_alone = options.changed
+        """Whether --changed was given: what did not change is not named."""
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
         """The indexes of the shown columns of a table."""

@@ -113,7 +113,11 @@ class Execution:
                 continue
             parts += (separator, plan.before if plan.uncompared is None or before is not UNCHANGED else plan.uncompared)
             if plan.previous is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
-                value = (plan.null or b"") if before is None else self._value(_OTHER[piece.side], plan, before)
+                value: Part
+                if plan.previous.pair is not None and before is not None and cell is not None:
+                    value, found = plan.previous.pair(before, cell)
+                else:
+                    value = (plan.null or b"") if before is None else self._value(_OTHER[piece.side], plan, before)
                 parts += (plan.previous.before, value, plan.previous.after)
             parts += (found, plan.after)
             separator, empty = piece.separator, False

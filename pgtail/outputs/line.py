@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from pgtail.changes.events import (
+    SEEN,
     Ended,
     Event,
     LogicalMessage,
@@ -28,10 +29,10 @@ from pgtail.changes.relations import Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import Cell, Cells, Field, Padded, Piece, Plan, Previous, Side, Skip, Text, Value, joined
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.choice import MAYBE, Shown
+from pgtail.outputs.choice import MAYBE, Shown, changed_columns
 from pgtail.outputs.executor import Part, joined_parts
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write
+from pgtail.outputs.rows import Shape, Write, columns_of
 from pgtail.outputs.values import shown_encoding, text_of_item
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text
@@ -40,7 +41,7 @@ from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette
 from pgtail.terminal.values import BARE, NULL, SEEN_ARROW, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
-from pgtail.values import UNKNOWN, ValueKind
+from pgtail.values import UNKNOWN, Codec, ValueKind
 
 _OPERATIONS: Final = 8
 """Cells for the operation and a blank."""
@@ -117,11 +118,12 @@ class Line(PlannedOutput):
         pieces = [*self._head(shape.op, shape.relation)]
         pieces += self._keyed(shape, shown, side, keys, pad=bool(cells) and not partial)
         pieces += [b" ", self._paint("(seen before)", "note")] if seen else []
-        for part in (cells, self._rest(shape, shown, cells)):
-            if part:
-                columns = tuple(map(_apart, part))
-                together = [(cell,) for cell in columns] if self._lays_out else [columns]
-                pieces += [Cells(side, cells_, b"") for cells_ in together]
+        pieces += self._columns(side, cells)
+        if self.options.measure is not None and shape.has_old_row and side == "new":
+            everything = shown._replace(indexes=tuple(range(len(shape.columns))))
+            pieces.append(changed_columns(shape, everything, self._nothing))
+        if self.options.measure is not None and not self.options.changed:
+            pieces += self._columns(side, self._rest(shape, shown, others))
         pieces.append(Text(_origin))  # last: where a line is cut, what changed says more
         return joined([*pieces, b"\n"]), self.write
 
@@ -137,7 +139,8 @@ class Line(PlannedOutput):
         columns = [ColumnText("")]
         for piece, parts in self.rows.pieces(change):
             if isinstance(piece, Cells) and not piece.separator:  # of one column
-                columns += [self._column(*map(_text, parts))] if parts else []
+                if parts:
+                    columns += self._members(change, piece.cells[0]) or [self._column(*map(_text, parts))]
             else:
                 last = columns.pop()
                 columns.append(last._replace(rest=last.rest + "".join(map(_text, parts))))
@@ -152,12 +155,43 @@ class Line(PlannedOutput):
         stop = len(self._codes["old"][1])
         return ColumnText(before, start + old + end[:stop], "".join([end[stop:], *rest]))
 
-    def _rest(self, shape: Shape, shown: Shown, cells: tuple[Cell, ...]) -> tuple[Cell, ...]:
-        """The columns that an update did not change; only on a terminal, where the line ends at its width."""
-        if self.options.measure is None or self.options.changed or not shown.comparable:
-            return ()
-        rest = [cell for cell in cells if cell.index in shown.optional]
-        return tuple([replace(cell, after=b"", previous=None, uncompared=None, skip=Skip.DIFFERENT) for cell in rest])
+    def _nothing(self, changed: Sequence[int], maybe: Sequence[int]) -> bytes:
+        """What is shown of an update that changed nothing of a row that is known."""
+        return b"" if changed or maybe else b" " + self._paint("(nothing changed)", "note")
+
+    def _members(self, change: RowChange, cell: Cell) -> list[ColumnText]:
+        """A column for each member in which a long value differs from the old one."""
+        index, old, new = cell.index, change.old or (), change.new or ()
+        if cell.previous is None or not index < min(len(old), len(new)):
+            return []
+        column = columns_of(change.relation, index + 1)[index]
+        if not column.may_have_members:
+            return []
+        from pgtail.outputs.members import MOST, changed_members  # it loads json
+
+        members, texts = changed_members(column, old[index], new[index], self._values), list[ColumnText]()
+        arrow = self._paint(SEEN_ARROW if change.old_kind == SEEN else "→", "dim")
+        for member in members[:MOST]:
+            path = member.named(column_name(column.name), self._most // 3)
+            before, now = [b"".join([self._paint(*part) for part in item]) for item in member.shown(self._values)]
+            start = b" " + self._paint(f"{path}=", "name")
+            texts.append(ColumnText(*map(_text, (start, before, (arrow if before and now else b"") + now))))
+        if len(members) > MOST:
+            texts.append(ColumnText(" " + _text(self._paint(f"(and {len(members) - MOST} more)", "note"))))
+        return texts
+
+    def _columns(self, side: Side, cells: tuple[Cell, ...]) -> list[Piece]:
+        """Columns after blanks, each a piece of its own where lines are laid out."""
+        columns = tuple(map(_apart, cells))
+        together = [(cell,) for cell in columns] if self._lays_out else [columns] if columns else []
+        return [Cells(side, cells_, b"") for cells_ in together]
+
+    def _rest(self, shape: Shape, shown: Shown, others: list[int]) -> tuple[Cell, ...]:
+        """The columns that an update did not change; only those of unchanged TOAST where the old row is not known."""
+        indexes = [index for index in others if index in shown.optional]
+        cells = self._cells(shape, shown._replace(unknown=()), "new", indexes)
+        rest = [replace(cell, after=b"", previous=None, uncompared=None, skip=Skip.DIFFERENT) for cell in cells]
+        return tuple(rest if shown.comparable else [replace(cell, null=None) for cell in rest])
 
     def _keyed(self, shape: Shape, shown: Shown, side: Side, keys: list[int], *, pad: bool) -> list[Piece]:
         """The key and the state of the transaction, padded if something follows."""
@@ -182,25 +216,30 @@ class Line(PlannedOutput):
             named = column_name(column.name)
             maybe = self._paint(f"{MAYBE}{named}=", "dim")
             values = self._keys if key and column.codec.kind is not ValueKind.NUMBER else self._values
+            bare = column.type_oid in BARE
             cells.append(
                 Cell(
                     index,
                     (maybe if index in shown.unknown else self._paint(f"{named}=", "key" if key else "name"))
                     + bold[0].encode(),
-                    shown_encoding(column.codec, values, bare=column.type_oid in BARE),
+                    shown_encoding(column.codec, values, bare=bare),
                     self._paint(*NULL) if side == "new" or shape.in_old(index) else None,
                     self._paint(*UNCHANGED_MARK) if side == "new" or not shape.seen else None,
                     bold[1].encode() or (self._codes["new"][1].encode() if compared else b""),
                     skip=shown.skip(index, side),
-                    previous=self._previous(bold[1], arrow) if compared else None,
+                    previous=self._previous(bold[1], arrow, column.codec, values, bare=bare) if compared else None,
                     uncompared=maybe if side == "new" and index in shape.seen else None,
                 )
             )
         return tuple(cells)
 
-    def _previous(self, end: str, arrow: bytes) -> Previous:
+    def _previous(self, end: str, arrow: bytes, codec: Codec, values: ValueStyle, *, bare: bool) -> Previous:
+        def pair(old: bytes, new: bytes) -> tuple[bytes, bytes]:
+            before, now = values.changed(codec, old, new, bare=bare)
+            return text_of_item(before), text_of_item(now)
+
         before, after = self._codes["old"]
-        return Previous(f"{end}{before}".encode(), after.encode() + arrow + self._codes["new"][0].encode())
+        return Previous(f"{end}{before}".encode(), after.encode() + arrow + self._codes["new"][0].encode(), pair)
 
     # -- other events ------------------------------------------------------------------------------------------
 
@@ -341,7 +380,8 @@ def padded(least: int, text: bytes) -> bytes:
 def cut(columns: Sequence[ColumnText], most: int, more: str) -> str:
     """A line cut to `most` terminal cells (0: no limit), with `more` and how many columns are left out: ` +3`.
 
-    An old value is left out where the line would end before the new one: it would look like it.
+    An old value is left out where the line would end before the new one, which would look like it, or before the end of
+    one of which the start is not shown: the line would show what both have in common.
     """
     widths = [_width(column.text) for column in columns]
     text = "".join([column.text for column in columns])
@@ -353,7 +393,8 @@ def cut(columns: Sequence[ColumnText], most: int, more: str) -> str:
     end = room if left_out else most - 1
     for place, (column, start) in enumerate(zip(columns, [0, *starts], strict=True)):
         value = start + _width(column.before)
-        if column.old and value <= end <= value + _width(column.old):
+        needed = _width(column.rest) if SGR.sub("", column.rest)[1:2] == "…" else 0
+        if column.old and value <= end <= value + _width(column.old) + needed:
             without = ColumnText(f"{column.before}…{column.rest}")
             return cut([*columns[:place], without, *columns[place + 1 :]], most, more)
     return _first_cells(SGR.split(text), end) + more + (f" +{left_out}" if left_out else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
@@ -30,6 +30,9 @@ _BOOLEANS: Final = {"t": "true", "f": "false"}
 _E_QUOTED: Final = {"'": "''", "\\": "\\\\"}
 _SHORTEST: Final = 8
 """The smallest limit: E'', an escape and the ellipsis."""
+
+_LEAST: Final = 16
+"""The smallest limit of a value beside another one: E'', the longest escape and two ellipses; 4 less without quotes."""
 
 _NAME_LIMIT: Final = 256
 """The maximum width of a name in cells: PostgreSQL's have at most 63 bytes, escaped up to four cells each."""
@@ -75,6 +78,8 @@ def _bounded(text: str) -> str:
     return text if len(text) <= 2 * _NAME_LIMIT else text[:_NAME_LIMIT] + text[-_NAME_LIMIT:]
 
 
+_Text = TypeVar("_Text", str, bytes)
+
 Show: TypeAlias = Callable[[Cell], SizedItem]
 """Shows a cell of a column."""
 
@@ -114,6 +119,60 @@ class ValueStyle:
         except Undecoded as undecoded:
             return (*self.undecoded(undecoded, style), *mark)
 
+    def changed(self, codec: Codec, old: Cell, new: Cell, *, bare: bool = False) -> tuple[Item, Item]:
+        """Two different cells; as texts() if one is too long."""
+        items = self.cell(codec, old, "old", bare=bare), self.cell(codec, new, "new", bare=bare)
+        if MORE not in items[0] and MORE not in items[1]:
+            return items
+        if not isinstance(old, bytes) or not isinstance(new, bytes):
+            return items
+        texts, marks = zip(*[_text_of(codec, cell) for cell in self._near(codec, old, new)], strict=True)
+        before, now = self.texts(*texts, bare=bare or any(marks) or codec.kind is not ValueKind.TEXT)
+        return before + marks[0], now + marks[1]
+
+    def texts(self, old: str, new: str, *, bare: bool) -> tuple[Item, Item]:
+        """Two texts; if one is too long, both from a little before their first difference to a little after the last.
+
+        Both begin at the same place. What differs first is shown.
+        """
+        items = self._shown(old, "old", bare=bare), self._shown(new, "new", bare=bare)
+        if self._limit is None or old == new or (MORE not in items[0] and MORE not in items[1]):
+            return items
+        least = _LEAST - 4 * bare
+        limit = max(self._limit, least)
+        room = min(limit // 6, limit - least)
+        start = _common(old, new)
+        end = room - _common(old[start:][::-1], new[start:][::-1])
+        begin = max(start - room, 0)
+        while begin < start and (
+            width_of(inside_quotes(old[begin:start], hidden=True)) > room or not width_of(old[begin])
+        ):
+            begin += 1
+
+        def part(text: str, style: str) -> Item:
+            stop = min(len(text) + end, len(text))
+            style_ = ValueStyle(limit - (begin > 0) - (stop < len(text)))
+            shown = style_._shown(text[begin:stop], style, bare=bare)
+            shown = ((MORE[0], style), *shown) if begin else shown  # of one style: no line ends between them
+            return shown if stop == len(text) or shown[-1] == MORE else (*shown, MORE)
+
+        return part(old, "old"), part(new, "new")
+
+    def _shown(self, text: str, style: str, *, bare: bool) -> Item:
+        return self.bare(text, style) if bare and text else self.string(text, style)
+
+    def _near(self, codec: Codec, old: bytes, new: bytes) -> tuple[bytes, bytes]:
+        """The cells or, if they are long texts, as much of both near what differs as can be shown."""
+        if max(len(old), len(new)) <= _LARGE or codec.masks or not (_is_text(codec, old) and _is_text(codec, new)):
+            return old, new
+        room = 4 * max(self._limit or 0, _LEAST)
+        start = _common(old, new)
+        end = _common(old[start:][::-1], new[start:][::-1])
+        begin = _boundary(old, max(start - room, 0))
+        before, now = [cell[begin : _boundary(cell, min(len(cell) - end, start + room) + room)] for cell in (old, new)]
+        # In an encoding other than UTF-8 a character may have been split.
+        return (before, now) if not any(_text_of(codec, cell)[1] for cell in (before, now)) else (old, new)
+
     def value(self, codec: Codec, cell: bytes, style: str = "value", *, bare: bool = False) -> Item:
         """A cell that is neither NULL nor unchanged. Raises Undecoded."""
         if codec.masks:
@@ -129,7 +188,7 @@ class ValueStyle:
         text = self._text(codec, cell)
         if kind is ValueKind.BOOL:
             text = _BOOLEANS.get(text, text)
-        return self.bare(text, style) if bare and text else self.string(text, style)
+        return self._shown(text, style, bare=bare)
 
     def undecoded(self, undecoded: Undecoded, style: str = "value") -> Item:
         """What is shown for a value that cannot be decoded, or its beginning if only that is shown."""
@@ -204,6 +263,26 @@ class ValueStyle:
                 break
             count += 1
         return (f"{before}{''.join(chars[:count])}{after}", style), MORE
+
+
+def _text_of(codec: Codec, cell: bytes) -> tuple[str, Item]:
+    """The text of a cell, or what is shown if it cannot be decoded, and its mark."""
+    try:
+        return codec.text(cell), ()
+    except Undecoded as undecoded:
+        return undecoded.text, UNDECODED
+
+
+def _common(old: _Text, new: _Text) -> int:
+    """How much two texts have in common at their start."""
+    low, most = 0, min(len(old), len(new))
+    while low < most:
+        middle = (low + most + 1) // 2
+        if old[low:middle] == new[low:middle]:
+            low = middle
+        else:
+            most = middle - 1
+    return low
 
 
 def _halves(text: str, size: int) -> tuple[str, str]:

@@ -5,6 +5,7 @@ Sources: contrib/hstore/hstore_io.c, contrib/ltree/ltree_io.c, contrib/cube/cube
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -18,6 +19,9 @@ from pgtail.values.text import TEXT, versioned
 CUBE_POINT: Final = 0x80000000
 CUBE_MAX_DIM: Final = 100
 
+_is_hstore = re.compile(r'(?:"(?:[^"\\]|\\.)*"=>(?:NULL|"(?:[^"\\]|\\.)*")(?:, |\Z))*', re.DOTALL).fullmatch
+_hstore_pair = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")', re.DOTALL).finditer
+_unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _count = struct.Struct(">i").unpack_from
 _cube_header = struct.Struct(">I").unpack_from
 
@@ -48,6 +52,16 @@ def _pairs(cell: bytes, context: Context) -> Iterator[str]:
 
 def _quoted(part: bytes, context: Context) -> str:
     return '"{}"'.format(context.decode(part).replace("\\", "\\\\").replace('"', '\\"'))
+
+
+def hstore_pairs(text: str) -> dict[str, str | None]:
+    """The keys and values of an hstore's text. Raises ValueError."""
+    if not _is_hstore(text):
+        raise ValueError("not an hstore")
+    pairs = {}
+    for pair in _hstore_pair(text):
+        pairs[_unescaped(r"\1", pair[1])] = None if pair[2] is None else _unescaped(r"\1", pair[2])
+    return pairs
 
 
 def cube_text(cell: bytes) -> str:

@@ -219,7 +219,7 @@ def test_tables(way: Way) -> None:
         "id=1 → 2  ?a 'x'",
         "id=2      only the key was sent",
         "id 1  b NULL → 'y'",
-        "id 1",
+        "id 1  nothing changed",
         "id 1 → 2  b 'y' → NULL",
         "id 2  a 'x'  b NULL  \"Doc\" 'd'",
     ]

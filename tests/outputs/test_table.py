@@ -132,7 +132,7 @@ def test_an_update_shows_the_key_and_what_changed_or_may_have(way: Way) -> None:
         for all_columns in (False, True)
     ]
     assert few == [
-        "  UPDATE   public.t      id=7  ?c1 'x'  ?c14 'y'",
+        "  UPDATE   public.t      id=7  ?c1 'x'  ?c14 'y'  c2 (unchanged)",
         "  UPDATE   public.whole        id 7  a 'old' → 'new'",
         "           +11 NULL in public.t: c3, c4, c5, c6, c7, c8, c9, c10, c11, c12, c13",
     ]

@@ -23,7 +23,7 @@ from pgtail.changes.relations import Column
 from pgtail.outputs.debezium import times
 from pgtail.values.arraytext import NotAnArray, bounds, reader
 from pgtail.values.codec import Undecoded, ValueKind
-from pgtail.values.extensions import DELIMITERS
+from pgtail.values.extensions import DELIMITERS, hstore_pairs
 from pgtail.values.format_type import builtin_oids, numeric_modifier
 from pgtail.values.jsonsyntax import NUMBER
 from pgtail.values.oids import BUILTIN
@@ -38,13 +38,10 @@ _is_decimal = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?").fullmatch
 _is_money = re.compile(r"(-?)\$([0-9,]+)\.([0-9][0-9])").fullmatch
 _is_bits = re.compile(r"[01]*").fullmatch
 _is_point = re.compile(r"\(([^,()]+),([^,()]+)\)").fullmatch
-_is_hstore = re.compile(r'(?:"(?:[^"\\]|\\.)*"=>(?:NULL|"(?:[^"\\]|\\.)*")(?:, |\Z))*', re.DOTALL).fullmatch
-_hstore_pair = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:NULL|"((?:[^"\\]|\\.)*)")', re.DOTALL).finditer
 _is_ewkb = re.compile(r"0[01][0-9A-Fa-f]{16,}").fullmatch
 _is_vector = re.compile(rf"\[{NUMBER}(?:,{NUMBER})*\]").fullmatch
 _PAIR: Final = rf"[1-9][0-9]{{0,4}}:{NUMBER}"
 _is_sparse_vector = re.compile(rf"\{{((?:{_PAIR}(?:,{_PAIR})*)?)\}}/([1-9][0-9]{{0,4}})").fullmatch
-_unescaped = re.compile(r"\\(.)", re.DOTALL).sub
 _SPECIAL: Final = {"NaN": "NAN", "Infinity": "POSITIVE_INFINITY", "-Infinity": "NEGATIVE_INFINITY"}
 
 
@@ -323,12 +320,7 @@ def _sparse_vector(text: str) -> bytes:
 
 def _hstore(text: str) -> bytes:
     """A JSON object, as a string."""
-    if not _is_hstore(text):
-        raise ValueError("not an hstore")
-    pairs = {}
-    for pair in _hstore_pair(text):
-        pairs[_unescaped(r"\1", pair[1])] = None if pair[2] is None else _unescaped(r"\1", pair[2])
-    return _dumps(_dumps(pairs).decode())
+    return _dumps(_dumps(hstore_pairs(text)).decode())
 
 
 _TEXT: Final = _dumps(UNAVAILABLE)

@@ -41,7 +41,7 @@ class Columns:
         values = row.shown(hidden)
         start = max(self.values, used + GAP)
         room = self.width - start
-        if values and room >= self.min_values and not self._is_flatter_below(values, room):
+        if values and room >= max(self.min_values, row.widest) and not self._is_flatter_below(values, room):
             left.append(padding(start - used))
             return wrap_sized(values, room, left, (padding(start),))
         first: Iterable[list[Fragment]] = [left]

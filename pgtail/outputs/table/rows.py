@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct
 
 from pgtail.changes.events import OLD_ROWS, SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
-from pgtail.changes.relations import Relation, differences
+from pgtail.changes.relations import Column, Relation, differences
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.choice import MAYBE, ColumnChoice
 from pgtail.outputs.fields import local_time
@@ -35,6 +35,7 @@ _ARROW: Final[Item] = (SPACE, ("→ ", "dim"))
 _SEEN_ARROW: Final[Item] = (SPACE, (f"{SEEN_ARROW} ", "dim"))
 _SEEN_BEFORE: Final = sized((("only the key was sent, the rest was seen before", "note"),))
 _ONLY_THE_KEY: Final = sized((("only the key was sent", "note"),))
+_NOTHING_CHANGED: Final = sized((("nothing changed", "note"),))
 _NO_COLUMNS: Final = sized((("no columns", "note"),))
 _NO_KEY: Final[SizedItem] = (0, ())
 
@@ -70,7 +71,7 @@ Hidden: TypeAlias = Mapping[int, Collection[int | None]]
 class TableRow:
     """One row of a table, independent of the widths of columns."""
 
-    __slots__ = ("key", "not_null", "nulls", "op", "relation", "table", "values")
+    __slots__ = ("key", "not_null", "nulls", "op", "relation", "table", "values", "widest")
 
     def __init__(
         self, op: Item, table: SizedItem, key: SizedItem, values: list[SizedItem], relation: Relation | None = None
@@ -82,6 +83,8 @@ class TableRow:
         """Place in `values` -> the index of a column that is NULL."""
         self.not_null: set[int] = set()
         """The indexes of columns that have, had or may have a value, also where it is not shown."""
+        self.widest = 0
+        """The width of its widest member of a value, which one line must have room for."""
 
     def shown(self, hidden: Hidden) -> list[SizedItem]:
         """Its values without NULLs that are hidden."""
@@ -108,9 +111,10 @@ def _strike(sized_item: SizedItem) -> SizedItem:
 
 class _Column(Struct, frozen=True):
     """What all values of a column have in common; `show` shows a value after the label, `maybe` one that may have
-    changed."""
+    changed. `column` is None if its values have no members."""
 
     index: int
+    column: Column | None
     label: Item
     codec: Codec
     bare: bool
@@ -142,7 +146,8 @@ class _TableParts:
             show = maybe = style.of_column(codec, label, "key" if key else "value", bare=bare)
             if choice.changed and not key:
                 maybe = values.of_column(codec, ((f"{MAYBE}{shown}", "dim"), SPACE), bare=bare)
-            found = _Column(index, label, codec, bare, style, show, maybe)
+            described = column if column.may_have_members else None
+            found = _Column(index, described, label, codec, bare, style, show, maybe)
             (self.keys if key else self.others).append(found)
         kept = self.others[1:] if not self.keys else self.others
         self.optional = frozenset([column.index for column in kept] if relation.seen else ())
@@ -189,6 +194,8 @@ class RowFormatter:
         self._keys, self._values = keys or values, values
         self._choice = choice
         self._fill = fill_unchanged
+        self.room = 0
+        """Cells of a line below the key, which a member of a value fits."""
         self._tables: dict[int, _TableParts] = {}
 
     def change(self, change: RowChange) -> TableRow:
@@ -202,9 +209,13 @@ class RowFormatter:
             changed = self._choice.changed and change.op == "update"
             whole = old if old is not None and change.old_kind in OLD_ROWS else ()
             arrow = _SEEN_ARROW if change.old_kind == SEEN else _ARROW
-            self._written(row, parts, whole, new, arrow, changed=changed)
+            unchanged = self._written(row, parts, whole, new, arrow, changed=changed)
             if changed and row.values and not whole:
                 self._choice.tell_unknown(change.relation)
+            if change.nothing_changed:
+                row.values.append(_NOTHING_CHANGED)
+            if unchanged and not self._choice.changed_alone:
+                row.values.append(sized((*breakable(", ".join(unchanged), "name"), SPACE, UNCHANGED_MARK)))
         if not row.values and not row.key[1]:
             row.values.append(_NO_COLUMNS)
         return row
@@ -285,17 +296,35 @@ class RowFormatter:
 
     def _changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
         """A value that changed: old → new, after its label."""
-        before = column.style.cell(column.codec, old, "old", bare=column.bare)
-        now = column.style.cell(column.codec, new, "new", bare=column.bare)
+        before, now = column.style.changed(column.codec, old, new, bare=column.bare)
         return sized((*column.label, *before, *arrow, *now))
+
+    def _compared(self, row: TableRow, column: _Column, old: Cell, new: Cell, arrow: Item) -> None:
+        """Show a value that changed, or the members in which a long one did."""
+        members = []
+        if column.column is not None:
+            from pgtail.outputs.members import MOST, changed_members  # it loads json
+
+            members = changed_members(column.column, old, new, column.style)
+        if not members:
+            _add(row, column, self._changed(column, old, new, arrow))
+            return
+        for member in members[:MOST]:
+            item = member.line(column.label[0][0], arrow, self.room, self._values)
+            row.widest = max(row.widest, item[0])
+            _add(row, column, item)
+        if len(members) > MOST:
+            row.values.append(_sized(f"and {len(members) - MOST} more", "note"))
 
     def _written(
         self, row: TableRow, parts: _TableParts, old: TupleData, new: TupleData, arrow: Item, *, changed: bool
-    ) -> None:
+    ) -> list[str]:
         """Show the new row without the key; changed values are old → new if the whole old row was sent.
 
-        With `changed` only the columns that changed or may have, the latter with a mark.
+        With `changed` only the columns that changed or may have, the latter with a mark; returns the names of those
+        left out because they are unchanged TOAST.
         """
+        unchanged = list[str]()
         optional: frozenset[int] = parts.optional if changed else frozenset()
         for column in parts.others:
             index = column.index
@@ -307,6 +336,8 @@ class RowFormatter:
             if index in optional and (cell is UNCHANGED or same):
                 if cell is not None:
                     row.not_null.add(index)
+                if cell is UNCHANGED:
+                    unchanged.append(column.label[0][0])
             elif changed and (not sent or old[index] is UNCHANGED):
                 _show(row, column, cell, maybe=True)
             elif not sent or old[index] in (cell, UNCHANGED):
@@ -316,7 +347,8 @@ class RowFormatter:
                 item = (*column.show(old[index])[1], SPACE) if filled else column.label
                 _add(row, column, sized((*item, UNCHANGED_MARK)))
             else:
-                _add(row, column, self._changed(column, old[index], cell, arrow))
+                self._compared(row, column, old[index], cell, arrow)
+        return unchanged
 
     def _deleted(self, row: TableRow, parts: _TableParts, kind: str, old: TupleData) -> None:
         """Show the old row without the key, as far as it was sent: a key tuple has NULL in all other columns."""

@@ -59,7 +59,6 @@ class TableOutput(Output):
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
         self._measure = options.measure or (lambda: options.width)
-        self._width = max(self._measure(), MIN_WIDTH)
         most = options.max_rows
         self._most = (0 if options.paged else MAX_ROWS) if most is None else most
         self._most = self._most or sys.maxsize
@@ -75,6 +74,7 @@ class TableOutput(Output):
             fill_unchanged=options.fill_unchanged,
             keys=ValueStyle(most_value and max(most_value, _MOST_KEY)),
         )
+        self._set_width()
         self._page = Page(PAGE_TEXT if options.max_width is None else sys.maxsize)
         self._columns: Columns | None = None
         self._headed = False
@@ -291,10 +291,14 @@ class TableOutput(Output):
 
     def _blank(self) -> None:
         """Write an empty line between two blocks; the next block has the width that the terminal has now."""
-        self._width = max(self._measure(), MIN_WIDTH)
+        self._set_width()
         if self._any:
             self._sink.write(b"\n")
         self._any = True
+
+    def _set_width(self) -> None:
+        self._width = max(self._measure(), MIN_WIDTH)
+        self._rows.room = self._width - Columns(self._width, 0, 0).below
 
     def _lines(self, lines: Iterable[list[Fragment]]) -> None:
         """Write lines, some at a time: a row may have any number of them."""
