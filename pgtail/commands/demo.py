@@ -66,12 +66,12 @@ def _serve(server: EmbeddedServer) -> None:
 The server runs until Ctrl-C. In another terminal, try:
 
   export PGHOST={shlex.quote(str(server.directory))} PGPORT={server.port}
-  export PGUSER={SUPERUSER} PGDATABASE={DATABASE}
+  export PGUSER={SUPERUSER} PGDATABASE={DATABASE} PATH="$PATH":{shlex.quote(str(server.installation.bindir))}
   {pgtail} stream --slot {SLOT}
   {pgtail} stream --slot {SLOT} -o line
   {pgtail} stream --slot {SLOT} -o json | jq -c '[.op, .table, .new]'
   {pgtail} stream -t orders --op update --where "status=paid"
-  {shlex.quote(str(server.installation.program("psql")))}
+  psql
 """
     )
     stop = threading.Event()

@@ -48,6 +48,11 @@ def test_serve_ends_cleanly_with_ctrl_c() -> None:
         command = next(line for line in demo.stdout if "PGHOST=" in line)
         directory = Path(command.split("PGHOST=")[1].split()[0])
         assert directory.exists()
+        exports = command + next(demo.stdout)
+        script = f"{exports}createdb shop && psql -d shop -XAtc 'SELECT current_database()' && which -a psql"
+        tried = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+        assert tried.stdout.startswith("shop\n"), tried.stderr
+        assert "/pginstall" in tried.stdout  # the server's own programs serve where no others are installed
         demo.send_signal(signal.SIGINT)
         _, said = demo.communicate(timeout=within(PATIENCE))
     assert demo.returncode == 0, said
