@@ -164,13 +164,21 @@ class _View(ReportLayout):
         highest = max(series.rows)
         title = f"rows by time of commit; a column is {_step(series.width)}, the highest {counted(highest, 'row')}"
         yield from self.indented(paragraph(title, "dim", self.inner))
-        for line in plot(series.rows, _PLOT_HEIGHT):
+        lines, cut = plot(series.rows, _PLOT_HEIGHT)
+        for line in lines:
             yield [padding(MARGIN), (line, "lsn")]
         stop = series.start + len(series.rows) * series.width
-        start, end = (_time(time, digits=3 if series.width < _FINE_STEP else 0) for time in (series.start, stop))
+        digits = 3 if series.width < _FINE_STEP else 0
+        start, end = (_time(time, digits=digits) for time in (series.start, stop))
         gap = len(series.rows) - len(start) - len(end)
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
         yield from self.indented(paragraph(shown, "dim", self.inner))
+        if cut:
+            bars = [
+                f"{counted(series.rows[place], 'row')} at {_time(series.start + place * series.width, digits=digits)}"
+                for place in cut
+            ]
+            yield from self.words(f"▲ cut off, so that the others show: {', '.join(bars)}")
 
     def _updates(self) -> Iterator[StyledLine]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]

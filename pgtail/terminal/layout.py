@@ -201,11 +201,22 @@ def bar(value: float, width: int) -> str:
     return _HORIZONTAL[8] * full + (_HORIZONTAL[rest] if rest else "")
 
 
-def plot(values: Sequence[int], height: int) -> list[str]:
-    """Vertical bars, one cell wide each, as `height` lines from top to bottom; the highest value fills all lines."""
-    highest = max(values, default=0)
-    eighths = [0 if not value else max(1, value * height * 8 // highest) for value in values]
-    return [
+_CUT: Final = "▲"
+
+
+def plot(values: Sequence[int], height: int) -> tuple[list[str], list[int]]:
+    """Vertical bars, one cell wide each, as `height` lines from top to bottom; and the indexes of those cut off there.
+
+    Where a quarter of them at most is eight times as high as the next one, they are cut off, as they would flatten it.
+    """
+    ordered = sorted(filter(None, values), reverse=True)
+    cuts = [number for number in range(1, (len(ordered) + 1) // 4 + 1) if ordered[number - 1] >= 8 * ordered[number]]
+    top = ordered[max(cuts, default=0)] if ordered else 0
+    eighths = [0 if not value else max(1, value * height * 8 // top) for value in values]
+    lines = [
         "".join([_VERTICAL[min(8, max(0, one - 8 * line))] for one in eighths]).rstrip()
         for line in reversed(range(height))
     ]
+    cut = [place for place, value in enumerate(values) if value > top]
+    lines[0] = "".join([_CUT if place in cut else cell for place, cell in enumerate(lines[0])])
+    return lines, cut

@@ -373,3 +373,32 @@ def test_key_that_was_sent_unchanged_is_no_key_change() -> None:
         with rows_by(way):
             [table] = stats(data=lengths(relation(), begin(), *updates, commit()))["tables"]
         assert (table["updates"], table["key_updates"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "top", "cut"),
+    [
+        ([10, 1000, 20, 10], " ▲█ ", "1000 rows at 2000-01-01 00:00:01.000"),
+        (
+            [10, 900, 20, 10, 10, 10, 1000],
+            " ▲█   ▲",
+            "900 rows at 2000-01-01 00:00:01.000, 1000 rows at 2000-01-01 00:00:06.000",
+        ),
+        ([10, 50, 20, 10], " █  ", ""),  # the others can be seen
+        ([10, 1000, 1000], " ██", ""),  # no exception
+    ],
+)
+def test_bars_that_would_flatten_the_others_are_cut_off(
+    page: Callable[..., str], rows: list[int], top: str, cut: str
+) -> None:
+    messages = [relation()]
+    for second, count in enumerate(rows):
+        at = second * 1_000_000
+        messages += [begin(second + 9, second + 1, at), *[insert("1", "a")] * count, commit(second + 1, second + 2, at)]
+    lines = page(data=lengths(*messages)).splitlines()
+    chart = next(number for number, line in enumerate(lines) if "rows by time of commit" in line)
+    highest, lowest = lines[chart + 1], lines[chart + 4]
+    drawn = "".join(cell for cell, below in zip(highest.ljust(len(lowest)), lowest, strict=True) if below != " ")
+    assert drawn == top
+    said = " ".join("\n".join(lines).split())
+    assert (f"▲ cut off, so that the others show: {cut}" in said) is bool(cut), said
