@@ -51,7 +51,7 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
     finally:
         stop.set()
         thread.join()
-    again = [*stream, "--until", "now", "--exclude", "sessions"]
+    again = [*stream, "--until", "now", "--no-pager", "--exclude", "sessions"]
     _tell("the same transactions again, since reading consumes nothing: a line for each change")
     _pgtail([*again, "--output", "line"], environment)
     _tell("and as JSON, for programs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import struct
@@ -131,6 +132,54 @@ def test_ctrl_c_is_the_pagers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LESS", "RX")
     trial = run_trial(
         ["inspect", RECV], signal.SIGINT, 0.1, terminal=True, begun=b"Begin", typed=b"q", limit=time_limit()
+    )
+    assert trial.complaints == []
+    assert trial.status == 0
+
+
+@pytest.fixture
+def backlog(newest_database: Database) -> list[str]:
+    """The command that shows a slot with 20,000 changes."""
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute("INSERT INTO t SELECT generate_series(1, 20000)")
+    return ["stream", newest_database.conninfo(), "-S", "s", "-o", "line"]
+
+
+def test_a_stream_that_the_server_has_already_goes_through_the_pager(backlog: list[str]) -> None:
+    lines = shown(*backlog, "--until", "now")
+    assert all(line.startswith("paged:") for line in lines)
+    assert "id=20000" in lines[-2]
+    assert re.search("pgtail: 1 transaction shown; resume at [0-9A-F]+/", lines[-1])
+    for options in (["--no-pager", "--until", "now"], [], ["--until", "FFFFFFFF/0"]):
+        lines = shown(*backlog, *options, "--idle-exit", "2s")
+        assert "id=20000]" in "".join(lines)
+        assert not any(line.startswith("paged:") for line in lines)
+
+
+def test_a_pager_that_ends_early_ends_the_stream(backlog: list[str]) -> None:
+    lines = shown(*backlog, "--until", "now", env={"PAGER": "head -n 9"})
+    assert "id=1]" in "".join(lines)
+    assert len(lines) == 9
+    assert "error" not in "".join(lines)
+
+
+def test_an_error_of_the_server_comes_without_a_pager(backlog: list[str]) -> None:
+    [line, *_] = shown(*backlog[:2], "-S", "nosuch", "--until", "now", status=3)
+    assert line.startswith("pgtail: error: ")
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_pager_shows_a_stream(
+    backlog: list[str], sent: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := no_terminal() or (None if shutil.which("less") else "less is not installed"):
+        pytest.skip(reason)
+    monkeypatch.setenv("PAGER", "less")
+    monkeypatch.setenv("LESS", "RX")
+    typed = b"q" if sent == signal.SIGINT else b""
+    trial = run_trial(
+        [*backlog, "--until", "now"], sent, 0.5, terminal=True, begun=b"id=9", typed=typed, limit=time_limit()
     )
     assert trial.complaints == []
     assert trial.status == 0

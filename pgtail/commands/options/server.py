@@ -206,6 +206,7 @@ class StreamOptions(Struct, frozen=True):
     )
     limit: int | None = limit_option()
     format: OutputOptions = family(OutputOptions)
+    pager: bool = pager_option()
     service: ServiceOptions = family(ServiceOptions)
     verbosity: Verbosity = family(Verbosity)
 

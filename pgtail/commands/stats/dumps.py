@@ -115,6 +115,7 @@ def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOp
         format=_NO_OUTPUT,
         filter=options.filter,
         limit=options.limit,
+        pager=False,  # the report has one
         verbosity=options.verbosity,
     )
 

@@ -22,6 +22,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.messages import StderrThread
+from pgtail.commands.console.pager import paged, pager_in_use
 from pgtail.commands.console.styling import is_pipe
 from pgtail.commands.input.selection import (
     build_redaction,
@@ -147,6 +148,8 @@ class Stream:
     _filter: Filter
     _connector: Connector
     _stderr: StderrThread
+    _around: contextlib.ExitStack
+    """What ends after the stream: a pager, which may be left open when everything else has ended."""
     _pipeline: Pipeline
     _tail: Tail
     _published: list[str]
@@ -189,6 +192,12 @@ class Stream:
         self._stderr = self._open_stderr()
         if options.verbosity.settings:
             self._stderr.detail(f"settings: {options.verbosity.settings}")
+        with contextlib.ExitStack() as self._around:
+            self._around.callback(self._stderr.close)  # what a full pager did not let through before it ended
+            return self._run(request)
+
+    def _run(self, request: Request) -> bool:
+        options = self._options
         try:
             with (
                 Service(options.service, self._progress, self._stderr.tell, self._info()),
@@ -228,6 +237,7 @@ class Stream:
         options = self._options
         types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
         plan = self._plan(request, types, interrupt)
+        self._page(plan)
         self._resumable = not plan.temporary or plan.fork is not None
         self._published = list(plan.options.publications)
         spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
@@ -247,6 +257,13 @@ class Stream:
             self._pipeline = rendering.pipeline
             self._tail = self._make_tail(rendering, request)
             return self._read()
+
+    def _page(self, plan: Plan) -> None:
+        """Use a pager from now on if the server has everything already that is to be shown."""
+        bounded = plan.until is not None and plan.until <= plan.server.position
+        self._around.enter_context(paged(self._options.pager and self._options.format.file is None and bounded))
+        if pager_in_use():
+            self._stderr.wants_status = False
 
     def _rendering(self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink) -> Rendering:
         plan, options = publisher.plan, self._options
