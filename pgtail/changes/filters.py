@@ -48,7 +48,8 @@ class Filter:
         commits: CommitRange | None = None,
         redaction: Redaction | None = None,
     ) -> None:
-        self._tables = list(tables)
+        self.tables = list(tables)
+        """The globs of the tables that are shown; all, if empty."""
         self._exclude = list(exclude)
         self.ops = frozenset(ops)
         """The operations that are shown; all, if empty."""
@@ -81,12 +82,12 @@ class Filter:
     @property
     def active(self) -> bool:
         """Whether there are any conditions."""
-        return bool(self._tables or self._exclude or self.ops or self.xids or self.tests or self.commits.active)
+        return bool(self.tables or self._exclude or self.ops or self.xids or self.tests or self.commits.active)
 
     @property
     def may_skip(self) -> bool:
         """Whether skips() may say yes. Redaction learns about every table, so nothing is skipped with it."""
-        selects = bool(self._tables or self._exclude or self.xids or self.commits.since.time is not None)
+        selects = bool(self.tables or self._exclude or self.xids or self.commits.since.time is not None)
         return selects and self.redaction is None and not self.needs_events
 
     @property
@@ -136,7 +137,7 @@ class Filter:
         if isinstance(change, RowChange | TableTruncate):
             if not self.table_passes(change.relation):  # first, so left_out gets every table
                 return False
-        elif self._tables:
+        elif self.tables:
             return False
         if self.ops and change.op not in self.ops:
             return False
@@ -158,7 +159,7 @@ class Filter:
         return self.selects_outcome(outcome)
 
     def _passes_by_itself(self, outcome: Outcome, shown: bool | None) -> bool:
-        if self._tables or self.tests:
+        if self.tables or self.tests:
             return False
         return outcome.op in self.ops if self.ops else shown is None
 
@@ -186,7 +187,7 @@ class Filter:
         known = self._known.get(relation.version)
         if known is None:
             known = self._known[relation.version] = (
-                self.name_passes(relation.schema, relation.name) if relation.seen else not self._tables
+                self.name_passes(relation.schema, relation.name) if relation.seen else not self.tables
             )
             if known:
                 self.columns.update(column.name for column in relation.columns)
@@ -196,7 +197,7 @@ class Filter:
 
     def name_passes(self, schema: str, table: str) -> bool:
         """Whether the name of a table matches."""
-        return selected(schema, table, self._tables, self._exclude)
+        return selected(schema, table, self.tables, self._exclude)
 
     def skips(
         self,
@@ -217,7 +218,7 @@ class Filter:
         of_xids = not self.xids or (xids is not None and any(xids[0] <= xid <= xids[1] for xid in self.xids))
         since = self.commits.since.time
         of_times = since is None or (times is not None and times[1] >= since)
-        of_names = bool(passing) or not (self._tables or (self._exclude and not messages))
+        of_names = bool(passing) or not (self.tables or (self._exclude and not messages))
         if of_xids and of_times and of_names:
             return False
         self.left_out.update(dict.fromkeys([f"{name[0]}.{name[1]}" for name in tables if name not in passing]))

@@ -170,17 +170,28 @@ class Command(click.Command):
         return [value for value in values if value.startswith(incomplete)]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if ctx.resilient_parsing and args and self._takes_value(ctx, args[-1]):
+        if ctx.resilient_parsing and args and self._with_value(ctx, args[-1]):
             args = args[:-1]  # its value is being completed; with it, click would drop the arguments
+        if not ctx.resilient_parsing:
+            self._refuse_equals(ctx, args)
         try:
             return super().parse_args(ctx, args)
         except click.BadOptionUsage as error:
             error.ctx = ctx  # click leaves it out here
             raise
 
-    def _takes_value(self, ctx: click.Context, word: str) -> bool:
+    def _refuse_equals(self, ctx: click.Context, args: list[str]) -> None:
+        """After a short option a = would be part of the value, which nobody means. Raises UsageError."""
+        for arg in args[: args.index("--") if "--" in args else None]:
+            option = self._with_value(ctx, arg[:2]) if arg[2:3] == "=" else None
+            if option is not None:
+                long = next((f" or {name}={arg[3:]}" for name in option.opts if name.startswith("--")), "")
+                raise click.UsageError(f"{arg}: no = follows a short option: write {arg[:2]} {arg[3:]}{long}", ctx)
+
+    def _with_value(self, ctx: click.Context, word: str) -> click.Option | None:
+        """The option with this name, if it takes a value."""
         options = [one for one in self.options(ctx) if word in (*one.opts, *one.secondary_opts)]
-        return any(not (one.is_flag or one.count) for one in options)
+        return next((one for one in options if not (one.is_flag or one.count)), None)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if ctx.meta.get(_ASKED) in GROUPS:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from getpass import getpass
+from pathlib import Path
 
 from pgtail.commands.console import messages as stderr
 from pgtail.commands.options.server import ConnectionOptions
-from pgtail.errors import OptionError
+from pgtail.errors import COMMAND, OptionError, ServerError
 from pgtail.files.stopping import status_after
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.terminal.escape import shell_word
@@ -23,6 +25,24 @@ def connector_of(options: ConnectionOptions) -> Connector:
     connector = Connector(found, ask=ask, ask_first=options.password)
     stderr.connection_words = _words(options, connector)
     return connector
+
+
+def with_name_cure(error: ServerError, name: str | None, command: str) -> ServerError:
+    """The error of a connection; its cure is another one if no database has the argument's name, which is a file's or
+    may be a slot's. `command` reads the slot.
+    """
+    missing = re.search('database "(.*)" does not exist', error.reason)
+    if name is None or missing is None or not name.startswith(missing[1]):  # the server cuts it after 63 bytes
+        return error
+    from pgtail.capture.lock import has_segments  # not loaded for every connection
+
+    path, word = Path(name), shell_word(name)
+    reads = "stats" if command == "stats" else "decode"
+    if path.is_file() or has_segments(path):
+        error.cure = f"it is a {'file' if path.is_file() else 'capture'}:{COMMAND}pgtail {reads} {word}"
+    else:
+        error.cure = f"a slot is named with --slot: pgtail {command} --slot {word}; psql -l lists the databases"
+    return error
 
 
 def _words(options: ConnectionOptions, connector: Connector) -> str:

@@ -157,6 +157,9 @@ def test_filter_that_leaves_nothing_names_the_tables_found(dump: Path, more: lis
     note = "note: no selected table has a change: the changes are of public.other, public.t"
     count = "note: 0 of 3 transactions matched; the input covers 2000-01-01 00:00Z"
     assert result.stderr == f"pgtail: {count}\npgtail: {note}\n"
+    for mistyped in ("othr", "public.othr"):
+        meant = mistyped.replace("othr", "other")
+        assert decode("-t", mistyped, *more, dump).stderr.endswith(f"{note}; did you mean {meant}?\n")
     assert decode("-t", "nosuch", "-t", "other", *more, dump).stderr.count("no selected table") == 0
     assert decode("--exclude", "*", *more, dump).stderr.endswith(f"pgtail: {note}\n"), "a message has no table"
 

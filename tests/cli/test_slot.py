@@ -349,9 +349,10 @@ def test_impossible_requests_are_refused(newest_database: Database) -> None:
     assert f"drop it: pgtail slot drop made '{conninfo}'\n" in words
     assert "slot made exists already" in refused("copy", "made", "made", status=3)
     assert "lower case" in refused("create", "Made")
-    assert "use --yes" in refused("drop", "made")
+    asked = "slot made was not changed: there is no terminal to ask on whether to"
+    assert f"{asked} drop it, which cannot be undone; --yes" in refused("drop", "made")
     place = newest_database.value("SELECT pg_current_wal_flush_lsn()")
-    assert f"slot made: to advance it to {place} cannot be undone" in refused("advance", "made", place)
+    assert f"{asked} advance it to {place}, which cannot be undone; --yes" in refused("advance", "made", place)
     assert "a slot cannot go back" in refused("advance", "made", "0/1", "--yes")
     assert "beyond the server's position" in refused("advance", "made", "FFFFFFFF/0", "--yes")
     words = refused("drop", "nosuch", "--yes", status=3)

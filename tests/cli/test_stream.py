@@ -7,6 +7,8 @@ import re
 import time
 from pathlib import Path
 
+from tests.support.captures import data_frames, record
+from tests.support.corpus import capture
 from tests.support.limits import within
 from tests.support.run import command, here
 from tests.support.run_process import lines as lines_of
@@ -272,6 +274,30 @@ def test_two_phase(shop: Database) -> None:
         assert running.changes_of(2)[1]["op"] == "commit_prepared"
         running.stop()
     assert shop.value("SELECT two_phase FROM pg_replication_slots WHERE slot_name = 'both'") is True
+
+
+def test_a_file_or_a_slot_in_place_of_a_database(shop: Database, tmp_path: Path) -> None:
+    where = {"PGHOST": str(shop.server.directory), "PGPORT": str(shop.server.port), "PGUSER": "postgres"}
+
+    def cure(*arguments: str | Path) -> str:
+        ran = command(*arguments, environment=where)
+        assert (ran.status, ran.stdout) == (3, b"")
+        return ran.stderr.partition("does not exist\n")[2].strip()
+
+    dump = Path(__file__)
+    assert cure("stream", dump) == f"it is a file: pgtail decode {dump}"
+    assert cure("stats", "--watch", dump) == f"it is a file: pgtail stats {dump}"
+    record(tmp_path, data_frames(capture("Z_small", "p1")))
+    assert cure("stream", tmp_path, "--until", "now") == f"it is a capture: pgtail decode {tmp_path}"
+    for name in ("stream", "expect"):
+        assert cure(name, "cdc").startswith(f"a slot is named with --slot: pgtail {name} --slot cdc; ")
+    assert "Name a database that exists" in cure("stream", "-d", "cdc")
+
+
+def test_a_directory_as_the_file_names_what_writes_one(tmp_path: Path) -> None:
+    ran = command("stream", "-f", tmp_path)
+    assert ran.status == 2
+    assert f"pgtail decode -o csv -f {tmp_path} captures" in ran.stderr
 
 
 def test_a_connection_string_that_is_none() -> None:

@@ -42,7 +42,7 @@ class CaptureTable:
 
     def __init__(self, width: int) -> None:
         self._width = width
-        self._segments = self._size = self._gaps = self._missing = 0
+        self._segments = self._size = self._gaps = self._missing = self._unknown = 0
         self._times: list[int] = []
         """The first and the last time of a commit."""
 
@@ -77,7 +77,9 @@ class CaptureTable:
         if one.file.open:
             yield from self._words("not closed: it is being written, or its last transaction is not complete", "note")
         elif contents is None:
-            yield from self._words("its end does not say what it contains", "note")
+            self._unknown += 1
+            why = "its end does not say what it contains: it is cut off, damaged, uncompressed or of an older version"
+            yield from self._words(f"{why}; pgtail capture verify reads it", "warning")
         else:
             yield from self._below(_contents_items(contents))
 
@@ -104,12 +106,13 @@ class CaptureTable:
         bad = self._gaps or self._missing
         parts = [counted(self._segments, "segment"), size_text(self._size)]
         if known is not None:
-            parts.append(f"{'up to' if bad else 'complete up to'} {lsn_text(known.position)}")
+            parts.append(f"{'up to' if bad or self._unknown else 'complete up to'} {lsn_text(known.position)}")
         if self._times:
             first, last = self._times
             parts.append(f"committed {local_minute(first)} to {local_minute(last)}{zone_text(last)}")
         parts += [counted(self._gaps, "gap")] if self._gaps else []
         parts += [f"{counted(self._missing, 'segment')} missing"] if self._missing else []
+        parts += [f"{counted(self._unknown, 'segment')} not known"] if self._unknown else []
         yield []
         yield from paragraph(", ".join(parts), "bad" if bad else "value", self._width)
 

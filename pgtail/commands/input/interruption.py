@@ -78,7 +78,8 @@ def skip_damage(input_: Input, error: InputError) -> bool:
     start = input_.position  # of the message, in which the error has its own place
     found = input_.resync()
     goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
-    tell(f"damage: {error}; skipped {counted(input_.skipped, 'byte')} from byte {start} on, {goes_on}")
+    skipped = f"{counted(input_.skipped, 'byte')} from byte {start} on" if input_.skipped else "the rest of the member"
+    tell(f"damage: {error}; skipped {skipped}, {goes_on}")
     return found is not None
 
 

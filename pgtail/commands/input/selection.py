@@ -176,7 +176,10 @@ def without_change(input_: Input, messages: int) -> str:
 def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
     """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
     if filter_.no_table_passed:
-        tell(escape(f"note: no selected table has a change: the changes are of {_some(sorted(filter_.left_out))}"))
+        names = [*filter_.left_out, *[name.partition(".")[2] for name in filter_.left_out]]
+        meant = next(filter(None, [did_you_mean(glob, names) for glob in filter_.tables]), "")
+        shown = _some(sorted(filter_.left_out))
+        tell(escape(f"note: no selected table has a change: the changes are of {shown}{meant}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         tell(

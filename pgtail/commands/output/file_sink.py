@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from pgtail.commands.console.pager import pager_in_use
-from pgtail.errors import ClosedPipe, OptionError, OutputError
+from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError
 from pgtail.files import MAGIC
 from pgtail.files.stopping import postponed
+from pgtail.terminal.escape import shell_word
 
 GZIP: Final = ".gz"
 """The end of the name of a file that is compressed."""
@@ -187,7 +188,9 @@ def check_appended(file: str | None) -> None:
         return
     if file.endswith("/") or os.path.isdir(file):
         raise OptionError(
-            f"-f {file} is a directory: pgtail record keeps a slot, and pgtail decode -f {file} writes that"
+            f"-f {file} is a directory, which only decode writes; record the slot first:"
+            f"{COMMAND}pgtail record -S SLOT -D captures --until now"
+            f"{COMMAND}pgtail decode -o csv -f {shell_word(file)} captures"
         )
     if file.endswith(GZIP):
         raise OptionError(

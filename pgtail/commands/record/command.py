@@ -30,8 +30,7 @@ from pgtail.commands.service.service import Service
 from pgtail.commands.stream.command import limits_of, request_of, tell_withheld
 from pgtail.errors import OptionError, PgtailError
 from pgtail.files.stopping import Interrupt, begin
-from pgtail.humanize import counted, size_text
-from pgtail.pgoutput.scalars import lsn_text
+from pgtail.humanize import counted
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
@@ -262,7 +261,7 @@ class RecordSlot:
             tell_withheld(publisher.connector, list(plan.options.publications), self._stderr.tell)
 
     def _summarize(self, resume: int, recorder: Recorder, files: CaptureFiles) -> None:
-        self._stderr.inform(_summary(resume, recorder, self._options.directory))
+        self._stderr.inform(convert.summary(resume, recorder, self._options.directory))
         waiting = 0 if files.uploader is None else files.uploader.waiting
         if waiting:
             self._stderr.tell(
@@ -301,10 +300,3 @@ def _spool_of(target: Location, spool: str | None) -> Path:
     if target.path is not None and spool is not None:
         raise OptionError("--spool is for a capture in an object store: -D s3://BUCKET/PATH")
     return Path(spool or target.path or "")
-
-
-def _summary(position: int, recorder: Recorder, directory: str) -> str:
-    """What was recorded."""
-    transactions = counted(recorder.transactions, "transaction")
-    recorded = f"{transactions} ({size_text(recorder.bytes)}) recorded"
-    return f"{recorded}; the capture in {directory} ends at {lsn_text(position)}"

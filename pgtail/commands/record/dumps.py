@@ -8,15 +8,18 @@ from pathlib import Path
 from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.commands.console import messages
 from pgtail.commands.decode.checksums import Coverage
 from pgtail.commands.input.interruption import Reading, name_cure
 from pgtail.commands.options.common import DumpOptions
 from pgtail.errors import InputError
+from pgtail.humanize import counted, size_text
 from pgtail.inputs.base import NOTHING_READ, Chunk
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.decoder import AnyMessage, Decoder
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import is_uri, locate
 
 
@@ -47,7 +50,8 @@ def record_dumps(
     that), OutputError.
     """
     head = {"client_encoding": dump.encoding, DUMPS: "dumps, streamed transactions as whole ones"}
-    converter = DumpConverter(Recorder(directory, head, rotation=rotation, compress=compress), tell)
+    recorder = Recorder(directory, head, rotation=rotation, compress=compress)
+    converter = DumpConverter(recorder, tell)
     recording = _Recording(converter, dump, tell)
     left = list(files)
     try:
@@ -62,9 +66,18 @@ def record_dumps(
         converter.finish()
         if left[1:]:
             tell(f"not in the capture: {', '.join(left[1:])}, after {left[0]}")
+        if converter.recorded and not messages.quiet_mode:
+            tell(summary(converter.recorded, recorder, str(directory)))
     if not converter.recorded:
         tell(f"note: nothing was recorded: there is no whole transaction in {', '.join(files)}")
     return converter.left_out > 0 or converter.damaged
+
+
+def summary(position: int, recorder: Recorder, directory: str) -> str:
+    """What was recorded."""
+    transactions = counted(recorder.transactions, "transaction")
+    recorded = f"{transactions} ({size_text(recorder.bytes)}) recorded"
+    return f"{recorded}; the capture in {directory} ends at {lsn_text(position)}"
 
 
 class _Recording:

@@ -85,8 +85,8 @@ def _confirm(connection: Connection, slot: Slot, action: str) -> None:
     """Show the slot and ask; returns after a yes, else exits with 1. Raises OptionError without a terminal."""
     if sys.stdin is None or not sys.stdin.isatty():
         raise OptionError(
-            f"slot {slot.name}: to {action[0].lower()}{action[1:]} cannot be undone, and there is no terminal to ask on"
-            "; use --yes"
+            f"slot {slot.name} was not changed: there is no terminal to ask on whether to"
+            f" {action[0].lower()}{action[1:]}, which cannot be undone; --yes does it without asking"
         )
     say(f"slot {_described(connection, slot)}")
     sys.stderr.write(f"{action}? It cannot be undone. [y/N]: ")

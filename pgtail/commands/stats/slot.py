@@ -87,6 +87,7 @@ class _WatchThread(RenderThread):
 class StatsSlot(Stream):
     """Reads a slot into statistics, and writes nothing."""
 
+    _name = "stats"
     _masks = False  # masked values would all compare equal
     _spool_cure = STREAM_SPILLS_MORE
 

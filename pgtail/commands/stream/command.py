@@ -20,7 +20,7 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
-from pgtail.commands.connect import connector_of
+from pgtail.commands.connect import connector_of, with_name_cure
 from pgtail.commands.console.messages import StderrThread
 from pgtail.commands.console.pager import paged, pager_in_use
 from pgtail.commands.console.styling import is_pipe
@@ -160,6 +160,7 @@ class Stream:
     """The tables of which the stream has every change, as far as known, for old values."""
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
+    _name = "stream"
     _masks = True
     """Whether the output gets masked values."""
     _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
@@ -206,6 +207,8 @@ class Stream:
                 self._shared(target) as sink,
             ):
                 return self._follow(request, sink, interrupt)
+        except ServerError as error:
+            raise with_name_cure(error, options.connection.dsn, self._name) from None
         except KeyboardInterrupt:
             if not self._copied:
                 self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
@@ -218,7 +221,7 @@ class Stream:
     def _info(self) -> dict[str, str]:
         """What runs, for the metrics."""
         request = self._options.request
-        return {"command": "stream", "version": __version__, "slot": request.slot or request.fork or ""}
+        return {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
 
     @contextlib.contextmanager
     def _shared(self, target: FileSink) -> Iterator[StreamSink]:

@@ -107,6 +107,7 @@ class Expect(Stream):
     Raises OptionError if there is no such command.
     """
 
+    _name = "expect"
     _spool_cure = STREAM_SPILLS_MORE
 
     def __init__(self, options: ExpectOptions, command: Sequence[str] = ()) -> None:

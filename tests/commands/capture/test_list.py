@@ -67,6 +67,10 @@ def test_what_is_missing_open_or_unknown_is_named(tmp_path: Path) -> None:
     last.write_bytes(saved[1])
     assert listed(tmp_path)[0]["missing"] is None
     assert "complete up to 0/" in here("capture", "list", tmp_path, COLUMNS="200").stdout.decode().splitlines()[-1]
+    last.write_bytes(saved[1][:-100])  # cut off
+    lines = here("capture", "list", tmp_path, COLUMNS="200").stdout.decode().splitlines()
+    assert ("is cut off" in lines[-3], "complete" in lines[-1]) == (True, False)
+    assert lines[-1].endswith(", 1 segment not known")
     plain = tmp_path / "plain"
     record(plain, data_frames(stream), SMALL, compress=False)
     assert {one["tables"] for one in listed(plain)[1:]} == {None}
