@@ -73,14 +73,12 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
     if report.provider is not None:
         title += f", {report.provider.name}"
     yield from paragraph(escape(title), "value", width)
-    heading = ""
     for severity in Severity:
         for family, findings in report.findings.items():
             those = [finding for finding in findings if finding.severity is severity >= least]
-            if those and family != heading:
-                heading = family
+            if those:
                 yield []
-                yield [(family, "table")]
+                yield [(family if severity is Severity.OK else f"{family}: {severity.word}s", "table")]
             for finding in those:
                 yield from _finding(finding, width)
     yield []

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from pgtail.doctor.base import Check, Context, Finding, comment, ok, warning
-from pgtail.doctor.tables import sql
+from pgtail.doctor.tables import VIA_ROOT_SINCE, sql
 from pgtail.postgres.pgoutput_options import identifier
-
-_VIA_ROOT_SINCE: Final = 13
 
 _OWN_NAMES: Final = """
 WITH RECURSIVE above AS (
@@ -64,13 +62,13 @@ def own_names(context: Context) -> Iterator[Finding]:
         name, names = identifier(row.text("pubname")), row.texts("names")
         text = f"publication {name} sends changes of partitioned tables under the names of their partitions"
         cure = [comment("PostgreSQL 13 and later can send them under the name of the partitioned table.")]
-        if context.server.major >= _VIA_ROOT_SINCE:
+        if context.server.major >= VIA_ROOT_SINCE:
             change = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);"
             cure = [comment("To send them under the name of the partitioned table:"), change]
         yield warning("partitioned", text, *cure, subjects=names)
     if not rows:
         yield ok("partitioned", "no changes are sent under the names of partitions")
-    if context.server.major < _VIA_ROOT_SINCE:
+    if context.server.major < VIA_ROOT_SINCE:
         return
     for row in context.rows("the partitioned tables", sql(context, _VIA_ROOT)):
         text = (
@@ -82,7 +80,7 @@ def own_names(context: Context) -> Iterator[Finding]:
 
 def identity(context: Context) -> Iterator[Finding]:
     """Partitions that are sent under the name of a root whose replica identity has more columns than theirs."""
-    if context.server.major < _VIA_ROOT_SINCE:
+    if context.server.major < VIA_ROOT_SINCE:
         return
     names, cure = [], []
     for row in context.rows("the identities of partitions", sql(context, _WEAKER)):

@@ -13,6 +13,8 @@ from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok
 from pgtail.postgres.pgoutput_options import identifier
 from pgtail.postgres.rows import Row
 
+VIA_ROOT_SINCE: Final = 13
+"""Since this version changes of partitions can be sent under the name of their root."""
 _GENERATED_SINCE: Final = 18
 """Since this version generated columns can be published, and the identity must not contain unpublished ones."""
 _EXCEPT_SINCE: Final = 19
@@ -30,6 +32,9 @@ _COULD_BE_IDENTITY: Final = """i.indrelid = c.oid AND i.indisunique AND i.indisv
         SELECT FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum = ANY(i.indkey::int2[]) AND NOT a.attnotnull)"""
 """Whether i can be it."""
+_BELOW_FULL: Final = """EXISTS (
+        SELECT FROM pg_partition_ancestors(c.oid) a JOIN pg_class r ON r.oid = a.relid WHERE r.relreplident = 'f')"""
+"""Whether c is a partition of a table with identity FULL: under its name c should send as much."""
 
 _LEAVES: Final = """
 WITH RECURSIVE tree AS (
@@ -49,7 +54,8 @@ _COUNT: Final = "{leaves} SELECT count(*) AS tables FROM leaves"
 _WITHOUT_IDENTITY: Final = """{leaves}
 SELECT format('%I.%I', n.nspname, c.relname) AS name, (
     SELECT format('%I', u.relname) FROM pg_index i JOIN pg_class u ON u.oid = i.indexrelid
-    WHERE {could_be_identity} ORDER BY i.indnatts, u.relname LIMIT 1) AS index, {strict} AS strict
+    WHERE {could_be_identity} ORDER BY i.indnatts, u.relname LIMIT 1) AS index, {strict} AS strict,
+    {below_full} AS below_full
 FROM leaves l JOIN pg_class c ON c.oid = l.oid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'r' AND c.relpersistence = 'p' AND l.identified AND c.relreplident <> 'f' AND NOT EXISTS (
     SELECT FROM pg_index i WHERE {is_identity})
@@ -172,6 +178,7 @@ def sql(context: Context, query: str) -> str:
         is_identity=_IS_IDENTITY,
         could_be_identity=_COULD_BE_IDENTITY,
         strict=_strict(major),
+        below_full=_BELOW_FULL if major >= VIA_ROOT_SINCE else "false",
         schemas=_SCHEMAS if major >= 15 else "",
         excepted=_EXCEPTED if major >= _EXCEPT_SINCE else "",
     )
@@ -195,7 +202,7 @@ def identity(context: Context) -> Iterator[Finding]:
         yield ok("replica_identity", text)
         return
     cure = [_identity(row) for row in found]
-    if any(row.optional_text("index") is None for row in found):
+    if any(row.optional_text("index") is None and not row.boolean("below_full") for row in found):
         cure.insert(0, comment("If there is a key, this is better than FULL: ADD PRIMARY KEY (...)"))
     text = "UPDATE and DELETE fail: the tables are published, but have no usable replica identity"
     yield problem("replica_identity", text, *cure, subjects=[row.text("name") for row in found])
@@ -203,7 +210,7 @@ def identity(context: Context) -> Iterator[Finding]:
 
 def _identity(row: Row) -> str:
     name, index = row.text("name"), row.optional_text("index")
-    if index is not None:
+    if index is not None and (row.boolean("strict") or not row.boolean("below_full")):
         return f"ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index};"
     if row.boolean("strict"):
         return comment(f"{name} needs a key: FULL does not work with its column list or generated columns.")

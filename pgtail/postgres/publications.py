@@ -26,7 +26,13 @@ _OPERATIONS: Final = """
 SELECT pubname, to_jsonb(p) AS publication FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
 _LEFT_OUT: Final = """
-SELECT p.pubname, to_jsonb(p) AS publication, (
+SELECT p.pubname, (
+    SELECT coalesce(json_agg(op), '[]') FROM unnest('{insert,update,delete,truncate}'::text[]) op
+    WHERE NOT (to_jsonb(p) ->> ('pub' || op))::bool AND EXISTS (
+        SELECT FROM pg_publication_tables t WHERE t.pubname = p.pubname AND NOT EXISTS (
+            SELECT FROM pg_publication_tables o JOIN pg_publication q USING (pubname)
+            WHERE q.pubname = ANY(%s) AND (to_jsonb(q) ->> ('pub' || op))::bool
+                AND (o.schemaname, o.tablename) = (t.schemaname, t.tablename)))) AS operations, (
     SELECT coalesce(json_agg(format('of %%I.%%I only ', schemaname, tablename) || concat_ws(' and ',
             'rows with ' || filter, CASE WHEN has_list THEN 'columns ' || columns END)), '[]')
     FROM (
@@ -41,7 +47,7 @@ SELECT p.pubname, to_jsonb(p) AS publication, (
     WHERE filter IS NOT NULL OR has_list) AS tables
 FROM pg_publication p WHERE pubname = ANY(%s) ORDER BY pubname
 """
-"""Row filters and column lists exist since PostgreSQL 15."""
+"""Row filters and column lists exist since PostgreSQL 15. An operation that any publication of a table has is sent."""
 _MOST_TABLES: Final = 5
 """How many are named with what is left out of them."""
 _PUBLISH_ALL: Final = """
@@ -149,17 +155,18 @@ def _left_out_operations(row: Row) -> list[str]:
 
 
 def withheld(connection: Connection, names: Sequence[str], ops: Collection[str] = ()) -> list[str]:
-    """For each publication that does not send all: what it leaves out of its tables, and which operations.
+    """For each publication that does not send all: what it leaves out of its tables, and which operations, unless
+    another of them sends these.
 
     Not escaped. With `ops` other operations do not count.
     """
     texts = []
-    for row in rows.rows(connection, "what the publications leave out", _LEFT_OUT, list(names)):
+    for row in rows.rows(connection, "what the publications leave out", _LEFT_OUT, list(names), list(names)):
         tables = row.texts("tables")
         parts = tables[:_MOST_TABLES]
         if more := len(tables) - len(parts):
             parts.append(f"less than all of {counted(more, 'other table')}")
-        left_out = [op for op in _left_out_operations(row) if not ops or op in ops]
+        left_out = [op for op in row.texts("operations") if not ops or op in ops]
         parts += [f"no {', '.join(left_out)}"] if left_out else []
         if parts:
             texts.append(f"publication {sql_identifier(row.text('pubname'))} sends {'; '.join(parts)}")

@@ -49,6 +49,22 @@ def test_partitions_with_less_identity_than_their_root(database: Database) -> No
     assert wrong(examine(database)) == {}
 
 
+@since(13)
+def test_a_partition_without_identity_below_a_full_root_gets_one_cure(database: Database) -> None:
+    """An index would serve the partition, but not send what the root's identity has."""
+    database.execute(
+        "CREATE TABLE t (id int NOT NULL, v text) PARTITION BY LIST (id)",
+        "CREATE TABLE t_1 PARTITION OF t FOR VALUES IN (1)",
+        "CREATE UNIQUE INDEX ON t_1 (id)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+        f"CREATE PUBLICATION r FOR TABLE t {VIA_ROOT}",
+    )
+    cure = one(examine(database), "replica_identity").cure
+    assert cure == ("ALTER TABLE public.t_1 REPLICA IDENTITY FULL;",)
+    database.execute(*cure)
+    assert wrong(examine(database)) == {}
+
+
 @since(15)
 def test_full_is_not_advised_where_updates_would_fail(database: Database) -> None:
     """A column list must have all columns of the identity of a partition; the root's own does not count."""

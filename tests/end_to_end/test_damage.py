@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import encode
+from tests.support.captures import data_frames, record, segments
 from tests.support.corpus import capture, read
 from tests.support.run import Result, command, decode
 
@@ -238,6 +239,15 @@ def test_resync_reports_that_nothing_follows() -> None:
     assert re.search(r"skipped \d+ bytes from byte \d+ on, nothing decodes after that", result.stderr)
     assert result.lines == whole("recv.bin").lines[: len(result.lines)]
     assert len(result.lines) > 2
+
+
+def test_resync_does_not_count_what_was_not_decompressed(tmp_path: Path) -> None:
+    record(tmp_path, data_frames(capture("A_dml", "p1")))
+    last = segments(tmp_path)[-1]
+    last.write_bytes(last.read_bytes()[:-100])
+    result = decode("--resync", tmp_path)
+    assert result.status == 1
+    assert "; skipped the rest of the member, nothing decodes after that" in result.stderr
 
 
 def test_resync_in_a_stream_of_many_segments() -> None:

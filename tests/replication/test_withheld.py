@@ -58,6 +58,15 @@ def test_operations_that_are_left_out_are_named(database: Database) -> None:
         assert "publication" not in stream(database, "-S", "s", "--until", "now", "--op", op)[1]
 
 
+def test_an_operation_that_another_publication_sends_is_not_left_out(database: Database) -> None:
+    make(database, 'TABLE w, "a, b"')
+    database.execute("CREATE PUBLICATION q FOR TABLE w WITH (publish = 'insert')", "INSERT INTO w VALUES (1, 1)")
+    read = "-S", "s", "-P", "p", "-P", "q", "--until", "now", "--op", "update"
+    assert "publication" not in stream(database, *read)[1]
+    database.execute('ALTER PUBLICATION p SET TABLE "a, b"')
+    assert last_line(stream(database, *read)[1]) == 'pgtail: note: publication "q" sends no update'
+
+
 def test_nothing_is_told_of_a_publication_that_sends_all(database: Database) -> None:
     make(database, 'TABLE w, "a, b"')
     assert "publication" not in stream(database, "-S", "s", "--until", "now")[1]
