@@ -32,7 +32,9 @@ def with_name_cure(error: ServerError, name: str | None, command: str) -> Server
     may be a slot's. `command` reads the slot.
     """
     missing = re.search('database "(.*)" does not exist', error.reason)
-    if name is None or missing is None or not name.startswith(missing[1]):  # the server cuts it after 63 bytes
+    if name is None or missing is None or "=" in name or "://" in name:
+        return error
+    if not name.startswith(missing[1]):  # another one's; the server cuts it after 63 bytes
         return error
     from pgtail.capture.lock import has_segments  # not loaded for every connection
 

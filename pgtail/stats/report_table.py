@@ -27,6 +27,7 @@ _MAX_KEYS: Final = 10
 _MAX_COLUMNS: Final = 3
 _MAX_LONGEST: Final = 3
 _MAX_ORIGINS: Final = 5
+_MAX_CUT: Final = 5
 _DATED_WIDTH: Final = 90
 """Terminals from this width (in cells) on have room for dates."""
 _PLOT_HEIGHT: Final = 4
@@ -176,9 +177,10 @@ class _View(ReportLayout):
         if cut:
             bars = [
                 f"{counted(series.rows[place], 'row')} at {_time(series.start + place * series.width, digits=digits)}"
-                for place in cut
+                for place in cut[:_MAX_CUT]
             ]
-            yield from self.words(f"▲ cut off, so that the others show: {', '.join(bars)}")
+            more = f" and {counted(len(cut) - _MAX_CUT, 'other bar')}" if len(cut) > _MAX_CUT else ""
+            yield from self.words(f"▲ cut off, so that the others show: {', '.join(bars)}{more}")
 
     def _updates(self) -> Iterator[StyledLine]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]

@@ -291,7 +291,8 @@ def test_a_file_or_a_slot_in_place_of_a_database(shop: Database, tmp_path: Path)
     assert cure("stream", tmp_path, "--until", "now") == f"it is a capture: pgtail decode {tmp_path}"
     for name in ("stream", "expect"):
         assert cure(name, "cdc").startswith(f"a slot is named with --slot: pgtail {name} --slot cdc; ")
-    assert "Name a database that exists" in cure("stream", "-d", "cdc")
+    for other in (["-d", "cdc"], ["postgresql:///postgresql"], ["dbname=cdc"]):
+        assert "Name a database that exists" in cure("stream", *other)
 
 
 def test_a_directory_as_the_file_names_what_writes_one(tmp_path: Path) -> None:

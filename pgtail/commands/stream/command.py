@@ -194,7 +194,6 @@ class Stream:
         if options.verbosity.settings:
             self._stderr.detail(f"settings: {options.verbosity.settings}")
         with contextlib.ExitStack() as self._around:
-            self._around.callback(self._stderr.close)  # what a full pager did not let through before it ended
             return self._run(request)
 
     def _run(self, request: Request) -> bool:
@@ -263,10 +262,11 @@ class Stream:
 
     def _page(self, plan: Plan) -> None:
         """Use a pager from now on if the server has everything already that is to be shown."""
-        bounded = plan.until is not None and plan.until <= plan.server.position
-        self._around.enter_context(paged(self._options.pager and self._options.format.file is None and bounded))
-        if pager_in_use():
-            self._stderr.wants_status = False
+        options, bounded = self._options, plan.until is not None and plan.until <= plan.server.position
+        if bounded and options.pager and options.format.file is None:
+            self._around.callback(self._stderr.close)  # what a full pager did not let through before it ended
+            self._around.enter_context(paged(True))
+            self._stderr.wants_status &= not pager_in_use()
 
     def _rendering(self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink) -> Rendering:
         plan, options = publisher.plan, self._options
