@@ -45,12 +45,6 @@ def remove(folder: Path, count: int) -> int:
     return len(plan.segments)
 
 
-def is_state_of(folder: Path, out: Path) -> None:
-    """Check that OUT has the state that the changes of a capture make."""
-    folds = model.folds(model.committed(model.changes(folder)), model.relations(folder))
-    same_as_model(folds, stored(out, "state"))
-
-
 def test_what_is_applied_is_removed_while_the_capture_grows(spark: Any, recorded: Path, tmp_path: Path) -> None:
     growing, out, paths = tmp_path / "growing", tmp_path / "out", segments(recorded)
     growing.mkdir()

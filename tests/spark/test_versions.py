@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from pgtail.spark.typed.arrow_types import Declared
 from pgtail.spark.typed.versions import Version, VersionColumn, kept
-from tests.support.spark.altered import readings
 
 TYPES = {"int": Declared(23, -1, "integer"), "text": Declared(25, -1, "text"), "big": Declared(20, -1, "bigint")}
 
@@ -61,6 +60,51 @@ def version(columns: str, *, key: Sequence[str] = ("id",)) -> Version:
 def test_what_a_description_shows(before: str, now: str, expected: str) -> None:
     found = kept(version(before), version(now))
     assert " ".join(f"{old}={new}" for old, new in found.items()) == expected
+
+
+Reading = tuple[int, ...]
+"""For each column that stayed, its place before; the others are new ones, and come after it."""
+
+
+def same_type(one: VersionColumn, other: VersionColumn) -> bool:
+    return one.declared == other.declared
+
+
+def readings(before: Version, now: Version) -> list[Reading]:
+    """Every history of a table that the rule in pgtail-spark-state(1) allows, one after another."""
+    old, new = before.columns, now.columns
+    names = {column.name for column in old} & {column.name for column in new}
+    places = {column.name: place for place, column in enumerate(old)}
+    unchanged = {column.name for column in new if column.name in names and same_type(column, old[places[column.name]])}
+    possible = [
+        one for size in range(min(len(old), len(new)) + 1) for one in itertools.combinations(range(len(old)), size)
+    ]
+
+    def new_names(one: Reading) -> int:
+        """How many names of before are those of new columns."""
+        return sum(column.name in names for column in new[len(one) :])
+
+    def names_stay(one: Reading) -> bool:
+        pairs = [(old[place].name, column.name) for place, column in zip(one, new, strict=False)]
+        return not new_names(one) and not any(was != is_ and {was, is_} & unchanged for was, is_ in pairs)
+
+    def unrenamed(one: Reading) -> bool:
+        pairs = [(old[place].name, column.name) for place, column in zip(one, new, strict=False)]
+        return all(was == is_ or is_ not in names for was, is_ in pairs)
+
+    def exchanged(place: int, column: VersionColumn) -> bool:
+        was = old[place]
+        in_key = (was.name in before.key) == (column.name in now.key)
+        return was.name == column.name or column.name not in unchanged or (same_type(was, column) and in_key)
+
+    fewest = min(new_names(one) for one in possible if unrenamed(one))
+    if fewest == 0:
+        return [one for one in possible if names_stay(one)]
+    return [
+        one
+        for one in possible
+        if new_names(one) <= fewest and all(itertools.starmap(exchanged, zip(one, new, strict=False)))
+    ]
 
 
 def certain(before: Version, now: Version) -> dict[str, str]:
