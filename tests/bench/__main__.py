@@ -21,8 +21,6 @@ from tests.bench.live import Drain, live_server
 from tests.bench.measure import FLOOR, Cost, Failed, Run, run
 from tests.bench.on_spark import on_spark
 from tests.bench.outputs import outputs
-from tests.bench.services import services
-from tests.bench.skipping import skipping
 from tests.bench.startup import startup
 from tests.bench.workload import SIZES, WORK, Backlog, Size
 
@@ -58,11 +56,9 @@ def main() -> None:
         FILE.unlink(missing_ok=True)
     startup(console)
     outputs(backlog, console)
-    skipping(console)
     on_spark(backlog, console)
     _live(backlog.size)
     copies(console)
-    services(console)
     console.print("\nCPU: user and system time; ratio: CPU time, as a multiple of the first line's.")
     console.print("framing (finding where frames end, nothing else) and cat show what limits there are.")
 

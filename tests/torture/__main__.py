@@ -36,7 +36,6 @@ from tests.torture import (
     soak,
     spark_cluster,
     spark_kills,
-    spark_prunes,
     stop_signals,
     store_faults,
     streams,
@@ -79,7 +78,6 @@ KINDS: Final = {
     "old values over reconnections": Kind(old_values.trial, 20),
     "services": Kind(services.trial, 60),
     "kills of spark": Kind(spark_kills.trial, 20),
-    "prune beside spark": Kind(spark_prunes.trial, 20, 0),
     "spark on a cluster": Kind(spark_cluster.trial, least=0),
 }
 
