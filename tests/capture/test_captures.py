@@ -115,9 +115,3 @@ def test_a_segment_cut_anywhere_gives_a_prefix(capture_of_dml: Path, tmp_path: P
         assert whole.stdout.startswith(result.stdout)
         assert result.status == 1 or size == 0
         assert (result.stderr.count(path.name) == 1) == (size > 0), "the damage is reported once"
-
-
-def test_a_directory_without_a_capture(tmp_path: Path) -> None:
-    result = read(tmp_path)
-    assert result.status == 1
-    assert "holds no capture" in result.stderr

@@ -53,14 +53,6 @@ def test_it_is_the_same_however_the_bytes_are_divided(number: str, size: int, se
         assert check.problem() == "its checksum is wrong: a part is missing, damaged or moved"
 
 
-def test_a_beginning_of_it_has_one_too() -> None:
-    found = Checksum()
-    found.update(b"abc")
-    other = found.copy()
-    other.update(b"d")
-    assert [found.hexdigest(), other.hexdigest()] == [f"{zlib.crc32(data):08x}" for data in (b"abc", b"abcd")]
-
-
 @pytest.mark.parametrize("compressed", [True, False])
 def test_a_newer_format_is_no_damage(compressed: bool, tmp_path: Path) -> None:
     """Its checksum may be one that is not known."""

@@ -108,12 +108,6 @@ def test_all_segments_were_moved_away(recorded: Path) -> None:
     assert recover(recorded, compress=True) == Recovered(last, position)
 
 
-def test_the_first_segments_were_moved_away(recorded: Path) -> None:
-    first = segments(recorded)[0]
-    first.unlink()
-    assert f"note: {segments(recorded)[0]}: segment {first.stem} came before it" in said(recorded, 0)
-
-
 def test_a_copy_under_another_name(recorded: Path) -> None:
     first, second, *_ = segments(recorded)
     shutil.copy(first, recorded / f"{second.stem[:-1]}E{CLOSED}")
@@ -125,12 +119,6 @@ def test_a_segment_of_another_capture(recorded: Path, tmp_path: Path) -> None:
     record(tmp_path / "other", frames)
     shutil.copy(segments(tmp_path / "other")[0], recorded)
     assert "the first segment of another capture" in said(recorded)
-
-
-def test_an_empty_capture(tmp_path: Path) -> None:
-    record(tmp_path / "capture", [])
-    result = read(tmp_path / "capture")
-    assert (result.status, result.stdout, result.stderr) == (0, b"", "")
 
 
 def test_closed_segment_next_to_its_open_one(recorded: Path) -> None:

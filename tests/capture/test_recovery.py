@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.format import GAP, OPEN
-from pgtail.capture.lock import open_directory
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
-from pgtail.errors import InputError, OptionError
+from pgtail.errors import InputError
 from tests.support import encode
 from tests.support.captures import SMALL, data_frames, head, read, read_frames, record, segments, take
 from tests.support.corpus import Capture, capture
@@ -163,12 +162,3 @@ def test_missing_end_in_the_middle_is_not_a_crash(tmp_path: Path) -> None:
     first.unlink()
     with pytest.raises(InputError, match="has no end, and others follow it"):
         recover(tmp_path, compress=True)
-
-
-def test_two_writers(tmp_path: Path) -> None:
-    with (
-        open_directory(tmp_path / "capture"),
-        pytest.raises(OptionError, match="another process"),
-        open_directory(tmp_path / "capture"),
-    ):
-        pass

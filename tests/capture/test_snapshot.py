@@ -10,7 +10,7 @@ import random
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tests.support.replay import Replica, Snapshots
 from tests.support.run import Result, here
 from tests.support.servers import Database, fresh_database, since
 from tests.support.standbys import standby_of
-from tests.support.tail import parse, tailing, wait_for
+from tests.support.tail import parse, wait_for
 from tests.support.threads import meanwhile
 from tests.torture.snapshot_histories import small_parts, try_history
 
@@ -318,55 +318,6 @@ def _niceness() -> int:
 # -- what is published -----------------------------------------------------------------------------------------------
 
 
-@since(13)
-def test_partitions_are_copied_as_they_are_published(database: Database, tmp_path: Path) -> None:
-    database.execute(
-        "CREATE TABLE t (id int, v text, PRIMARY KEY (id)) PARTITION BY RANGE (id)",
-        "CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (0) TO (10)",
-        "CREATE TABLE t2 (v text, id int NOT NULL, PRIMARY KEY (id))",
-        "ALTER TABLE t ATTACH PARTITION t2 FOR VALUES FROM (10) TO (20)",
-        "CREATE UNLOGGED TABLE t3 PARTITION OF t FOR VALUES FROM (20) TO (30)",
-        "INSERT INTO t SELECT i, 'v' || i FROM generate_series(5, 25) i",
-        "CREATE PUBLICATION root FOR TABLE t WITH (publish_via_partition_root = true)",
-        "CREATE PUBLICATION leaves FOR TABLE t",
-    )
-    recorded(database, tmp_path / "r", "-P", "root")
-    assert listed(tmp_path / "r") == [("t", 15)]
-    assert {int(one) for (one,) in rows(tmp_path / "r", "t", "id")} == {*range(5, 20)}
-    database.execute("SELECT pg_drop_replication_slot('cap')")
-    recorded(database, tmp_path / "l", "-P", "leaves")
-    assert listed(tmp_path / "l") == [("t1", 5), ("t2", 10)]
-    assert rows(tmp_path / "l", "t2", "id", "v")[0] == ("10", "v10")
-
-
-@since(15)
-@pytest.mark.parametrize(("options", "glad"), [([], "glad"), (["--binary"], f"\\x{b'glad'.hex()}")])
-def test_columns_and_rows_are_those_that_are_published(
-    database: Database, tmp_path: Path, options: Sequence[str], glad: str
-) -> None:
-    database.execute(
-        "CREATE TYPE mood AS ENUM ('sad', 'glad')",
-        "CREATE TABLE t (id int PRIMARY KEY, secret text, m mood, twice int GENERATED ALWAYS AS (id * 2) STORED)",
-        "INSERT INTO t SELECT i, 'secret', 'glad' FROM generate_series(1, 9) i",
-        "CREATE PUBLICATION p FOR TABLE t (id, m) WHERE (id > 5)",
-    )
-    recorded(database, tmp_path / "c", *options)
-    assert rows(tmp_path / "c", "t") == [(str(i), glad) for i in range(6, 10)]
-    assert "secret" not in "".join(path.read_bytes().decode("latin1") for path in (tmp_path / "c").glob("*"))
-
-
-@since(18)
-def test_generated_columns_are_copied_where_they_are_published(database: Database, tmp_path: Path) -> None:
-    database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, twice int GENERATED ALWAYS AS (id * 2) STORED, v int"
-        " GENERATED ALWAYS AS (id * 3) VIRTUAL)",
-        "INSERT INTO t VALUES (7)",
-        "CREATE PUBLICATION p FOR TABLE t WITH (publish_generated_columns = stored)",
-    )
-    recorded(database, tmp_path / "c")
-    assert rows(tmp_path / "c", "t") == [("7", "14")]
-
-
 # -- what cannot be copied -------------------------------------------------------------------------------------------
 
 
@@ -376,28 +327,6 @@ def test_a_publication_without_tables(newest_database: Database, tmp_path: Path)
     _, said = streamed(newest_database, "-S", "new", "--create-slot", status=3)
     assert "there is no table to copy: none is published by p." in said
     assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
-
-
-def test_a_role_that_may_not_read_a_table(newest_database: Database, tmp_path: Path) -> None:
-    make(newest_database, "t", "u")
-    name = f"reader_{newest_database.name}"
-    with role(newest_database, name, "REPLICATION") as conninfo:
-        newest_database.execute(f"GRANT SELECT ON t TO {name}")
-        said = refused(conninfo, tmp_path / "c")
-        newest_database.execute(f"DROP OWNED BY {name}")
-    assert "table public.u cannot be copied: permission denied for table u" in said
-    assert f'GRANT SELECT ON "public"."u" TO {name};' in said
-
-
-def test_row_level_security_that_would_hide_rows(newest_database: Database, tmp_path: Path) -> None:
-    make(newest_database, "t")
-    name = f"reader_{newest_database.name}"
-    with role(newest_database, name, "REPLICATION") as conninfo:
-        newest_database.execute(f"GRANT SELECT ON t TO {name}", "ALTER TABLE t ENABLE ROW LEVEL SECURITY")
-        said = refused(conninfo, tmp_path / "c")
-        newest_database.execute(f"DROP OWNED BY {name}")
-    assert "table public.t cannot be copied: query would be affected by row-level security policy" in said
-    assert f"ALTER ROLE {name} BYPASSRLS;" in said
 
 
 def test_all_slots_in_use(start_server: StartServer, tmp_path: Path) -> None:
@@ -485,18 +414,6 @@ def test_a_slot_that_was_created_stays_after_the_copy(newest_database: Database)
     newest_database.execute("INSERT INTO t VALUES (100, 'x')")
     ran = here("stream", newest_database.conninfo(), "-S", "new", "-o", "json", "--until", "now")
     assert [one["op"] for one in ran.objects] == ["insert"]
-
-
-def test_a_slot_is_dropped_if_the_reader_goes_away_before_the_copy_is_complete(newest_database: Database) -> None:
-    make(newest_database, "t", count=20_000)
-    reading, writing = os.pipe()
-    options = ["--snapshot", "-o", "json", "-S", "new", "--create-slot"]
-    with tailing(newest_database, *options, stdout=writing) as run:
-        os.close(writing)
-        os.read(reading, 100)
-        os.close(reading)
-        assert "slot new was dropped again: the copy of the tables is not complete" in run.end()
-    assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
 
 
 @since(14)

@@ -99,18 +99,6 @@ def test_what_is_not_listed_is_deleted_by_the_next_recorder(target: Location, tm
     assert len(contents(target)) == len(expected(first, PLACE)) + 3
 
 
-def test_one_that_lacks_a_segment_is_dropped(
-    target: Location, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    first, second = tables(1, 2)
-    recorded(tmp_path / "a", target, [first, second], PLACE, 0x100, PLACE)
-    (target / next(entry.name for entry in target.list() if entry.name.endswith(SNAPSHOT_CLOSED))).delete()
-    recorded(tmp_path / "b", target, [], 0, 2 * PLACE)
-    assert "the snapshot of public.t0 at 0/1000 does not count, and is removed" in capsys.readouterr().out
-    found = [message for lsn, message in contents(target) if lsn == PLACE - 1]
-    assert found == [message for _, message in expected([second], PLACE)]
-
-
 def test_bounded_local_space(target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool, most = tmp_path / "a", 0
     uploading = uploader(spool, target)

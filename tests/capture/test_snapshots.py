@@ -7,7 +7,6 @@ import random
 import shutil
 import struct
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from tests.capture.test_recovery import crash
 from tests.support import encode
 from tests.support.captures import head, read, take
 from tests.support.run import here
-from tests.support.snapshots import HEAD, TINY, Table, contents, expected, frame, ordinals, transaction, write_all
+from tests.support.snapshots import HEAD, TINY, Table, contents, expected, ordinals, transaction, write_all
 
 PLACE = 0x1000
 ROW = ("1", "x" * 100)
@@ -99,17 +98,6 @@ def test_a_segment(tmp_path: Path) -> None:
     assert head(last)[SNAPSHOT] == "0/1000 16390 2"
 
 
-def test_several_writers_side_by_side(tmp_path: Path) -> None:
-    many = [Table(number, f"t{number}", [[(str(row), "x" * 50) for row in range(200)]] * 3) for number in range(6)]
-    firsts = [1 + 1000 * number for number in range(6)]
-    state = open_state(tmp_path, 0)
-    with ThreadPoolExecutor(4) as pool:
-        for found, _ in pool.map(lambda one: one[0].write(tmp_path, PLACE, one[1]), zip(many, firsts, strict=True)):
-            state.list_snapshot(found, HEAD)
-    recorder(tmp_path, start=PLACE).close()
-    assert contents(LocalLocation(tmp_path)) == expected(many, PLACE)
-
-
 @pytest.mark.parametrize("name", ["format1", "format2"])
 def test_an_older_capture_that_lists_one_says_so(tmp_path: Path, name: str) -> None:
     """No version of pgtail that does not know the format of its segments reads it, also if no recorder follows."""
@@ -139,15 +127,6 @@ def test_they_count_from_their_place_on(tmp_path: Path) -> None:
     state = read_state(place)
     assert state is not None
     assert state.position > PLACE
-
-
-def test_a_new_capture_starts_at_its_snapshots(tmp_path: Path) -> None:
-    copied = new(tmp_path)
-    recorder(tmp_path, start=PLACE)
-    state = read_state(LocalLocation(tmp_path))
-    assert state is not None
-    assert state.position == PLACE
-    assert contents(LocalLocation(tmp_path)) == expected(copied, PLACE)
 
 
 def test_a_keepalive_reaches_the_place(tmp_path: Path) -> None:
@@ -272,16 +251,6 @@ def test_a_recorder_was_killed_before_it_wrote_that_the_place_is_reached(tmp_pat
     (tmp_path / FILE).write_bytes(listed)
     recorder(tmp_path).close()
     assert expected(copied, PLACE) == contents(LocalLocation(tmp_path))[1:-1]
-
-
-def test_another_timeline(tmp_path: Path) -> None:
-    new(tmp_path)
-    told: list[str] = []
-    found = Recorder(tmp_path, HEAD, rotation=TINY, state=open_state(tmp_path, 0, told.append))
-    found.follow({"pgtail.timeline": "2"})
-    assert len(told) == 4
-    assert told[0].endswith("the server is on timeline 2 now")
-    assert open_state(tmp_path, 0).snapshots == ()
 
 
 def test_the_stream_goes_on_after_the_place(tmp_path: Path) -> None:
@@ -457,16 +426,6 @@ def test_without_snapshots_it_has_the_newest_format_too(tmp_path: Path) -> None:
     assert content["parameters"]["pgtail.format"] == "3"
 
 
-def test_every_segment_is_of_the_newest_format(tmp_path: Path) -> None:
-    new(tmp_path)
-    found = recorder(tmp_path)
-    take(found, [*transaction(0x100, *[ROW] * 20), *transaction(PLACE, ROW)])
-    found.close()
-    for segment in segments(LocalLocation(tmp_path)):
-        assert head(Path(str(segment.location)))["pgtail.format"] == "3"
-    assert read(tmp_path).status == 0
-
-
 DAMAGE: dict[str, list[object]] = {
     "format": [1, 4, "x", None, -1],
     "snapshots": [None, {}, 3, [3], [{}]],
@@ -577,14 +536,6 @@ def test_the_segment_of_another_table(capture: Path) -> None:
     assert f"damage: {one}: not a part of the snapshot of public.t0 at 0/1000" in found.stderr
 
 
-def test_a_changed_byte(capture: Path) -> None:
-    path = min(capture.glob("*.snapshot.pgcap"))
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
-    assert read(capture).status == 1
-
-
 def test_verify_compares_the_listed_checksums(capture: Path) -> None:
     assert read(capture, options=("--verify",)).status == 0
 
@@ -690,10 +641,6 @@ def test_a_capture_of_its_segments_lacks_the_snapshots(capture: Path, tmp_path: 
     assert found.status == 1
     assert found.stderr.count("not in the capture: the snapshot of a table") >= 4
     assert [lsn for lsn, _ in contents(LocalLocation(target))] == [0x100, PLACE]
-
-
-def test_a_frame_of_a_snapshot() -> None:
-    assert frame(b"x", 0x1000) == b"w" + struct.pack(">QQq", 0xFFF, 0x1000, 0) + b"x"
 
 
 def test_the_first_segment_may_only_be_missing_where_no_table_was_copied_before(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from pgtail.capture.format import PREDECESSOR, SegmentName
 from pgtail.capture.reader import listed, segments
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.capture.recovery import recover
 from pgtail.capture.segment import read_head
 from pgtail.capture.state import FILE, Pruned, parse_state, read_state, state_json
 from pgtail.capture.upload import Uploader
@@ -253,21 +252,6 @@ def test_only_whole_transactions_count(s3: ObjectStore, target: Location, tmp_pa
     assert len(here("decode", "-o", "json", "--strict", *s3.arguments, str(target)).lines) == 100
 
 
-def test_an_idle_position(target: Location, tmp_path: Path) -> None:
-    record_some(tmp_path / "a", target, parts(2)[0])
-    uploading = uploader(tmp_path / "a", target)
-    recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
-    later = recorder.whole + 1000
-    recorder.reached(later)
-    publish(uploading, recorder)
-    assert uploading.position < later
-    recorder.close()
-    publish(uploading, recorder)
-    assert uploading.position == later
-    assert uploader(tmp_path / "b", target).position == later
-    assert recover(tmp_path / "b", compress=True).position == later
-
-
 def test_an_old_spool_is_refused_after_another_one_continued(target: Location, tmp_path: Path) -> None:
     one, two, _ = parts(3)
     record_some(tmp_path / "a", target, one)
@@ -279,21 +263,6 @@ def test_an_old_spool_is_refused_after_another_one_continued(target: Location, t
         uploader(tmp_path / "a", target)
     with pytest.raises(OptionError, match="does not continue the capture"):
         record_some(tmp_path / "b", target / "elsewhere", [])
-
-
-def test_of_two_recorders_the_first_stops_when_the_second_begins(target: Location, tmp_path: Path) -> None:
-    one, two, _ = parts(3)
-    record_some(tmp_path / "a", target, one)
-    first = uploader(tmp_path / "a", target)
-    recorder = Recorder(tmp_path / "a", {}, rotation=SMALL)
-    publish(first, recorder)
-    record_some(tmp_path / "b", target, two)
-    before = target.list()
-    take(recorder, two)
-    recorder.close()
-    with pytest.raises(OutputError, match="another process records into"):
-        publish(first, recorder)
-    assert target.list() == before
 
 
 def test_two_recorders_begin_at_once(target: Location, tmp_path: Path) -> None:

@@ -12,19 +12,13 @@ import pytest
 
 from pgtail.errors import ServerError
 from pgtail.files.stopping import Interrupt
-from pgtail.pgoutput.frames import LENGTHS
-from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.connection import PINNED
-from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.slots import Creation
 from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
-from pgtail.postgres.snapshot_plan import snapshot_plan
-from pgtail.postgres.table_copy import CopyForm, copy_part
 from tests.conftest import StartServer
-from tests.support.copied_tables import connector_to, copied, snapshot_of, wait_for_walsender
-from tests.support.servers import Database, since
-from tests.support.standbys import set_synchronous_standbys, standby_of, wait_for_synchronous_commit
-from tests.support.tail import wait_for
+from tests.support.copied_tables import connector_to, snapshot_of, wait_for_walsender
+from tests.support.servers import Database
+from tests.support.standbys import set_synchronous_standbys, wait_for_synchronous_commit
 
 TIMEOUTS = {
     "statement_timeout": 0,
@@ -66,14 +60,6 @@ def test_a_permanent_slot(database: Database) -> None:
                 SnapshotSession.open(connector_to(database), created.snapshot)
     query = "SELECT (confirmed_flush_lsn - '0/0')::text FROM pg_replication_slots WHERE slot_name = 'stays'"
     assert int(database.value(query)) == created.consistent_point
-
-
-def test_a_slot_without_a_snapshot(newest_database: Database) -> None:
-    creation = Creation(connector_to(newest_database), "plain", temporary=True)
-    with Interrupt() as interrupt:
-        session, created = creation.create(interrupt, creation.prepare(), lambda _: None)
-        session.close()
-    assert created.snapshot is None
 
 
 def test_settings_of_the_transaction(database: Database) -> None:
@@ -183,30 +169,3 @@ def test_the_exporting_session_has_no_timeout(database: Database) -> None:
             time.sleep(0.6)
             assert created.snapshot is not None
             SnapshotSession.open(connector_to(database), created.snapshot).close()
-
-
-@since(16)
-def test_a_standby_that_cancels_the_copy(database: Database) -> None:
-    rows = 100_000
-    database.execute(
-        "CREATE TABLE t (id int PRIMARY KEY, v text)",
-        f"INSERT INTO t SELECT n, repeat('x', 100) FROM generate_series(1, {rows}) n",
-        "CREATE PUBLICATION pub FOR TABLE t",
-    )
-    with standby_of(database.server) as standby:
-        on_standby = Database(standby, database.name)
-        standby.configure(hot_standby_feedback=False, max_standby_streaming_delay=0)
-        standby.reload()
-        primary = lambda _: database.execute("SELECT pg_log_standby_snapshot()")  # noqa: E731
-        with snapshot_of(on_standby, tell=primary) as (session, _):
-            [table] = snapshot_plan(session, ["pub"])
-            assert len(copied(session, table)) == rows
-            form = CopyForm(False, XLogData(1, 2, 3), LENGTHS)
-            batches = copy_part(session, table, table.parts[0], form, stop=threading.Event(), batch_bytes=1)
-            next(batches)
-            database.execute("DELETE FROM t", "VACUUM t")
-            position = database.value("SELECT pg_current_wal_flush_lsn()")
-            wait_for("replay", lambda: on_standby.value(f"SELECT pg_last_wal_receive_lsn() >= '{position}'"))
-            with pytest.raises(RecoveryConflict, match="conflict with recovery|the connection broke") as caught:
-                list(batches)
-            assert "hot_standby_feedback = on there, or raise max_standby_streaming_delay" in str(caught.value)

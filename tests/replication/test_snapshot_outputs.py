@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -17,7 +14,7 @@ import pytest
 from tests.support.run import Result, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, client_program, fresh_database
-from tests.support.tail import PATIENCE, tailing, wait_for
+from tests.support.tail import PATIENCE, wait_for
 from tests.support.threads import meanwhile
 
 TABLES = (
@@ -100,20 +97,6 @@ def dump(source: Database, *options: str) -> Result:
     return ran
 
 
-def test_dumps_in_all_formats(source: Database) -> None:
-    ran = here("stream", source.conninfo(), "--snapshot", "--until", "now", "-o", "csv", "-t", "a")
-    assert ran.status == 0, ran.stderr
-    rows = list(csv.DictReader(io.StringIO(ran.stdout.decode())))
-    assert [(row["_op"], row["id"], row["v"]) for row in rows] == [
-        ("snapshot", number, text or "") for number, text in source.query("SELECT id::text, v FROM a ORDER BY a.id")
-    ]
-    events = dump(source, "-o", "debezium", "-t", "a").objects
-    assert {event["op"] for event in events} == {"r"}
-    assert len(events) == 300
-    lines = dump(source, "-o", "json", "-t", "one").objects
-    assert [line["new"] for line in lines] == [{"id": 1}]
-
-
 def test_a_dump_as_sql_is_consistent(source: Database, target: Database) -> None:
     """Two tables that change in one transaction are as at one moment."""
     source.execute("CREATE TABLE x (id int PRIMARY KEY, v int)", "CREATE TABLE y (id int PRIMARY KEY, v int)")
@@ -133,24 +116,3 @@ def test_a_dump_as_sql_is_consistent(source: Database, target: Database) -> None
     assert target.value("SELECT x.v + y.v FROM x, y") == 0
     assert target.value("SELECT v FROM x") > 0
     assert target.value("SELECT count(*) FROM one") == 1
-
-
-def test_debezium_marks_the_snapshot_from_its_first_row_to_its_last(newest_database: Database) -> None:
-    newest_database.execute(*TABLES, "INSERT INTO a VALUES (1), (2), (3)", "INSERT INTO b VALUES (1), (2)")
-    newest_database.execute("INSERT INTO one VALUES (1)", "CREATE PUBLICATION p FOR ALL TABLES")
-    with tailing(newest_database, "--snapshot", "-o", "debezium", "--keys") as run:
-        run.wait_for_lines(6)
-        newest_database.execute("UPDATE a SET v = 'x' WHERE id = 2")
-        run.wait_for_lines(7)
-        run.stop()
-    rows = [line.partition(b"\t") for line in run.out]
-    found = [(key.decode(), json.loads(value)) for key, _, value in rows]
-    assert [(key, value["source"]["table"], value["op"], value["source"]["snapshot"]) for key, value in found] == [
-        ('{"id":1}', "a", "r", "first"),
-        ('{"id":2}', "a", "r", "true"),
-        ('{"id":3}', "a", "r", "last_in_data_collection"),
-        ('{"id":1}', "b", "r", "first_in_data_collection"),
-        ('{"id":2}', "b", "r", "last_in_data_collection"),
-        ('{"id":1}', "one", "r", "last"),
-        ('{"id":2}', "a", "u", "false"),
-    ]

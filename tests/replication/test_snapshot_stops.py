@@ -26,7 +26,7 @@ from tests.support.limits import within
 from tests.support.object_store import ObjectStore, Proxy
 from tests.support.run import here
 from tests.support.run_process import PROGRAM, started
-from tests.support.servers import Database, fresh_database
+from tests.support.servers import Database
 from tests.support.tail import PATIENCE, wait_for
 
 LARGE = (
@@ -143,14 +143,3 @@ def test_another_server_after_the_copy(
     found = here("record", newest_database.conninfo(), *place)
     assert found.status != 0
     assert "this is another server" in found.stderr
-
-
-def test_names_of_a_database_whose_encoding_is_named(newest_database: Database, tmp_path: Path) -> None:
-    options = {"encoding": "LATIN1", "lc_collate": "C", "lc_ctype": "C"}
-    with fresh_database(newest_database.server, **options) as database:
-        with database.connect(client_encoding="UTF8") as session:
-            session.execute('CREATE TABLE "größe" (id int)')
-            session.execute("CREATE PUBLICATION p FOR ALL TABLES")
-        arguments = ["-S", "latin", "-D", str(tmp_path), "--encoding", "LATIN1", "--until", "now"]
-        found = here("record", database.conninfo(), *arguments, "--snapshot-table", "größe")
-        assert (found.status, "1 table copied" in found.stderr) == (0, True), found.stderr

@@ -181,13 +181,6 @@ def test_a_missing_publication_may_be_allowed(database: Database) -> None:
     assert "gone" in words
 
 
-@since(10, before=18)
-def test_a_missing_publication_cannot_be_allowed_before_18(database: Database) -> None:
-    publish(database)
-    words = fails(database, "-P", "gone", "--allow-missing-publication")
-    assert "--allow-missing-publication needs PostgreSQL 18" in words
-
-
 def test_warnings_when_nothing_will_be_shown(newest_database: Database) -> None:
     newest_database.execute("CREATE PUBLICATION empty", "CREATE TABLE t (id int)")
     _, words = stream(newest_database, "--for", "100ms")
@@ -197,12 +190,6 @@ def test_warnings_when_nothing_will_be_shown(newest_database: Database) -> None:
     assert "--table T* matches no published table (of 1); did you mean t?\n" in words
     assert "--table other.* matches no published table" in words
     assert "public.t " not in words
-
-
-def test_a_table_that_is_not_published_may_be_a_typing_mistake(newest_database: Database) -> None:
-    newest_database.execute("CREATE TABLE orders (id int)", "CREATE PUBLICATION p FOR TABLE orders")
-    _, words = stream(newest_database, "--for", "100ms", "-t", "ordres")
-    assert "warning: --table ordres matches no published table (of 1); did you mean orders?\n" in words
 
 
 # -- acknowledging ---------------------------------------------------------------------------------------------
@@ -316,14 +303,6 @@ def test_names_of_all_kinds(database: Database) -> None:
         assert f"database {odd} has no publication" in fails(database.server.conninfo(odd))
     finally:
         database.execute(f"DROP DATABASE {quoted}")
-
-
-def test_text_from_the_server_is_escaped(newest_database: Database) -> None:
-    newest_database.execute('CREATE PUBLICATION "\x1b[31mred\u202e"', 'CREATE PUBLICATION "second"')
-    create_slot(newest_database, "s")
-    words = fails(newest_database, "-S", "s")
-    assert r'U&"\001B[31mred\202E" (0 tables), second (0 tables)' in words
-    assert "\x1b" not in words
 
 
 @pytest.mark.parametrize(
