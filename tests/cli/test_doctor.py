@@ -93,13 +93,3 @@ def test_a_cure_is_not_broken_inside_of_quotes(shop: Database) -> None:
     assert statement not in out, "it must be too long for a line"
     pasted = "\n".join(out.partition("ALTER TABLE")[1:]).partition(";")[0]
     shop.execute(pasted)
-
-
-def test_names_never_drive_the_terminal(shop: Database) -> None:
-    shop.execute('CREATE TABLE "\x1b[31mred\u202e" (id int)', 'ALTER PUBLICATION p ADD TABLE "\x1b[31mred\u202e"')
-    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=2)
-    assert r'public.U&"\001B[31mred\202E"' in out
-    assert "\x1b" not in out
-    out, _ = pgtail("doctor", shop.conninfo(), "-o", "json", status=2)
-    assert "\u202e" not in out
-    assert ['public."\x1b[31mred\u202e"'] in [line["subjects"] for line in lines(out)]

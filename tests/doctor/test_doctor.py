@@ -131,41 +131,6 @@ def server_version(database: Database) -> int:
     return int(database.value("SELECT current_setting('server_version_num')::int"))
 
 
-@pytest.mark.parametrize(
-    ("level", "effective", "version", "standby", "severity"),
-    [
-        ("minimal", "minimal", 180000, False, Severity.PROBLEM),
-        ("replica", "replica", 180000, False, Severity.PROBLEM),
-        ("replica", "replica", 180000, True, Severity.PROBLEM),
-        ("replica", "replica", 190000, False, Severity.OK),
-        ("replica", "replica", 190000, True, Severity.PROBLEM),
-        ("replica", "logical", 190000, False, Severity.OK),
-        ("replica", "logical", 190000, True, Severity.OK),
-        ("minimal", "minimal", 190000, False, Severity.PROBLEM),
-        ("logical", "logical", 190000, False, Severity.OK),
-    ],
-)
-def test_the_wal_level_of_any_version(
-    newest_database: Database, level: str, effective: str, version: int, standby: bool, severity: Severity
-) -> None:
-    with context_of(newest_database) as context:
-        facts = {"wal_level": level, "effective_wal_level": effective, "version": version, "in_recovery": standby}
-        [finding] = server.wal_level(replace(context, server=replace(context.server, **facts)))
-    assert finding.severity is severity
-
-
-@pytest.mark.parametrize(
-    ("version", "feedback", "severity"),
-    [(150000, "on", Severity.PROBLEM), (160000, "off", Severity.WARNING), (160000, "on", Severity.OK)],
-)
-def test_standby_requirements(newest_database: Database, version: int, feedback: str, severity: Severity) -> None:
-    with context_of(newest_database) as context:
-        assert list(server.standby(context)) == []
-        other = replace(context.server, in_recovery=True, version=version)
-        [finding] = server.standby(replace(context, server=other, settings={"hot_standby_feedback": feedback}))
-    assert finding.severity is severity
-
-
 @contextmanager
 def context_of(database: Database) -> Iterator[Context]:
     """The context of a real server; tests replace parts of it."""
@@ -296,23 +261,6 @@ def test_publications_of_inserts_need_no_identity(newest_database: Database) -> 
     assert one(findings, "replica_identity").text == "no table is published"
 
 
-@since(15)
-def test_column_lists_and_row_filters_outside_of_the_identity(database: Database) -> None:
-    names = ("listed", "unlisted", "filtered", "keyed", "complete", "complete_list")
-    database.execute(
-        *[f"CREATE TABLE {name} (id int PRIMARY KEY, v int, w int)" for name in names],
-        "ALTER TABLE complete REPLICA IDENTITY FULL",
-        "ALTER TABLE complete_list REPLICA IDENTITY FULL",
-        "CREATE PUBLICATION p FOR TABLE listed (id, v), unlisted (v), filtered WHERE (v > 1), keyed WHERE (id > 1),"
-        " complete WHERE (w > 1), complete_list (id, v)",
-    )
-    truth = refusing(database, names)
-    assert truth == {"public.unlisted", "public.filtered", "public.complete_list"}
-    found = of(examine(database), "identity_coverage")
-    assert {subject for finding in found for subject in finding.subjects} == truth
-    assert all(finding.severity is Severity.PROBLEM for finding in found)
-
-
 def test_toast_that_updates_leave_out(database: Database) -> None:
     database.execute(
         *[f"CREATE TABLE {name} (id int PRIMARY KEY, n int, v text)" for name in ("large", "small", "complete")],
@@ -335,23 +283,3 @@ def test_toast_that_updates_leave_out(database: Database) -> None:
 
 def of_severity(database: Database, check: str) -> list[Finding]:
     return [finding for finding in of(examine(database), check) if finding.severity is not Severity.OK]
-
-
-@since(11)
-def test_unlogged_and_partitioned_tables(database: Database) -> None:
-    database.execute(
-        "CREATE UNLOGGED TABLE scratch (id int PRIMARY KEY)",
-        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
-        "CREATE TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (10)",
-        "CREATE PUBLICATION p FOR ALL TABLES",
-    )
-    findings = examine(database)
-    assert wrong(findings) == {"unlogged": Severity.WARNING, "partitioned": Severity.WARNING}
-    assert one(findings, "unlogged").subjects == ("public.scratch",)
-    assert one(findings, "partitioned").subjects == ("public.parts",)
-    database.execute(*one(findings, "unlogged").cure)
-    if database.version < 13:
-        assert one(findings, "partitioned").cure[0].startswith("-- PostgreSQL 13 and later can")
-        return
-    database.execute(one(findings, "partitioned").cure[1])
-    assert wrong(examine(database)) == {}

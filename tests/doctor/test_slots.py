@@ -236,12 +236,3 @@ def test_slots_that_lag_least_are_tried_first(newest_database: Database, monkeyp
     newest_database.query("SELECT pg_create_logical_replication_slot('new', 'pgoutput')")
     assert of_severity(newest_database, "publication_age") == []
     assert tried == ["new", "a_old"]
-
-
-def test_slots_of_other_databases_are_seen(newest_database: Database) -> None:
-    with fresh_database(newest_database.server) as other:
-        other.query("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
-        publish(newest_database)
-        findings = examine(newest_database)
-        assert wrong(findings) == {}
-        assert ("theirs",) in [finding.subjects for finding in of(findings, "slots")]

@@ -89,16 +89,6 @@ def test_unlogged_tables_that_refer_to_each_other(newest_database: Database) -> 
     assert of_severity(newest_database, "unlogged") == []
 
 
-def test_a_table_with_a_column_list_needs_a_key(newest_database: Database) -> None:
-    newest_database.execute("CREATE TABLE bare (id int, v int)", "CREATE PUBLICATION p FOR TABLE bare (id)")
-    finding = one(of_severity(newest_database, "replica_identity"), "replica_identity")
-    assert finding.cure[-1] == (
-        "-- public.bare needs a key: FULL does not work with its column list or generated columns."
-    )
-    newest_database.execute("ALTER TABLE bare ADD PRIMARY KEY (id)")
-    assert of_severity(newest_database, "replica_identity") == []
-
-
 def test_a_publication_of_all_tables_where_there_are_none(newest_database: Database) -> None:
     newest_database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     finding = one(examine(newest_database), "publications")
