@@ -53,16 +53,6 @@ def test_changes_without_a_begin_have_no_seq() -> None:
     ]
 
 
-@pytest.mark.parametrize("first", [insert(), Update(None, T, "", None, (b"v",)), Delete(None, T, "K", (b"v",)),
-                                   Truncate(None, 0, (T,)), TRANSACTIONAL])  # fmt: skip
-def test_first_change_without_a_begin_is_noted(first: AnyFrame) -> None:
-    events = events_of(table(), first, prepared()[1])
-    assert [event[0] for event in events] == ["note", "started", events[2][0], "ended"]
-    assert events[2][0] != "note"
-    with pytest.raises(AssemblyError, match="byte 40: no Begin before this"):
-        events_of(table(), first, strict=True)
-
-
 def test_a_stream_whose_beginning_is_missing_has_no_seq() -> None:
     events = events_of(table(), start(7, 0), insert(xid=7), STOP, stream_commit())
     assert events == [

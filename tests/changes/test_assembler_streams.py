@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
-from pgtail.changes.assembler import Assembler
-from pgtail.changes.events import Ended, LogicalMessage, Note, RowChange, Started, TableTruncate
-from pgtail.pgoutput.decoder import Decoder
+from pgtail.changes.events import RowChange
 from pgtail.pgoutput.rows import Insert
 from pgtail.pgoutput.streaming import StreamAbort
-from pgtail.pgoutput.transaction import Message, Origin
-from pgtail.pgoutput.two_phase import CommitPrepared, RollbackPrepared, StreamPrepare
-from pgtail.values import Types
+from pgtail.pgoutput.transaction import Message
+from pgtail.pgoutput.two_phase import CommitPrepared, RollbackPrepared
 from tests.support.assembled import (
     STOP,
     Collector,
@@ -26,7 +21,6 @@ from tests.support.assembled import (
     stream_commit,
     table,
 )
-from tests.support.corpus import capture
 
 # -- streams -----------------------------------------------------------------------------------------------------------
 
@@ -52,21 +46,6 @@ def test_streams_are_emitted_at_commit_in_commit_order() -> None:
         ("insert", 2, b"7b"),
         ("ended", 7, "complete"),
     ]
-
-
-def test_fields_of_a_streamed_transaction() -> None:
-    assembler = Assembler(Types())
-    for message in (start(), Origin(0, "node_b"), insert(xid=7), STOP):
-        assert [event for event in assembler.feed(message, 55) if not isinstance(event, Note)] == []
-    events = [event for event in assembler.feed(stream_commit(), None) if not isinstance(event, Note)]
-    started, change, ended = events
-    assert isinstance(started, Started)
-    assert isinstance(change, RowChange)
-    assert isinstance(ended, Ended)
-    transaction = started.transaction
-    assert (transaction.xid, transaction.commit_lsn, transaction.end_lsn, transaction.commit_ts) == (7, 112, 120, 5)
-    assert (transaction.origin, transaction.state) == ("node_b", None)
-    assert (change.lsn, change.transaction is transaction) == (55, True)
 
 
 def test_rolled_back_savepoints_drop_only_their_own_changes() -> None:
@@ -129,14 +108,6 @@ def test_relation_in_a_stream_applies_to_others_after_its_commit() -> None:
     assert notes(collector.end()) == []
 
 
-def test_a_table_described_in_a_rolled_back_stream_is_forgotten() -> None:
-    collector = Collector().feed(
-        table(T, "a"), start(7), table(T, "a", "b", xid=7), STOP, StreamAbort(7, 7, None, None)
-    )
-    collector.feed(begin(8), Insert(None, T, (b"1",)), commit(8))
-    assert notes(collector.end()) == []
-
-
 def test_streamed_changes_keep_their_version_of_the_table() -> None:
     collector = Collector().feed(start(7), table(T, "a", xid=7), Insert(7, T, (b"1",)), table(T, "a", "b", xid=7))
     collector.feed(Insert(7, T, (b"1", b"2")), STOP, stream_commit(7))
@@ -144,46 +115,7 @@ def test_streamed_changes_keep_their_version_of_the_table() -> None:
     assert notes(collector.end()) == []
 
 
-@pytest.mark.parametrize("name", ["p2_stream_msg", "p2_stream_bin"])
-def test_stream_spilled_to_disk_gives_the_same_events(name: str) -> None:
-    results = []
-    for limit in (0, 10_000, 10**9):
-        decoder, collector = Decoder(), Collector(limit=limit)
-        for raw in capture("C_stream", name).messages():
-            message = decoder.message(raw.data, 0, len(raw.data))
-            collector.events += collector.assembler.feed(message, raw.lsn, 0)
-        lsns = [
-            event.lsn for event in collector.events if isinstance(event, RowChange | TableTruncate | LogicalMessage)
-        ]
-        results.append((lsns, collector.end()))
-    assert results[0] == results[1] == results[2]
-    assert len(results[0][1]) > 500
-
-
 # -- two-phase commit --------------------------------------------------------------------------------------------------
-
-
-def test_a_prepared_transaction_and_its_outcomes() -> None:
-    for outcome, name in (
-        (CommitPrepared(0, 300, 310, 6, 7, "g"), "commit_prepared"),
-        (RollbackPrepared(0, 120, 310, 5, 6, 7, "g"), "rollback_prepared"),
-    ):
-        first, last = prepared()
-        assert events_of(table(), first, insert(), last, outcome) == [
-            ("started", 7),
-            ("insert", 1, b"v"),
-            ("ended", 7, "complete"),
-            (name, "g"),
-        ]
-
-
-def test_fields_of_a_prepared_transaction() -> None:
-    for messages in (prepared(), (start(), STOP, StreamPrepare(*prepared()[1]))):
-        events = Collector().feed(*messages).events
-        [transaction] = [event.transaction for event in events if isinstance(event, Started)]
-        assert (transaction.state, transaction.gid, transaction.xid) == ("prepared", "g", 7)
-        assert (transaction.prepare_lsn, transaction.prepare_ts, transaction.end_lsn) == (112, 5, 120)
-        assert (transaction.commit_lsn, transaction.commit_ts) == (None, None)
 
 
 def test_outcome_without_its_prepare_is_a_note_even_if_strict() -> None:
@@ -202,13 +134,3 @@ def test_a_gid_may_be_used_again() -> None:
     outcome = CommitPrepared(0, 300, 310, 6, 7, "g")
     assert notes(events_of(*prepared(), outcome, *prepared(8), outcome)) == []
     assert len(notes(events_of(*prepared(), outcome, outcome))) == 1
-
-
-def test_a_streamed_transaction_may_be_prepared() -> None:
-    last = StreamPrepare(*prepared()[1])
-    assert events_of(table(), start(), insert(xid=7), STOP, last, CommitPrepared(0, 300, 310, 6, 7, "g")) == [
-        ("started", 7),
-        ("insert", 1, b"v"),
-        ("ended", 7, "complete"),
-        ("commit_prepared", "g"),
-    ]

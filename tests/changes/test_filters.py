@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from pgtail.changes import condition
 from pgtail.changes.events import (
     Change,
     LogicalMessage,
@@ -18,7 +17,6 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.filters import Filter, condition_of
 from pgtail.changes.relations import Relation, Relations
-from pgtail.changes.where_parser import parse
 from pgtail.commands.stream.expect import Expectation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
@@ -192,35 +190,6 @@ def test_conditions(where: str, passes: bool) -> None:
     assert [name for name, _ in filter_.columns_not_seen] == ["nosuch"] * where.startswith("nosuch")
 
 
-@pytest.mark.parametrize("where", ['"my ""col""" = 1', '"my ""col"""=1'])
-def test_a_quoted_column(where: str) -> None:
-    test = parse(where)
-    assert isinstance(test, condition.Test)
-    assert (test.operand.name, test.op, test.values) == ('my "col"', "=", ("1",))
-
-
-def test_binary_cells_are_compared_by_value() -> None:
-    relation = table(types=(INT4, BOOL, NUMERIC))
-    row = insert(relation, Binary(b"\0\0\0\x0a"), Binary(b"\1"), Binary(bytes.fromhex("0002000000000002000c1388")))
-    assert Filter(where=["a = 10", "b = true", "c = 12.5"]).passes(row)
-    assert not Filter(where=["a = 10", "b = false"]).passes(row)
-
-
-@pytest.mark.parametrize(
-    ("cell", "where", "passes"),
-    [
-        (b"NaN", "a = NaN", True),
-        (b"NaN", "a > 1e300", True),
-        (b"NaN", "a > Infinity", True),
-        (b"NaN", "a < 5", False),
-        (b"Infinity", "a > 5", True),
-        (b"-Infinity", "a < 5", True),
-    ],
-)
-def test_nan_is_above_all_numbers(cell: bytes, where: str, passes: bool) -> None:
-    assert Filter(where=[where]).passes(insert(table(types=(NUMERIC,)), cell)) is passes
-
-
 def test_all_conditions_must_hold() -> None:
     row = insert(table(), b"1", b"x")
     assert Filter(where=["a = 1", "b = x"]).passes(row)
@@ -332,31 +301,6 @@ def test_what_does_not_fit_a_column(where: str, words: str) -> None:
     with pytest.raises(OptionError, match=words):
         filter_.passes(insert(relation, b"1", b"x", b"t", None, None, None, None))
     assert [name for name, _ in filter_.columns_not_seen] == ["nosuch"] * where.startswith("nosuch")
-
-
-@pytest.mark.parametrize(
-    ("where", "passes"),
-    [
-        ("a->>'n' > 9", True),
-        ("a->>'n' > '9'", False),
-        ("a->>'t' > 9", False),
-        ("not a->>'t' > 9", False),
-        ("a->>'t' is distinct from 9", True),
-        ("a->>'t' is not distinct from 9", False),
-        ("a->>'t' is null", False),
-        ("a->>'e' = 'é\"'", True),
-        ("a->>'\"' = 'quote'", True),
-        ("a->'o'->>'x' = '[1, 2]'", True),
-        ("a->'o'->'x'->>1 = 2", True),
-        ("a->'o'->'x'->>2 is null", True),
-        ("a->'l'->>1 = '{\"z\": 2}'", True),
-    ],
-)
-def test_members_of_documents(where: str, passes: bool) -> None:
-    document = '{"n": 10, "t": "text", "e": "é\\"", "\\"": "quote", "o": {"x": [1, 2]}, "l": [1, {"z": 2}]}'
-    filter_ = Filter(where=[where])
-    assert filter_.passes(insert(table(types=(3802,)), document.encode())) is passes
-    assert filter_.not_sent == 0
 
 
 @pytest.mark.parametrize("document", [b'{"n": 1', b'{"n": NaN}', b"[Infinity]"])

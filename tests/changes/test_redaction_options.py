@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import pytest
 
-from pgtail.changes.redaction import MASK, Redaction
-from pgtail.errors import OptionError
+from pgtail.changes.redaction import MASK
 from tests.changes.test_redaction import DUMP, inspect
 from tests.support.encode import begin, commit, insert, recvlogical, relation
-from tests.support.run import command, decode
+from tests.support.run import decode
 
 
 def test_condition_sees_the_unmasked_value_and_is_not_quoted() -> None:
@@ -144,15 +142,3 @@ def test_invalid_options_are_refused(options: tuple[str, ...], words: str) -> No
     result = decode(*options, input=DUMP)
     assert (result.status, result.stdout) == (2, b"")
     assert words in result.stderr
-
-
-def test_the_real_command_masks_a_compressed_dump_from_a_pipe() -> None:
-    result = command("decode", "--redact", "v", "-", input=gzip.compress(DUMP))
-    assert result.status == 0
-    assert b"one" not in result.stdout
-    assert result.stdout.count(MASK.encode()) == 2
-
-
-def test_a_key_that_is_too_short() -> None:
-    with pytest.raises(OptionError, match="has 3 bytes"):
-        Redaction(["a"], b"abc")

@@ -38,7 +38,7 @@ from tests.support.encode import (
     truncate,
 )
 from tests.support.render import WAYS, Sink, feed, rows_by
-from tests.support.run import command, decode
+from tests.support.run import decode
 from tests.support.servers import Database
 from tests.support.tail import parse, tailing
 
@@ -296,13 +296,6 @@ def test_a_large_transaction_is_seen_before_it_ends(newest_database: Database) -
     aborted = {int(line["new"]["id"]) for line in found if line.get("aborted")}
     assert aborted <= set(range(3001, 9001))
     assert aborted
-
-
-def test_real_command_accepts_both_options(tmp_path: Path) -> None:
-    path = tmp_path / "dump"
-    path.write_bytes(MIXED)
-    result = command("decode", *BOTH, path)
-    assert (result.status, len(result.lines)) == (0, 13)
 
 
 def test_what_came_of_the_open_transactions_is_counted() -> None:

@@ -88,12 +88,6 @@ def test_a_row_that_is_too_short() -> None:
     assert found.notes == ["a row of public.t has only 1 of 2 columns"]
 
 
-def test_changes_without_a_begin_have_neither_xid_nor_seq() -> None:
-    found = all_ways(relation(), insert("1", "a"), commit())
-    assert found.lines == ['{"op":"insert","schema":"public","table":"t","new":{"id":1,"v":"a"}}']
-    assert len(found.notes) == 1
-
-
 def test_bytes_that_are_not_text_are_shown_as_bytes_and_named() -> None:
     raw = b"I\0\0\0\x64N\0\2" + text(b"1") + text(b"caf\xe9 \xff")
     assert lines(raw, insert("2", "fine")) == [
@@ -187,13 +181,6 @@ def test_invalid_value_of_its_type_is_a_string_and_named() -> None:
         '{"b":"maybe","i":"five","n":"1,5","f":"0x1","o":"-","j":"{","a":"{a","l":"{1","x":"\\\\x"},'
         '"undecoded":["b","i","n","f","o","j","a","l"]'
     )
-
-
-def test_binary_and_text_cells_give_the_same_line() -> None:
-    binary = (b"\1", (5).to_bytes(8), bytes.fromhex("0001000000000000 0005"), bytes.fromhex("3ff8000000000000"),
-              (5).to_bytes(4), b'{"a":1}', bytes.fromhex("00000001 00000000 00000019 00000001 00000001 00000001 61"),
-              bytes.fromhex("00000000 00000000 00000017"), b"\xff\0")  # fmt: skip
-    assert values(*binary) == values("t", "5", "5", "1.5", "5", '{"a":1}', "{a}", "{}", "\\xff00")
 
 
 def test_a_large_row_is_the_same_line_as_a_small_one() -> None:
