@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import re
 import subprocess
@@ -16,7 +15,6 @@ import pytest
 from rich.cells import cell_len
 
 from pgtail.commands.console.progress import SMALL
-from pgtail.outputs import OUTPUTS
 from tests.support.corpus import capture
 from tests.support.encode import (
     UNCHANGED,
@@ -193,25 +191,6 @@ def test_input_file_is_never_overwritten(name: str, dump: Path) -> None:
     assert f"-f {link} is the same file as {dump}, which is read: name another one" in result.stderr
 
 
-@pytest.mark.parametrize("name", OUTPUTS)
-def test_nothing_in_a_value_drives_the_terminal(name: str, tmp_path: Path) -> None:
-    value = "\x1b]0;title\x07 \x9b31m \u202e \x7f \u00e4 \u20ac"
-    dump = tmp_path / "dump"
-    dump.write_bytes(recvlogical(relation(), begin(), insert("1", value), commit()))
-    options = ["--no-pager", "-o", name, "--color", "never", "--max-width", "0", str(dump)]
-    status, text = on_terminal([*PROGRAM, "decode", *options], env={"COLUMNS": "120"})
-    seen = text.replace("\r\n", "\n")
-    assert status == 0
-    assert {char for char in seen if not (char.isprintable() or char == "\n")} == set()
-    assert "\u00e4 \u20ac" in seen
-    if "json" in name:
-        whole = [json.dumps(json.loads(line), ensure_ascii=False) for line in seen.splitlines()]
-        assert json.dumps(value, ensure_ascii=False)[1:-1] in "".join(whole)
-    if name == "csv":
-        assert "hidden characters are escaped on this terminal" in seen
-        assert value in command("decode", "-o", name, dump).stdout.decode()
-
-
 def test_standard_input_is_read_without_a_file(dump: Path) -> None:
     expected = decode(dump).stdout
     assert command("decode", "-o", "json", input=dump.read_bytes()).stdout == expected
@@ -244,14 +223,6 @@ def test_several_files_are_one_stream(tmp_path: Path) -> None:
     whole = decode(input=DUMP)
     both = decode(tmp_path / "a", tmp_path / "b")
     assert (both.status, both.stdout, both.stderr) == (0, whole.stdout, "")
-
-
-def test_standard_input() -> None:
-    from_file = command("decode", RECV)
-    assert from_file.status == 0
-    for data in (RECV.read_bytes(), gzip.compress(RECV.read_bytes())):
-        result = command("decode", "-", input=data)
-        assert (result.status, result.stdout) == (0, from_file.stdout)
 
 
 def test_missing_file_is_an_error(dump: Path) -> None:
@@ -333,17 +304,6 @@ def test_progress_of_a_long_file(tmp_path: Path) -> None:
 
 
 # -- beginnings and encodings ------------------------------------------------------------------------------------------
-
-
-def test_a_file_that_starts_in_the_middle(tmp_path: Path) -> None:
-    middle = recvlogical(insert("1", "one"), commit(), begin(xid=8), relation(), insert("2", "two"), commit(lsn=0x100))
-    result = decode(input=middle)
-    assert result.status == 0
-    assert "its transaction is unknown, its changes have no seq" in result.stderr
-    assert "relation 100 was never described" in result.stderr
-    assert [line.get("seq") for line in result.objects] == [None, 1]
-    strict = decode("--strict", input=middle)
-    assert (strict.status, strict.stdout) == (1, b"")
 
 
 def test_an_encoding() -> None:

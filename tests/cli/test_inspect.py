@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.captures import data_frames, record, segments
+from tests.support.captures import record, segments
 from tests.support.corpus import capture, read
 from tests.support.encode import begin, commit, frame, insert, recvlogical, relation, snapshot
 from tests.support.run import Result, command, here
@@ -88,14 +88,6 @@ def test_message_larger_than_the_buffer_is_shown_whole(tmp_path: Path) -> None:
         *_, cell = line["fields"]
         assert (cell["column"], cell["hex"]) == ("id", value.hex())
         assert (tmp_path / form).read_bytes()[cell["offset"] :].startswith(value)
-
-
-def test_several_files_are_one_stream(tmp_path: Path) -> None:
-    data = read(RECV)
-    (tmp_path / "1").write_bytes(data[:63])
-    (tmp_path / "2").write_bytes(data[63:])
-    [insert] = lines(tmp_path / "1", tmp_path / "2", "--message", "3")
-    assert (insert["relation"], insert["offset"]) == ("public.t", 0)
 
 
 def test_messages_are_picked_by_number_and_limit() -> None:
@@ -303,21 +295,6 @@ def test_damage_inside_a_frame_is_shown_at_its_offset(tmp_path: Path) -> None:
     assert ran.status == 1
 
 
-@pytest.mark.parametrize("source", [RECV, WALSENDER], ids=lambda path: str(path.name))
-@pytest.mark.parametrize("left", [1, 200, 300, 500])
-def test_cut_message_shows_every_byte_present(tmp_path: Path, source: Path, left: int) -> None:
-    data = read(source)[:left]
-    (tmp_path / "cut").write_bytes(data)
-    form = "recvlogical" if source == RECV else "lengths"
-    ran = inspect(tmp_path / "cut", "-o", "json", "--input-format", form)
-    for line in ran.objects:
-        for field in line["fields"]:
-            assert data[field["offset"] :].startswith(bytes.fromhex(field["hex"]))
-        if "error" in line:
-            assert data.endswith(bytes.fromhex(line["error"]["hex"]))
-    assert ran.status == (1 if ran.stderr else 0)
-
-
 def test_damage_in_a_text_form_is_shown_within_its_message(tmp_path: Path) -> None:
     hexed = read(FORMS["peek.hex"]).replace(b"4e0002740000000131", b"4e0002580000000131", 1)
     (tmp_path / "damaged.hex").write_bytes(hexed)
@@ -341,26 +318,6 @@ def test_message_before_a_wrong_byte_is_shown_once(tmp_path: Path) -> None:
     assert ran.status == 1
     assert ran.stdout.count(b" Insert ") == 1
     assert "byte 85: Insert: byte 0x58 instead of the newline after the message" in ran.stderr
-
-
-def test_a_missing_segment_of_a_capture_is_told(tmp_path: Path) -> None:
-    record(tmp_path, data_frames(capture("A_dml", "p1")))
-    _, missing, after, *_ = segments(tmp_path)
-    whole = inspect(tmp_path)
-    missing.unlink()
-    lacking = inspect(tmp_path)
-    assert (whole.status, whole.stderr, lacking.status) == (0, "", 1)
-    assert lacking.stderr == f"pgtail: damage: {after}: segment {missing.stem} is missing before this one\n"
-    assert 0 < len(lacking.stdout) < len(whole.stdout)
-    after.write_bytes(after.read_bytes()[:200])
-    assert f"{after}: byte 0: the gzip member at compressed byte 0 is cut off" in inspect(tmp_path).stderr
-
-
-def test_standard_input_is_read_without_a_file() -> None:
-    data = read(RECV)
-    ran = command("inspect", "-o", "json", input=data)
-    assert (ran.status, ran.stderr) == (0, "")
-    assert [line["fields"] for line in ran.objects] == [line["fields"] for line in lines(RECV)]
 
 
 def test_a_segment_that_continues_a_transaction_does_not_show_its_beginning_again(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.support.captures import data_frames, record
 from tests.support.corpus import capture
 from tests.support.limits import within
-from tests.support.run import command, here
+from tests.support.run import command
 from tests.support.run_process import lines as lines_of
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
@@ -111,13 +111,6 @@ def test_values_that_look_like_those_of_other_settings_are_repeated_as_sql(shop:
     sql = pgtail("stream", shop.conninfo(), "-S", "s", "-o", "sql", "-t", "pairs", "--until", "now")[0]
     assert sql.count("INSERT INTO") == 2
     assert "was not written under" not in sql
-
-
-def test_a_table_that_does_not_come_is_told(shop: Database) -> None:
-    found, words = stream(shop, "-S", "s", "--until", "now", "-t", "nosuch")
-    assert found == []
-    assert "note: no selected table has a change: the changes are of public.t" in words
-    assert "note" not in stream(shop, "-S", "s", "--until", "now", "-t", "nosuch", "-q")[1]
 
 
 def test_from(shop: Database) -> None:
@@ -232,20 +225,6 @@ def test_the_trace_has_every_frame(shop: Database) -> None:
     assert all("flush 0/0  apply 0/0" in line for line in traced if line[0] == "r")
 
 
-def test_a_status_carries_a_flush_only_where_it_advances(shop: Database) -> None:
-    with tailing(shop, "-S", "s", "--ack", "commit", "-vv") as running:
-        running.wait_for_lines(10)
-        time.sleep(2.5)
-        shop.execute("INSERT INTO t VALUES (10)")
-        running.wait_for_lines(11)
-        time.sleep(1.5)
-        words = running.stop()
-    flushes = [line.split()[4] for line in words.splitlines() if line.startswith("r  ")]
-    advances = [flush for flush in flushes if flush != "0/0"]
-    assert len(advances) >= 2
-    assert advances == sorted(set(advances), key=lambda lsn: int(lsn.partition("/")[2], 16))
-
-
 def test_terminal_shows_opening_messages_and_a_status_line(shop: Database) -> None:
     command = [*COMMAND, shop.conninfo(), "-S", "s"]
     complete = " · lag 0 bytes · 10 transactions"
@@ -303,27 +282,3 @@ def test_a_directory_as_the_file_names_what_writes_one(tmp_path: Path) -> None:
 
 def test_a_connection_string_that_is_none() -> None:
     assert "cannot be parsed: missing = after ..." in command("stream", "secret words = 'paid'").stderr
-
-
-def test_old_values_are_not_taken_from_tables_whose_changes_are_not_all_published(newest_database: Database) -> None:
-    database = newest_database
-    database.execute(
-        *[f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("whole", "part")],
-        "CREATE PUBLICATION p FOR TABLE whole",
-        "CREATE PUBLICATION q FOR TABLE part WITH (publish = 'insert, delete')",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
-        *[f"INSERT INTO {name} VALUES (1, 'old')" for name in ("whole", "part")],
-        "UPDATE part SET v = 'not published'",
-        *[f"DELETE FROM {name}" for name in ("whole", "part")],
-    )
-    options = ("-S", "s", "-P", "p", "-P", "q", "--until", "now", "-o", "json", "--old-values", "seen")
-    ran = here("stream", database.conninfo(), *options, "--op", "delete")
-    assert [(one["table"], one["old"]) for one in ran.objects] == [
-        ("whole", {"id": 1, "v": "old"}),
-        ("part", {"id": 1}),
-    ]
-    assert "nothing is taken from public.part: the publications leave out some of its changes" in ran.stderr
-    assert "is right for tables of which" not in ran.stderr  # the server says what it publishes
-    refused = here("stream", database.conninfo(), *options, "--origin", "none")
-    assert (refused.status, refused.stdout) == (2, b"")
-    assert "--origin none leaves some out" in refused.stderr

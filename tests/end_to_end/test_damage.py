@@ -8,14 +8,13 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests.support import encode
 from tests.support.captures import data_frames, record, segments
 from tests.support.corpus import capture, read
-from tests.support.run import Result, command, decode
+from tests.support.run import Result, decode
 
 SMALL = capture("Z_small", "p1")
 FORMS = sorted(SMALL.forms)
@@ -92,43 +91,12 @@ def test_cut_anywhere(form: str) -> None:
     assert wanted is None or clean == wanted & set(cuts)
 
 
-def test_a_time_of_the_begin_that_is_not_the_time_of_the_commit_is_damage() -> None:
-    messages = (encode.begin(time=5), encode.relation(), encode.insert("1", "a"), encode.commit(time=6))
-    result = decode("--quiet", input=encode.recvlogical(*messages))
-    assert (result.status, len(result.lines)) == (1, 1)
-    text = r"time \S+6Z of Commit, but \S+5Z of its Begin, which the changes have: one of them is damaged"
-    assert re.fullmatch(rf"pgtail: warning: \S+: byte \d+: {text}\n", result.stderr)
-
-
-def test_an_end_between_messages_inside_a_transaction_is_a_note() -> None:
-    messages = (encode.relation(), encode.begin(), encode.insert("1", "a"))
-    result = decode(input=encode.recvlogical(*messages))
-    assert (result.status, len(result.lines)) == (0, 1)
-    assert re.fullmatch(r"pgtail: note: .*: the input ends inside transaction 7\n", result.stderr)
-    result = decode("--strict", input=encode.recvlogical(*messages))
-    assert (result.status, len(result.lines)) == (1, 1)
-    assert "the input ends inside transaction 7" in result.stderr
-
-
 def test_cut_is_reported_with_source_offset_message_and_field() -> None:
     data = encode.recvlogical(encode.begin(), encode.relation(), encode.insert("1", "hello"))
     place = len(data) - len(b"hello\n")
     result = decode(input=data[:-3])
     assert result.status == 1
     assert re.search(rf"/input: byte {place}: Insert\.new\[1\]: ", result.stderr)
-
-
-def test_real_command_reports_the_same(tmp_path: Path) -> None:
-    data = read(SMALL.forms["recv.bin"])
-    for cut in (1, 100, 300, 500, 511):
-        file = tmp_path / "cut.bin"
-        file.write_bytes(data[:cut])
-        result = command("decode", "-o", "json", file)
-        check(result)
-        assert result.stdout == decode(file).stdout
-        if result.status:
-            assert PLACE.fullmatch(result.stderr.strip()) or "none of the known forms" in result.stderr
-            assert f"{file}: " in result.stderr
 
 
 @pytest.mark.parametrize("name", ["C_stream/p2_stream", "D_twophase/p3_2pc_stream", "E_parallel/p4_parallel_bin"])

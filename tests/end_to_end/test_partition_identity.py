@@ -6,7 +6,6 @@ A trigger writes the whole old row of every update and delete to a table that is
 from __future__ import annotations
 
 import itertools
-import re
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,9 +48,6 @@ _CHANGES: Final = (
     "DELETE FROM {0} WHERE id = 3",
     "DELETE FROM {0} WHERE id IN (2, 14)",
 )
-
-
-_WHERE: Final = "--where", "old.v is null or old.code = 'c2' or op = 'update'"
 
 
 def identity(table: str, word: str, index: str) -> str:
@@ -143,23 +139,6 @@ def busy(database: Database, root: str = "") -> dict[str, tuple[str, str, str]]:
 
 
 @since(13)
-def test_compiled_and_plain_python_write_the_same(database: Database, tmp_path: Path) -> None:
-    busy(database)
-    source = dump(database, tmp_path / "dump")
-    runs = [("sql",), ("sql", "--undo", "--old-values", "seen"), ("wal2json",), ("wal2json-v1",)]
-    for output in ("json", "json-tx", "line", "table"):
-        runs += [(output,), (output, "--changed"), (output, "--old-values", "seen")]
-    for run in runs:
-        written = []
-        for way in WAYS:
-            with rows_by(way):
-                found = decoded(source, "-o", *run, *(() if "sql" in run else _WHERE))
-                written.append(re.sub(rb"\S+ \S+ ago", b"", found))
-        assert written[0] == written[1], run
-    check(database, combinations(), changes(decoded(source, "-o", "json")))
-
-
-@since(13)
 def test_every_output_leaves_out_what_was_not_sent(database: Database, tmp_path: Path) -> None:
     create(database, {"t": ("full", "default", "default")})
     database.execute("INSERT INTO t VALUES (2, 1, 'c', 'b')", "UPDATE t SET v = 'x'", "DELETE FROM t")
@@ -221,31 +200,6 @@ def test_a_segment_decodes_alone(database: Database, tmp_path: Path) -> None:
     assert decoded(tmp_path, "-o", "json", "--jobs", "2") == whole
     here("record", "--from", *files, "-D", tmp_path / "again")
     assert decoded(tmp_path / "again", "-o", "json") == whole
-
-
-@since(14)
-def test_streamed_transactions(database: Database, tmp_path: Path) -> None:
-    """Two at a time, with subtransactions that are rolled back; also as a dump, and as a capture of it."""
-    database.execute(f"ALTER DATABASE {database.name} SET logical_decoding_work_mem = '64kB'")
-    tables = {name: words for name, words in combinations().items() if words[0] == "full"}
-    create(database, tables)
-    with database.connect() as one, database.connect() as other:
-        for number, name in enumerate(tables):
-            session = (one, other)[number % 2]
-            for statement in ("BEGIN", "SAVEPOINT s", _CHANGES[0], "ROLLBACK TO s", *_CHANGES):
-                if statement != "BEGIN" or number < 2:
-                    session.execute(statement.format(name).encode())
-            session.execute("INSERT INTO filler SELECT repeat('x', 100) FROM generate_series(1, 500)")
-        other.execute("COMMIT")
-        one.execute("COMMIT")
-    whole = stream(database, "-o", "json", "--streaming", "on")
-    check(database, tables, changes(whole))
-    source = dump(database, tmp_path / "dump", proto_version="2", streaming="on")
-    assert here("inspect", "--kind", "S", source).stdout
-    here("record", "--from", source, "-D", tmp_path / "c", "--segment-size", "20kB")
-    assert len(segments(tmp_path / "c")) > 5
-    for place, *jobs in ((source,), (tmp_path / "c",), (tmp_path / "c", "--jobs", "2")):
-        check(database, tables, changes(decoded(place, "-o", "json", *jobs)))
 
 
 @since(15)

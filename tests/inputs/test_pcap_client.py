@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
 import re
 import struct
@@ -13,15 +12,12 @@ from typing import Any
 import orjson
 import pytest
 
-from pgtail.inputs.recognition import open_input
-from pgtail.inputs.source.file import Source
-from pgtail.pgoutput.decoder import Decoder, FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import StartReplication
 from tests.inputs.test_pcap_recorded import recording, shop, through
 from tests.support.corpus import capture
 from tests.support.forms import copydata, server_message
-from tests.support.pcaps import CLIENT, SERVER, Packet, blocks, linked, network, pcap, pcapng, segments
+from tests.support.pcaps import CLIENT, SERVER, Packet, blocks, linked, network, pcap, segments
 from tests.support.run import command, decode, here
 from tests.support.servers import Database
 from tests.support.tail import tailing, wait_for
@@ -113,15 +109,6 @@ def test_client_messages_are_shown_in_order_of_arrival(seed: int, pure: str, mon
     assert found[:at] == [orjson.loads(line) for line in before.lines]
 
 
-def test_client_messages_have_the_times_of_their_packets() -> None:
-    packets = conversation({4: status(7)})
-    number = next(number for number, packet in enumerate(packets) if packet.data == status(7))
-    wanted = time_text((UNIX_2023 - 946_684_800) * 1_000_000 + number * 1000)
-    for data in (pcap(packets), pcap(packets, nano=True), pcapng(packets)):
-        (found,) = [one for one in objects(data) if one["op"] == "standby_status"]
-        assert abs(_micros(found["packet_ts"]) - _micros(wanted)) <= 1
-
-
 INTERFACE, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 1, 2, 3, 6
 ETHERNET = struct.pack("<HHI", 1, 0, 0)
 RESOLUTION = "<HHB3x"
@@ -162,10 +149,6 @@ def test_packets_without_a_time() -> None:
     assert decode(input=blocks(*found)).lines == PLAIN
     (shown,) = [one for one in objects(blocks(*found)) if one["op"] == "standby_status"]
     assert "packet_ts" not in shown
-
-
-def _micros(text: str) -> int:
-    return int(text.removesuffix("Z").partition(".")[2].ljust(6, "0"))
 
 
 def test_client_messages_in_lost_packets_are_skipped() -> None:
@@ -305,17 +288,3 @@ def test_offsets_select_what_the_server_sent(tmp_path: Path) -> None:
             (line,) = here("inspect", "-o", "json", "--offset", str(at), path).stdout.splitlines()
             assert orjson.loads(line) == one
     assert not here("inspect", "-o", "json", "--offset", "0", path).stdout
-
-
-def test_client_messages_come_between_the_offsets_around_them(tmp_path: Path) -> None:
-    path = tmp_path / "session.pcap"
-    path.write_bytes(pcap(conversation({place: status(place) for place in range(2, 30, 3)}, 200)))
-    with Source(str(path)) as source, contextlib.closing(open_input(source, Decoder())) as opened:
-        offsets = [(isinstance(message, FromClient), offset) for message, _, offset, _ in opened.messages()]
-    assert offsets == sorted(offsets, key=lambda one: one[1])
-    between = [
-        before < at < after
-        for (_, before), (client, at), (_, after) in zip(offsets, offsets[1:], offsets[2:], strict=False)
-        if client
-    ]
-    assert between.count(True) > 3

@@ -6,24 +6,17 @@ Unlike tcpdump, a proxy needs no privileges. The bytes, their senders and their 
 from __future__ import annotations
 
 import contextlib
-import re
-import shutil
 import socket
-import subprocess
 import threading
-import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 
-from pgtail.demo.installation import Installation
-from tests.conftest import StartServer
 from tests.support.pcaps import ACK, FIN, SYN, Packet, pcap, pcapng
 from tests.support.run import decode
-from tests.support.servers import Database, installations
-from tests.support.tail import tailing, wait_for
+from tests.support.servers import Database
+from tests.support.tail import tailing
 
 SEGMENT = 1448
 """Bytes of a segment on Ethernet."""
@@ -120,63 +113,3 @@ def test_capture_decodes_to_the_lines_seen_live(shop: Database) -> None:
         result = decode(input=data)
         assert (result.status, result.stderr) == (0, "")
         assert result.lines == wanted
-
-
-def test_physical_replication_is_reported(shop: Database, tmp_path: Path) -> None:
-    program = [str(shop.server.installation.program("pg_receivewal")), "--no-loop", f"--directory={tmp_path}"]
-    with recording(shop) as recorder:
-        receiving = subprocess.Popen([*program, f"--dbname={through(recorder, shop)}"], stderr=subprocess.DEVNULL)
-        try:
-            wait_for("walsender", lambda: shop.query("SELECT 1 FROM pg_stat_replication WHERE state = 'streaming'"))
-            before = len(recorder.packets)
-            shop.execute("INSERT INTO t VALUES (1, 'one')")
-            wait_for("WAL", lambda: len(recorder.packets) > before + 2)
-        finally:
-            receiving.terminate()
-            receiving.wait()
-        packets = [*recorder.packets]
-    result = decode(input=pcap(packets))
-    assert (result.status, result.lines) == (1, [])
-    assert f"127.0.0.1:{shop.server.port}: replication that is not pgoutput's" in result.stderr
-
-
-def speaks_tls(installation: Installation) -> bool:
-    program = installation.bindir / "pg_config"  # not among what `make servers` fetches
-    return (
-        program.exists() and b"ssl" in subprocess.run([program, "--configure"], check=True, capture_output=True).stdout
-    )
-
-
-def test_tls_is_reported(start_server: StartServer) -> None:
-    with_tls = [one for one in installations().values() if speaks_tls(one)]
-    if not with_tls:
-        pytest.skip("none of the servers here was built with TLS")
-    server = start_server(with_tls[-1])
-    key, certificate = server.data / "server.key", server.data / "server.crt"
-    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    made += ["-subj", "/CN=localhost", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
-    try:
-        subprocess.run(made, check=True, capture_output=True)
-    except FileNotFoundError:
-        pytest.skip("openssl is not installed, which makes a certificate")
-    owner = server.data.stat()
-    for file in (key, certificate):
-        shutil.chown(file, owner.st_uid, owner.st_gid)
-        file.chmod(0o600)
-    server.restart(ssl=True)
-    database = Database(server, "postgres")
-    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    with recording(database) as recorder:
-        with tailing(through(recorder, database, sslmode="require"), "-v") as running:
-            running.wait_for_words("starting at")
-            database.execute("INSERT INTO t VALUES (1)")
-            running.wait_for_lines(1)
-            running.stop()
-        time.sleep(0.1)
-        packets = [*recorder.packets]
-    from_the_start = decode(input=pcap(packets))
-    from_the_middle = decode(input=pcap([packet for packet in packets if not packet.flags & SYN][40:]))
-    for result in (from_the_start, from_the_middle):
-        assert (result.status, result.lines) == (1, [])
-        # From the middle, the other end may look like a server too.
-        assert re.search(rf"127\.0\.0\.1:{server.port}\b[^;]*: encrypted \(TLS\), which cannot be read", result.stderr)

@@ -115,15 +115,6 @@ def test_it_connects_again_as_stream_does(shop: Database, arguments: list[str], 
         running.stop()
 
 
-def test_a_temporary_slot_is_not_read_on_after_a_gap_unless_told(shop: Database) -> None:
-    with tailing(shop, *WATCH, command="stats") as running:
-        wait_for_reader(shop, temporary=True)
-        running.wait_for_lines(1)
-        shop.query("SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name = 'pgtail'")
-        words = running.end(status=3)
-    assert "A permanent slot (pgtail slot create NAME, then --slot NAME) avoids this; --reconnect continues" in words
-
-
 def test_two_databases_cannot_be_watched() -> None:
     ran = here("stats", "--watch", "one", "two")
     assert (ran.status, "a slot is read from one database" in ran.stderr) == (2, True)

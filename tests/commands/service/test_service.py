@@ -29,7 +29,6 @@ from tests.support.tail import tailing, terminate, wait_for
 MAN = Path(__file__).parents[3] / "man"
 HOSTILE = 'a"b\\c\nd\x1b[31m{e="f"} 1'
 """The name of a table that could end a label."""
-_UNITS = ("_total", "_bytes", "_seconds", "_info")
 
 
 def test_what_a_recorder_shows(newest_database: Database, tmp_path: Path) -> None:
