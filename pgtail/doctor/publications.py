@@ -21,9 +21,9 @@ from pgtail.postgres.publications import older
 from pgtail.postgres.rows import Row
 from pgtail.postgres.slots import PLUGIN
 
-_SECONDS_PER_SLOT: Final = 2.0
+SECONDS_PER_SLOT: Final = 2.0
 """Maximum seconds for decoding up to a slot's first change."""
-_SECONDS_IN_ALL: Final = 8.0
+SECONDS_IN_ALL: Final = 8.0
 """Maximum seconds for all slots together."""
 _MIN_FREE_SLOTS: Final = 2
 """Free slots that are required: a copy uses one for a moment, and another must remain free."""
@@ -43,7 +43,7 @@ def publication_age(context: Context) -> Iterator[Finding]:
         for row in context.rows("the publications", "SELECT pubname::text FROM pg_publication ORDER BY pubname")
     ]
     younger: dict[tuple[str, ...], list[str]] = {}
-    deadline = time.monotonic() + _SECONDS_IN_ALL
+    deadline = time.monotonic() + SECONDS_IN_ALL
     # Those that lag least come first: their first change is found soonest, and the time for all is limited.
     for slot in sorted(catalog.slots(context.connection), key=lambda slot: -(slot.confirmed_flush_lsn or 0)):
         if not _concerns(slot, context):
@@ -77,9 +77,9 @@ def _missing(context: Context, slot: Slot, unsure: list[str], deadline: float) -
     missing: list[str] = []
     try:
         while left := [name for name in unsure if name not in missing]:
-            seconds = min(_SECONDS_PER_SLOT, deadline - time.monotonic())
+            seconds = min(SECONDS_PER_SLOT, deadline - time.monotonic())
             if seconds <= 0:
-                raise _Unknown(f"all slots together took more than {_SECONDS_IN_ALL:g} s")
+                raise _Unknown(f"all slots together took more than {SECONDS_IN_ALL:g} s")
             if context.only("the free slots", _FREE).integer("free") < _MIN_FREE_SLOTS:
                 raise _Unknown("there are too few free replication slots for a temporary copy")
             found = slot_copy.missing_from(connection, slot, left, seconds)
@@ -87,7 +87,7 @@ def _missing(context: Context, slot: Slot, unsure: list[str], deadline: float) -
             if not found or context.server.major >= _SILENT_SINCE:  # before, the first missing one ends decoding
                 break
     except QueryCanceled:
-        raise _Unknown(f"its first change was not found within {_SECONDS_PER_SLOT:g} s") from None
+        raise _Unknown(f"its first change was not found within {SECONDS_PER_SLOT:g} s") from None
     except ServerError as error:
         if connection.broken:
             raise

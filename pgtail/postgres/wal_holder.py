@@ -35,7 +35,7 @@ FROM (SELECT * FROM seen UNION ALL SELECT xid, NULL, NULL, NULL, NULL, NULL, NUL
 ORDER BY age(xid) DESC
 """
 """A standby shows no transaction of its primary; its snapshots have the oldest, if a later one has ended."""
-_KNOWN_AFTER: Final = 15
+KNOWN_AFTER: Final = 15
 """Seconds after which the slots that are read know that a transaction began, or ended."""
 
 
@@ -109,7 +109,7 @@ def open_transactions(connection: Connection) -> list[OpenTransaction]:
 def holder(transactions: Sequence[OpenTransaction], catalog_xmin_age: int, *, active: bool) -> WalHolder:
     """What holds the WAL that the consumer of a slot with this catalog_xmin has confirmed; `active`: it is read now."""
     oldest = next(iter(transactions), None)
-    if oldest is not None and (oldest.xid_age >= catalog_xmin_age or (oldest.seconds or 0) >= _KNOWN_AFTER):
+    if oldest is not None and (oldest.xid_age >= catalog_xmin_age or (oldest.seconds or 0) >= KNOWN_AFTER):
         return WalHolder("transaction", oldest)
     is_short = oldest is not None and oldest.seconds == 0
     return WalHolder("checkpoint" if active else "reader", None if is_short else oldest)
