@@ -152,5 +152,5 @@ def test_ctrl_c_while_connecting_again(start_server: StartServer) -> None:
             running.wait_for_words("trying again")
             begun = time.monotonic()
             running.stop()
-            assert time.monotonic() - begun < within(5)
+            assert time.monotonic() - begun < within(15)
         server.start()

@@ -56,4 +56,5 @@ def test_a_pooler_is_detected_and_its_sessions_stay_unchanged(pooled: str, newes
     with psycopg.connect(pooled, autocommit=True, prepare_threshold=None) as other:
         for name, value in (("search_path", '"$user", public'), ("lock_timeout", "0"), ("statement_timeout", "0")):
             assert other.execute(f"SHOW {name}".encode()).fetchone() == (value,)
-    assert newest_database.query("SELECT slot_name FROM pg_replication_slots WHERE temporary") == []
+    temporary = "SELECT slot_name FROM pg_replication_slots WHERE temporary"
+    wait_for("end of the temporary slots", lambda: not newest_database.query(temporary))

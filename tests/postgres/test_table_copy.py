@@ -241,7 +241,7 @@ def stopped_within(database: Database, before: str = "SELECT 1") -> float:
 def test_a_request_to_stop(database: Database) -> None:
     """Also while the copy waits for a lock, or the server has nothing to send."""
     database.execute(*TABLE)
-    assert stopped_within(database, "LOCK TABLE t") < within(3)
+    assert stopped_within(database, "LOCK TABLE t") < within(15)
 
 
 @since(15)
@@ -261,7 +261,7 @@ def test_a_request_to_stop_while_nothing_is_sent(database: Database) -> None:
         started = time.monotonic()
         with pytest.raises(CopyStopped):
             next(parts)
-        assert time.monotonic() - started < within(5)
+        assert time.monotonic() - started < within(15)
         assert session.connection.execute("SELECT 1").fetchone() == (1,)
 
 

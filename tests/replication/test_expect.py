@@ -17,7 +17,7 @@ import pytest
 from tests.support.limits import within
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
-from tests.support.tail import Tailing, tailing, terminate
+from tests.support.tail import Tailing, tailing, terminate, wait_for
 from tests.support.two_phase import ADVANCE, CREATE_SLOT
 from tests.tools.make_man import PARTS
 
@@ -66,11 +66,11 @@ def test_expected_change_comes_after_ready(shop: Database) -> None:
     assert "as expected, after " in words
     assert words.rstrip().endswith(": 1 change")
     assert "instead" not in words
-    assert shop.value("SELECT count(*) FROM pg_replication_slots") == 0
+    wait_for("end of the slot", lambda: not shop.query("SELECT 1 FROM pg_replication_slots"))
 
 
 def test_rolled_back_changes_do_not_count(shop: Database) -> None:
-    words = unmet(shop, [*PAID, "--timeout", span(1)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
+    words = unmet(shop, [*PAID, "--timeout", span(2)], "BEGIN; UPDATE orders SET status = 'paid'; ROLLBACK")
     assert "0 of 1 change came (-t orders --op update --where status=paid)" in words
     assert "nothing else came either" in words
 
@@ -79,13 +79,13 @@ def test_other_changes_are_shown(shop: Database) -> None:
     started = time.monotonic()
     words = unmet(
         shop,
-        [*PAID, "--timeout", span(1.5)],
+        [*PAID, "--timeout", span(3)],
         "UPDATE orders SET status = 'packed'",
         "INSERT INTO audit SELECT generate_series(1, 3)",
         "SELECT pg_logical_emit_message(false, 'test', 'hello')",
         "TRUNCATE audit",
     )
-    assert time.monotonic() - started > 1.5
+    assert time.monotonic() - started > 3
     assert "instead came 3 insert public.audit, 2 update public.orders, 1 message, 1 truncate public.audit" in words
     lines = words.partition("the last ones:")[2].splitlines()
     assert ['"status":"packed"' in line for line in lines if line.strip()] == [True, True]
@@ -96,7 +96,7 @@ def test_other_changes_are_masked_even_in_a_renamed_column(shop: Database) -> No
     """In a table that the filter excludes."""
     words = unmet(
         shop,
-        ["-t", "audit", "--timeout", span(1), "--redact", "orders.status"],
+        ["-t", "audit", "--timeout", span(3), "--redact", "orders.status"],
         *("UPDATE orders SET status = 'one secret'", "ALTER TABLE orders RENAME status TO state"),
         "UPDATE orders SET state = 'another secret' WHERE id = 1",
     )
@@ -116,7 +116,7 @@ def test_a_count_over_several_transactions(shop: Database) -> None:
 
 
 def test_too_few_are_counted_and_shown(shop: Database) -> None:
-    given = ["-t", "audit", "--count", "2", "--timeout", span(1)]
+    given = ["-t", "audit", "--count", "2", "--timeout", span(3)]
     assert "1 of 2 changes came" in unmet(shop, given, "INSERT INTO audit VALUES (1)", shown=1)
 
 
@@ -217,15 +217,17 @@ def test_a_streamed_transaction_counts_at_its_commit(shop: Database) -> None:
 def test_open_and_rolled_back_changes_are_shown_and_do_not_count(shop: Database) -> None:
     shop.execute(f"ALTER DATABASE {shop.name} SET logical_decoding_work_mem = '64kB'")
     shown = ("--show-aborted", "--show-uncommitted")
-    with expect(shop, "-t", "audit", *shown, "--timeout", span(2)) as running:
+    with expect(shop, "-t", "audit", *shown) as running:
         running.wait_for_words("ready")
         with shop.connect() as session:
             session.execute("BEGIN; INSERT INTO audit SELECT generate_series(1, 5000)")
             shop.execute("CHECKPOINT")  # writes the WAL now, which the WAL writer may do 5 s later
             running.wait_for_lines(1)
             session.execute("ROLLBACK")
-        words = running.end(status=1)
-        assert {line.get("state") or line.get("aborted") for line in running.changes} >= {"open", True}
+            shop.execute("CHECKPOINT")
+            running.wait_for_output('"aborted":true')
+        words = running.stop(status=1)
+        assert "open" in {line.get("state") for line in running.changes}
     assert "0 of 1 change came (-t audit)" in words
     assert "nothing else came either" in words
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -168,8 +169,9 @@ def both(first: EmbeddedServer, second: EmbeddedServer) -> str:
 def diverge(server: EmbeddedServer, capture: Path) -> None:
     """Start a stopped standby; clients reach it only after its promotion, when it is ahead of the capture."""
     address = server.port
-    server.configure(port=address + 1)
-    server.port = address + 1
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        server.port = free.getsockname()[1]
+    server.configure(port=server.port)
     server.start()
     promoted = Database(server, "postgres")
     promoted.query("SELECT pg_promote()")

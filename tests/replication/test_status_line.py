@@ -30,7 +30,7 @@ def test_a_large_transaction_is_counted_as_it_arrives(newest_database: Database)
     for line in re.findall(f"[^\r\n\x1b]*{so_far}[^\r\n\x1b^]*", shown):
         assert line.endswith((so_far, " · 1 transaction, 1 row")), "parts without room are left out, not cut"
     count = int(shown.partition(so_far)[0].rpartition(": ")[2].replace(" ", ""))
-    assert 10_000 <= count <= rows
+    assert 0 < count <= rows
 
 
 def test_rows_selected_and_rows_read_are_named_apart(newest_database: Database) -> None:

@@ -143,7 +143,7 @@ def stop_while_tailed(database: Database, *, ack: str, blocked: bool) -> None:
                 wait_for_ack(database, "s", flushed(database))
             begun = time.monotonic()
             database.server.stop("fast")
-            assert time.monotonic() - begun < within(5), (ack, blocked)
+            assert time.monotonic() - begun < within(8), (ack, blocked)
             if not blocked:
                 running.wait_for_words("connecting again")
             running.stop()
@@ -250,7 +250,7 @@ def test_ctrl_c_during_a_backlog(database: Database) -> None:
         running.wait_for_lines(5_000)
         begun = time.monotonic()
         words = running.stop()
-        assert time.monotonic() - begun < within(6)
+        assert time.monotonic() - begun < within(20)
         first_part = running.changes
     assert len(first_part) < BACKLOG
     resume = words.rpartition("resume at ")[2].strip().splitlines()[0]

@@ -185,7 +185,7 @@ def test_equal_beside_writers_and_nothing_is_written(recorded: Recorded, verify:
     notes = Batches(locate(str(recorded.out))).plan.notes["state"]
     assert max(one.buckets for one in notes.tables.values()) > 1
     slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
-    assert recorded.database.query(slots) == [("verified",)]
+    wait_for("end of the temporary slot", lambda: recorded.database.query(slots) == [("verified",)])
 
 
 def test_equal_while_the_state_goes_on(spark: Any, recorded: Recorded, verify: Verify) -> None:

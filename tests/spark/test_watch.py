@@ -123,7 +123,7 @@ def test_killed_in_mid_watch_and_started_again_it_gives_the_same(
     wait_for(lambda: len(applied(out)) and arriving[3].stem <= max(applied(out)), second)
     arrive(arriving[-1:], growing)
     wait_for(lambda: applied(out) == [paths[-1].stem] and applied(out, kind) >= rows[-1]["position"], second)
-    with DIRECT.open(f"http://127.0.0.1:{port}/metrics", timeout=within(5)) as answer:
+    with DIRECT.open(f"http://127.0.0.1:{port}/metrics", timeout=within(30)) as answer:
         found = values_of(answer.read().decode())
     second.send_signal(signal.SIGINT)
     _, errors = second.communicate(timeout=within(PATIENCE))

@@ -10,7 +10,7 @@ import pytest
 from tests.support.clocks import clocked_server
 from tests.support.limits import within
 from tests.support.servers import Database, fresh_database, installations
-from tests.support.tail import Tailing, tailing
+from tests.support.tail import Tailing, tailing, wait_for
 
 
 @pytest.fixture
@@ -63,38 +63,39 @@ def test_the_duration_of_a_transaction_is_within_the_bounds(shop: Database) -> N
     shop.execute("INSERT INTO orders VALUES (20, 'before')")
     with shop.connect() as session:
         session.execute("BEGIN")
+        begun = time.monotonic()
         session.execute("INSERT INTO orders VALUES (10, 'slow')")
-        started = time.monotonic()
+        inside = time.monotonic()
         for number in range(21, 31):
             shop.execute(f"INSERT INTO orders VALUES ({number}, 'meanwhile')")
             time.sleep(0.05)
-        took = time.monotonic() - started
+        inside = time.monotonic() - inside
         session.execute("COMMIT")
+        took = time.monotonic() - begun
     with tailing(shop, "-S", "s", "-o", "json", command="stats") as running:
         report = report_of(running)
     [longest, *_] = report["transactions"]["longest"]
     least, most = float(longest["seconds_at_least"]), float(longest["seconds_at_most"])
     assert least <= took + 0.05
-    assert took - 0.05 <= most
+    assert inside - 0.05 <= most
     assert least > 0.3
 
 
 def test_a_temporary_slot_is_watched_for_a_while(shop: Database) -> None:
-    with tailing(shop, "--for", f"{within(1):.1f}s", "-t", "orders", "-v", "-o", "json", command="stats") as running:
+    with tailing(shop, "--for", f"{within(4):.1f}s", "-t", "orders", "-v", "-o", "json", command="stats") as running:
         running.wait_for_words("starting at")
         time.sleep(0.2)
         shop.execute("INSERT INTO orders VALUES (10, 'new')", "UPDATE stock SET left_over = 7")
         report = report_of(running)
     [table] = report["tables"]
     assert (table["table"], table["inserts"], table["identity"]) == ("orders", "1", "default")
-    assert shop.value("SELECT count(*) FROM pg_replication_slots") == 1
+    wait_for("end of the slot", lambda: shop.value("SELECT count(*) FROM pg_replication_slots") == 1)
 
 
 def test_ctrl_c_prints_the_report(shop: Database) -> None:
     shop.execute("INSERT INTO orders VALUES (10, 'new')")
-    with tailing(shop, "-S", "s", "--for", "1h", "-v", "-o", "json", command="stats") as running:
-        running.wait_for_words("starting at")
-        time.sleep(within(0.5))
+    with tailing(shop, "-S", "s", "--for", "1h", "-vv", "-o", "json", command="stats") as running:
+        running.wait_for_words("Commit")
         running.stop()
         [report] = running.changes
     assert report["transactions"]["count"] == "1"

@@ -74,7 +74,7 @@ class Service:
     def get(self, path: str) -> tuple[int, str]:
         """The status and the body of an answer."""
         try:
-            with DIRECT.open(f"http://127.0.0.1:{self.port}{path}", timeout=within(5)) as answer:
+            with DIRECT.open(f"http://127.0.0.1:{self.port}{path}", timeout=within(30)) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -106,7 +106,7 @@ class Service:
     def end(self) -> int:
         """Wait for the end; returns the exit status."""
         status = self.process.wait(within(30))
-        self._reader.join(within(5))
+        self._reader.join(within(30))
         return status
 
 

@@ -242,7 +242,7 @@ def test_metrics_over_http_need_no_other_thread() -> None:
     options = ServiceOptions(metrics=Address("127.0.0.1", 0))
     with Service(options, SlotProgress(), lambda text, event, port: ports.append(port), {"command": "record"}):
         assert [one.name for one in threading.enumerate() if one.name in ("service", "metrics")] == ["metrics"]
-        with DIRECT.open(f"http://127.0.0.1:{ports[0]}/metrics", timeout=within(5)) as answer:
+        with DIRECT.open(f"http://127.0.0.1:{ports[0]}/metrics", timeout=within(30)) as answer:
             assert b"pgtail_up 0" in answer.read()
     wait_for("the end", lambda: "metrics" not in [one.name for one in threading.enumerate()])
 
