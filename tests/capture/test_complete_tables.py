@@ -72,7 +72,7 @@ def test_a_server_says_of_which_tables_it_sends_every_change(database: Database)
     every = here("stream", *slot, "-P", "p", "-P", "q", "-P", "r")
     assert known(every.objects) == [("whole", True), ("part", False), ("joint", True)], every.stderr
     refused = here("stream", *slot, "-P", "p", "--old-values", "seen", "--origin", "none")
-    assert (refused.status, "--origin none leaves some out" in refused.stderr) == (2, True)
+    assert database.version < 16 or (refused.status, "--origin none leaves some out" in refused.stderr) == (2, True)
     # A publication that was altered since the slot's position may have left out changes.
     database.execute("ALTER PUBLICATION p SET (publish = 'insert, delete')", "UPDATE whole SET v = 'hidden'")
     database.execute("ALTER PUBLICATION p SET (publish = 'insert, update, delete')", "UPDATE whole SET v = 'shown'")

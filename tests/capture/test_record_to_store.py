@@ -17,7 +17,7 @@ import pytest
 from pgtail.capture.state import read_state
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.support.faulty_store import HoldingStore
-from tests.support.object_store import SECRET, ObjectStore, Proxy, s3_store
+from tests.support.object_store import SECRET, ObjectStore, Proxy
 from tests.support.run import Result, command, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database
@@ -98,11 +98,10 @@ def test_what_is_acknowledged_was_uploaded(recording: Recording) -> None:
     assert recording.until_now().status == 0
     with recording.running("--segment-age", "3") as running:
         wait_for_reader(recording.database)
-        before = recording.confirmed()
         recording.insert(1)
         committed = parse_lsn(recording.database.value("SELECT pg_current_wal_flush_lsn()"))
         wait_for("segment", lambda: list(recording.spool.glob("*.part")))
-        assert recording.confirmed() == before
+        assert recording.confirmed() < committed
         while recording.confirmed() < committed:
             acknowledged = recording.confirmed()
             assert acknowledged <= recording.uploaded()
@@ -235,14 +234,6 @@ def test_what_is_refused(
     result = command(*change(recording.arguments("--until", "now")))
     assert (result.status, words in result.stderr, SECRET in result.stderr) == (status, True, False), result.stderr
     assert not recording.database.query("SELECT 1 FROM pg_replication_slots")
-
-
-def test_wrong_credentials(newest_database: Database, tmp_path: Path) -> None:
-    with s3_store(INITIAL_NO_AUTH_ACTION_COUNT="1") as strict:
-        result = Recording(newest_database, strict, tmp_path / "spool").until_now()
-    assert (result.status, "InvalidAccessKeyId" in result.stderr) == (4, True), result.stderr
-    assert SECRET not in result.stderr
-    assert not newest_database.query("SELECT 1 FROM pg_replication_slots")
 
 
 _CUT = "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"

@@ -19,6 +19,7 @@ import pytest
 
 from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.demo.server import EmbeddedServer
+from pgtail.postgres import table_copy
 from pgtail.replication.snapshot_report import SnapshotReport
 from tests.conftest import StartServer
 from tests.support.refused import role
@@ -313,6 +314,30 @@ def test_threads_that_compress_run_after_the_server(
 
 def _niceness() -> int:
     return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
+def test_another_table_that_has_the_name_for_a_moment(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A schema is renamed without a lock on its tables: between the lock of a table and its COPY, too."""
+    statement, done = table_copy.copy_statement, list[bool]()
+
+    def renamed(*arguments: Any, **options: Any) -> str:
+        if not done:
+            done.append(True)
+            database.execute("ALTER SCHEMA one RENAME TO three", "ALTER SCHEMA two RENAME TO one")
+        return statement(*arguments, **options)
+
+    for schema in ("one", "two"):
+        database.execute(f"CREATE SCHEMA {schema}", f"CREATE TABLE {schema}.t (id int PRIMARY KEY, v text)")
+        database.execute(f"INSERT INTO {schema}.t SELECT i, repeat('{schema}', 1000) FROM generate_series(1, 9) i")
+    database.execute("CREATE PUBLICATION p FOR TABLE one.t")
+    monkeypatch.setattr(table_copy, "copy_statement", renamed)
+    said = recorded(database, tmp_path / "c")
+    assert "another table had its name for a moment, and was read" in said
+    assert "1 table copied: 9 rows" in said
+    found = here("decode", "-o", "json", tmp_path / "c").objects
+    assert {(one["schema"], one["new"]["v"][:3]) for one in found} == {("three", "one")}
 
 
 # -- what is published -----------------------------------------------------------------------------------------------

@@ -472,12 +472,6 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert found.status == 1
     assert "has format '4', which this version of pgtail does not know: a newer one wrote it" in found.stderr
-    later = tmp_path / "later.pgcap"
-    raw = b"S\0\0\0\x14pgtail.format\x007\0"
-    later.write_bytes(raw)
-    for options in ((), ("--input-format", "pgcap")):
-        found = read(later, options=options)
-        assert (found.status, "has format '7'" in found.stderr) == (1, True)
     assert read(path).status == 0
 
 

@@ -52,16 +52,6 @@ def test_tuples_of_different_sizes(output: str, key: str) -> None:
     assert result.status == (output == "sql --undo")
 
 
-def test_a_long_name_is_cut_and_ends_with_its_hash(tmp_path: Path) -> None:
-    result = run("compiled", "csv-long-name.bin", "decode", "-o", "csv", "-f", f"{tmp_path}/")
-    assert result.status == 0
-    [file] = tmp_path.iterdir()
-    assert len(file.name) == 255
-    assert file.name.startswith("public.aaaa")
-    assert file.name.endswith("aa~3a7b6f8cc847bf7a0bc1.csv")
-    assert len(file.read_text().splitlines()) > 1
-
-
 @WAY
 def test_an_empty_transaction_is_messages_without_a_change(way: Way) -> None:
     result = run(way, "stats-no-message.bin", "stats", "-o", "json")

@@ -18,10 +18,8 @@ from pgtail.inputs.source import base as source_base
 from pgtail.inputs.source import file as source_file
 from pgtail.inputs.source.file import Source
 from pgtail.inputs.text import base, restored, rows
-from pgtail.pgoutput.cursor import TracedCursor
-from pgtail.pgoutput.decoder import Decoder
 from tests.support.corpus import capture
-from tests.support.encode import INT4, TEXT, begin, commit, insert, lengths, message, recvlogical, relation
+from tests.support.encode import INT4, TEXT, begin, commit, insert, message, recvlogical, relation
 from tests.support.forms import FORMS, hexdump, piped, read_bytes, read_path, read_pipe, server_message
 from tests.support.pcaps import CLIENT, SERVER, Packet, pcap, segments
 
@@ -92,32 +90,6 @@ def test_blank_lines_in_a_hex_dump(dump: list[bytes]) -> None:
 def test_a_pipe_whose_first_row_may_be_of_a_streamed_transaction(form: str) -> None:
     data = recvlogical(ROWS[1], ROWS[2]) if form == "recvlogical" else ROWS[1] + ROWS[2]
     assert len(read_pipe(data, 1, format=form).messages) == 2
-
-
-HUGE = insert("1", "x" * 100).replace(struct.pack(">I", 100), b"\x7f\xff\xff\xff")
-LARGE_ONES = [
-    ("recvlogical", recvlogical(message(b"x" * LARGE)), None, 1),
-    ("recvlogical", recvlogical(insert("1", "x" * LARGE)), None, 1),
-    ("recvlogical", recvlogical(relation()) + message(b"x" * LARGE) + b"X", "byte 0x58 instead of the newline", 1),
-    ("recvlogical", recvlogical(relation()) + b"M\0" + bytes(8) + b"p" * LARGE, "string is not terminated", 1),
-    ("recvlogical", recvlogical(relation()) + HUGE + b"x" * LARGE, "a length of 2147483647 bytes", 1),
-    ("lengths", lengths(relation(), message(b"x" * LARGE)), None, 2),
-    (
-        "lengths",
-        lengths(relation()) + struct.pack(">i", LARGE) + b"Z" * LARGE,
-        f"a message of {LARGE} bytes of an unknown kind",
-        1,
-    ),
-]
-
-
-@pytest.mark.parametrize(("form", "data", "words", "count"), LARGE_ONES, ids=range(len(LARGE_ONES)))
-def test_large_messages(form: str, data: bytes, words: str | None, count: int) -> None:
-    traced = read_bytes(data, format=form, decoder=Decoder(cursor=TracedCursor()))
-    for reading in (traced, read_bytes(data, format=form), read_pipe(data, 1 << 20, format=form)):
-        assert len(reading.messages) == count
-        assert (words or "None") in str(reading.error)
-    assert words is not None or read_bytes(data).form == form
 
 
 # -- with smaller limits -----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -14,9 +13,7 @@ from tests.support.encode import (
     delete,
     insert,
     lengths,
-    recvlogical,
     relation,
-    stream_start,
     update,
 )
 from tests.support.render import WAYS, rows_by
@@ -104,34 +101,3 @@ def test_a_stream_that_starts_again() -> None:
             found.append(decode("--old-values", "seen", input=data).stdout)
     assert found[0] == found[1]
     assert [found[0].count(b'"v":"%c"' % value) for value in b"xyz"] == [1, 1, 2]
-
-
-# What the server never sends, after a row that is whole.
-ROW = b"\0\2t\0\0\0\x011n"
-DAMAGED = {
-    "an old row without a new one": b"U\0\0\0\x64K" + ROW,
-    "a letter in place of the new row": b"U\0\0\0\x64K" + ROW + b"X" + ROW,
-    "half a number of columns": b"U\0\0\0\x64K" + ROW + b"N\0",
-    "a delete of a new row": b"D\0\0\0\x64N" + ROW,
-    "another kind of row": b"I\0\0\0\x64X" + ROW,
-    "no columns": b"I\0\0\0\x64N\0",
-    "more columns than a table may have": b"I\0\0\0\x64N\x7f\xff" + ROW,
-    "more after the row": insert("1", "x") + b"more",
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-@pytest.mark.parametrize("options", [(), ("--table", "other"), ("--resync",)])
-def test_damaged_rows(damage: str, options: tuple[str, ...]) -> None:
-    row, found = insert("1", "x"), []
-    for messages in (
-        [begin(), row, row, DAMAGED[damage], row, commit()],
-        [stream_start(), *[message[:1] + b"\0\0\0\7" + message[1:] for message in (row, row, DAMAGED[damage], row)]],
-    ):
-        for form in (recvlogical, lengths):
-            for way in WAYS:
-                with rows_by(way):
-                    done = decode("--input-format", form.__name__, *options, input=form(relation(), *messages))
-                found.append((done.status, done.stdout, re.sub(r"/\S+/input", "input", done.stderr)))
-    assert found[::2] == found[1::2]
-    assert found[0][0] == 1

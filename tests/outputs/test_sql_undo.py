@@ -1,4 +1,4 @@
-"""`-o sql --undo` writes and reports the same by the scanner as from decoded messages."""
+"""`-o sql --undo` writes and reports the same by the scanner as from decoded messages; the stack that it keeps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgtail.native import compiled
+from pgtail.outputs.sql.undo import Stack
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.pipeline.pipeline import Pipeline
 from tests.support.encode import UNCHANGED, begin, commit, delete, insert, relation, truncate, update
@@ -111,3 +112,29 @@ def reported(*messages: bytes) -> dict[str, int]:
 def test_any_rows(transactions: list[list[bytes]], cut: list[bytes] | None, broken_off: bool) -> None:
     whole = [message for rows in transactions for message in (begin(), *rows, commit())]
     same(*whole, *(() if cut is None else (begin(), *cut)), broken_off=broken_off)
+
+
+@given(st.lists(st.binary(max_size=30)), st.lists(st.binary(max_size=300)))
+def test_stack_returns_the_last_text_first(before: list[bytes], after: list[bytes]) -> None:
+    stack = Stack(chunk=200)
+    for texts in (before, after):
+        for text in texts:
+            stack.push(text)
+            if len(text) % 2:
+                stack.spill()
+        assert [text for found in stack.drain() for text in found] == texts[::-1]
+    stack.close()
+
+
+def test_a_stack_keeps_most_of_it_on_disk() -> None:
+    stack, number = Stack(), 100_000
+    for index in range(number):
+        stack.push(b"%0100d" % index)
+        stack.spill()
+    for texts in stack.drain():
+        assert sum(map(len, texts)) < 2_000_000
+        for text in texts:
+            number -= 1
+            assert text == b"%0100d" % number
+    assert number == 0
+    stack.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.support.run import command, here
 from tests.support.servers import Database, since
 from tests.support.standbys import set_synchronous_standbys, wait_for_synchronous_commit
-from tests.support.tail import Tailing, stream, tailing, terminate, wait_for
+from tests.support.tail import Tailing, tailing, terminate, wait_for
 
 SEEN = ("-S", "s", "-o", "json", "--old-values", "seen", "--op", "update")
 TABLES = ("kept", "rewritten", "hidden", "retyped")
@@ -178,41 +178,6 @@ def test_what_an_exception_hid_is_forgotten(database: Database) -> None:
         assert kept_values(running, database, "cde", "listed", "hidden", hides=hides) == {"listed": "d"}
 
 
-def test_a_capture_leaves_out_descriptions_that_change_nothing(newest_database: Database, tmp_path: Path) -> None:
-    database = newest_database
-    tables = ("kept", "hidden")
-    database.execute(
-        *[f"CREATE TABLE {table} (id int PRIMARY KEY, v text)" for table in tables],
-        f"CREATE PUBLICATION p FOR TABLE {', '.join(tables)}",
-        "SELECT pg_create_logical_replication_slot('s', 'pgoutput')",
-    )
-    with started(database, "-S", "s", "-D", str(tmp_path), "--sync-interval", "0.05", command="record") as running:
-        database.execute(*[f"INSERT INTO {table} VALUES (1, '0')" for table in tables])
-        count = 0
-
-        def recorded() -> dict[str, str | None]:
-            """Update each table; returns the old values that readers of the capture know."""
-            nonlocal count
-            count += len(tables)
-            database.execute(*[f"UPDATE {table} SET v = '{count}'" for table in tables])
-            wait_for("changes", lambda: len(here("decode", *SEEN[2:], tmp_path).lines) == count)
-            found = here("decode", *SEEN[2:], tmp_path).objects[-len(tables) :]
-            return {one["table"]: one.get("old", {}).get("v") for one in found}
-
-        def kept_over(*meanwhile: str) -> set[str]:
-            reconnect(running, database, *meanwhile)
-            before = str(count)
-            found = {table: value for table, value in recorded().items() if value is not None}
-            assert {*found.values()} <= {before}
-            return {*found}
-
-        recorded()
-        wait_for("all old values", lambda: kept_over() == {*tables})
-        kept = kept_over(*unpublished("hidden", "UPDATE hidden SET v = 'unseen'"))
-        assert kept <= {"kept"}
-        wait_for("the other", lambda: "kept" in kept | kept_over())
-
-
 @since(14)
 def test_the_rows_of_a_snapshot_are_known_unless_they_may_have_changed_unseen(database: Database) -> None:
     tables = ("kept", "rewritten", "hidden")
@@ -232,24 +197,6 @@ def test_the_rows_of_a_snapshot_are_known_unless_they_may_have_changed_unseen(da
             assert old_values(running, database, "1", *tables) == {"kept": "0"}
             running.stop()
         database.execute(*[f"UPDATE {table} SET v = '0'" for table in tables])
-
-
-@since(14)
-def test_the_versions_before_a_snapshot_take_no_walsender(database: Database) -> None:
-    """One that has just ended may still count as max_wal_senders says, and the session of the new slot would fail."""
-    server = database.server
-    database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
-    server.configure(log_connections="on")
-    server.reload()
-    wait_for("setting", lambda: database.value("SHOW log_connections") == "on")
-    try:
-        before = len(server.log.read_bytes())
-        stream(database, "--snapshot", "--until", "now", "--old-values", "seen")
-        created, _, _ = server.log.read_bytes()[before:].partition(b"logical decoding found consistent point")
-    finally:
-        server.configure(log_connections="off")
-        server.reload()
-    assert created.count(b"replication connection authorized") == 1
 
 
 @since(14)

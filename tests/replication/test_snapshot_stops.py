@@ -1,4 +1,4 @@
-"""What ends a copy of tables early: a reader that is gone, a request to stop, another server."""
+"""What ends a copy of tables early: a reader that is gone, a request to stop, another server, a lost session."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from pgtail.capture.state import FILE
+from pgtail.humanize import grouped
 from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres.snapshot_plan import snapshot_plan
@@ -27,7 +30,7 @@ from tests.support.object_store import ObjectStore, Proxy
 from tests.support.run import here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database
-from tests.support.tail import PATIENCE, wait_for
+from tests.support.tail import PATIENCE, Tailing, parse, tailing, wait_for
 
 LARGE = (
     "CREATE TABLE large (id int, v text)",
@@ -83,7 +86,7 @@ def test_a_request_to_stop_while_the_output_blocks(newest_database: Database) ->
         begun = time.monotonic()
         running.send_signal(signal.SIGINT)
         running.wait(PATIENCE)
-        assert time.monotonic() - begun < within(8)
+        assert time.monotonic() - begun < within(20)
 
 
 def test_a_request_to_stop_while_the_store_is_gone(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> None:
@@ -120,7 +123,7 @@ def test_a_request_to_stop_while_the_server_does_not_answer(newest_database: Dat
             begun = time.monotonic()
             with pytest.raises(CopyStopped):
                 list(batches)
-            assert time.monotonic() - begun < within(4)
+            assert time.monotonic() - begun < within(15)
             assert session.connection.closed
         finally:
             os.kill(pid, signal.SIGCONT)
@@ -143,3 +146,59 @@ def test_another_server_after_the_copy(
     found = here("record", newest_database.conninfo(), *place)
     assert found.status != 0
     assert "this is another server" in found.stderr
+
+
+_COPYING = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY %' AND wait_event = 'ClientWrite'"
+_EXPORTING = "FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = current_database()"
+_PERMANENT = ("-S", "once", "--create-slot")
+
+
+@contextmanager
+def lost_while_copying(database: Database, *options: str) -> Iterator[tuple[Tailing, IO[bytes]]]:
+    """A command whose output blocks in the middle of the first table, when its session is lost; and the output."""
+    database.execute(*LARGE)
+    reading, writing = os.pipe()
+    arguments = ["--snapshot", "-o", "json", "--spill-limit", "1MB", *options]
+    with tailing(database, *arguments, stdout=writing) as run, os.fdopen(reading, "rb") as output:
+        os.close(writing)
+        wait_for("full queue", lambda: database.query(_COPYING))
+        database.query(f"SELECT pg_terminate_backend(pid) {_EXPORTING}")
+        wait_for("end of the session", lambda: not database.query(f"SELECT 1 {_EXPORTING}"))
+        yield run, output
+
+
+def slots(database: Database) -> list[tuple[str]]:
+    return database.query("SELECT slot_name FROM pg_replication_slots")
+
+
+def test_with_a_temporary_slot_it_is_an_error_at_once(newest_database: Database) -> None:
+    with lost_while_copying(newest_database) as (run, _):
+        said = run.end(status=3)
+    assert "terminating connection due to administrator command: this was the session of the new slot" in said
+    assert "the copy of the tables is not complete: the output has only a part of their rows" in said
+    assert "resume at" not in said
+
+
+def test_with_a_permanent_slot_the_copy_goes_on_and_the_stream_follows(newest_database: Database) -> None:
+    with lost_while_copying(newest_database, *_PERMANENT) as (run, output):
+        newest_database.execute("INSERT INTO small VALUES (2)")
+        rows = [parse(output.readline()) for _ in range(50_002)]
+        assert [one["op"] for one in rows] == ["snapshot"] * 50_001 + ["insert"]
+        assert len({(one["commit_lsn"], one["seq"]) for one in rows}) == 50_002
+        run.wait_for_words("connected again")
+        assert "GAP" not in run.stop()
+    assert slots(newest_database) == [("once",)]
+
+
+def test_without_reconnecting_the_slot_is_dropped(newest_database: Database) -> None:
+    with lost_while_copying(newest_database, *_PERMANENT, "--no-reconnect") as (run, _):
+        said = run.end(status=3)
+    assert "slot once was dropped again: the copy of the tables is not complete" in said
+    assert slots(newest_database) == []
+
+
+def test_a_copy_alone_does_not_need_the_session(newest_database: Database) -> None:
+    with lost_while_copying(newest_database, "--until", "now") as (run, output):
+        rows = output.readlines()
+        assert f"2 tables copied: {grouped(50_001)} rows" in run.end()
+    assert len(rows) == 50_001

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.conftest import StartServer
 from tests.support.encode import lengths
 from tests.support.refused import create_slot, fails, physical_slot, publish
 from tests.support.run import here
+from tests.support.run_process import lines, pgtail
 from tests.support.servers import Database, fresh_database, since
 from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader
 from tests.support.workload import pgoutput
@@ -231,7 +234,7 @@ def test_slot_creation_reports_the_transactions_it_waits_for(database: Database)
             assert f"{who}: INSERT INTO t VALUES (7), running for" in running.stderr
             words = running.stop()
             assert "stopped before anything was read" in words
-        assert not database.query("SELECT 1 FROM pg_replication_slots")
+        wait_for("end of the slot", lambda: not database.query("SELECT 1 FROM pg_replication_slots"))
         with tailing(database, "-S", "made", "--create-slot") as running:
             running.wait_for_words("waits for a transaction to end")
             session.execute("COMMIT")
@@ -370,3 +373,103 @@ def test_enums_that_are_not_known_are_undecoded(database: Database, tmp_path: Pa
     assert read("decode", dump) == ("\\x736164", ["m"])
     database.execute("ALTER TABLE e DROP m", "DROP TYPE mood")
     assert read(*stream) == ("\\x736164", ["m"])
+
+
+STRAY = b'"caf\xe9"'
+
+
+# -- names that are not UTF-8 ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def plain(newest_server: EmbeddedServer) -> Iterator[Database]:
+    """An SQL_ASCII database with such a table name; another database has such a name itself."""
+    with fresh_database(newest_server, encoding="SQL_ASCII") as database, database.connect() as session:
+        run = session.pgconn.exec_
+        run(b"SET client_encoding TO SQL_ASCII")
+        for statement in (b"CREATE TABLE %b (id int)", b"CREATE PUBLICATION p FOR TABLE %b", b"CREATE DATABASE %b"):
+            assert not run(statement % STRAY).error_message
+        try:
+            there = newest_server.conninfo("HERE").encode().replace(b"HERE", STRAY.strip(b'"'))
+            create = b"SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')"
+            psql = str(newest_server.installation.program("psql")).encode()
+            subprocess.run([psql, b"-Xq", b"-d", there, b"-c", create], check=True, capture_output=True)
+            yield database
+        finally:
+            run(b"SELECT pg_drop_replication_slot('theirs') FROM pg_replication_slots WHERE slot_name = 'theirs'")
+            assert not run(b"DROP DATABASE %b" % STRAY).error_message
+
+
+def test_stray_names_are_shown_with_their_bytes(plain: Database, newest_database: Database) -> None:
+    for database in (plain, newest_database):
+        listed, _ = pgtail("slot", "list", "-o", "json", database.conninfo())
+        found = {line["slot_name"]: line for line in lines(listed)}
+        assert found["theirs"]["database"] == r"caf\xe9"
+        assert r"caf\xe9" in pgtail("slot", "list", database.conninfo(), "-o", "table")[0]
+        pgtail("doctor", database.conninfo(), "-o", "table", status=2)
+    found = {line["check"]: line for line in lines(pgtail("doctor", "-o", "json", plain.conninfo(), status=2)[0])}
+    assert found["replica_identity"]["subjects"] == [r'public."caf\xe9"']
+    pgtail("slot", "drop", "theirs", newest_database.conninfo(), "--yes")
+
+
+def last_line(stderr: str) -> str:
+    return stderr.rstrip("\n").rpartition("\n")[2]
+
+
+def make(database: Database, publication: str) -> None:
+    database.execute(
+        "CREATE TABLE w (id int PRIMARY KEY, v int)",
+        'CREATE TABLE "a, b" (id int PRIMARY KEY, v int, z int)',
+        f"CREATE PUBLICATION p FOR {publication}",
+    )
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+
+
+@since(15)
+def test_row_filters_and_column_lists_are_named(database: Database, tmp_path: Path) -> None:
+    make(database, """TABLE w WHERE (id > 100), "a, b" (id, z) WHERE (id > 7)""")
+    database.execute("INSERT INTO w VALUES (1, 1), (2, 2)")
+    reason = (
+        'pgtail: note: publication "p" sends of public."a, b" only rows with (id > 7) and columns id, z;'
+        " of public.w only rows with (id > 100)"
+    )
+    read = database.conninfo(), "--slot", "s"
+    lines, words = stream(database, "-S", "s", "--until", "now")
+    assert (lines, last_line(words)) == ([], reason)
+    assert last_line(pgtail("stats", *read, "--until", "now")[1]) == reason
+    assert last_line(pgtail("expect", *read, "--timeout", "0.5s", status=1)[1]) == reason
+    record = "record", database.conninfo(), "--slot", "other", "-D", str(tmp_path / "c"), "--until", "now"
+    assert last_line(pgtail(*record)[1]) == reason
+    assert stream(database, "-S", "s", "--until", "now", "-q")[1] == ""
+    database.execute("INSERT INTO w VALUES (101, 1)")
+    for number in (1, 2):  # the second time with a filter, of an operation that came
+        lines, words = stream(database, "-S", "s", "--until", "now", *(["--op", "insert"] if number == 2 else []))
+        assert (len(lines), "publication" in words) == (1, False)
+
+
+def test_operations_that_are_left_out_are_named(database: Database) -> None:
+    make(database, "TABLE w WITH (publish = 'insert, delete')")
+    database.execute("INSERT INTO w VALUES (1, 1)", "UPDATE w SET v = 2")
+    ops = "update, truncate" if database.version >= 11 else "update"
+    assert last_line(stream(database, "-S", "s", "--until", "now", "-t", "nothing")[1]).endswith(
+        f'note: publication "p" sends no {ops}'
+    )
+    lines, words = stream(database, "-S", "s", "--until", "now", "--op", "insert", "--op", "update")
+    assert [line["op"] for line in lines] == ["insert"]
+    assert last_line(words) == 'pgtail: note: publication "p" sends no update'
+    for op in ("insert", "delete"):  # which it does send
+        assert "publication" not in stream(database, "-S", "s", "--until", "now", "--op", op)[1]
+
+
+def test_an_operation_that_another_publication_sends_is_not_left_out(database: Database) -> None:
+    make(database, 'TABLE w, "a, b"')
+    database.execute("CREATE PUBLICATION q FOR TABLE w WITH (publish = 'insert')", "INSERT INTO w VALUES (1, 1)")
+    read = "-S", "s", "-P", "p", "-P", "q", "--until", "now", "--op", "update"
+    assert "publication" not in stream(database, *read)[1]
+    database.execute('ALTER PUBLICATION p SET TABLE "a, b"')
+    assert last_line(stream(database, *read)[1]) == 'pgtail: note: publication "q" sends no update'
+
+
+def test_nothing_is_told_of_a_publication_that_sends_all(database: Database) -> None:
+    make(database, 'TABLE w, "a, b"')
+    assert "publication" not in stream(database, "-S", "s", "--until", "now")[1]

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from pgtail.errors import OptionError, OutputError
-from pgtail.humanize import size_text
 from pgtail.pgoutput.frames import LENGTH, each
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres.connection import parameters
@@ -266,16 +265,6 @@ def test_failed_write_of_the_queue_gives_a_cure(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(OutputError, match="set TMPDIR to a directory with free space"):
         queue.put(with_lengths(b"y"))
     assert frames_of(next_of(queue, 100)) == [b"x" * 11]
-
-
-def test_descriptions_of_sizes() -> None:
-    assert [size_text(size) for size in (0, 999, 1500, 5 << 20, 3 << 30)] == [
-        "0 bytes",
-        "999 bytes",
-        "1.5 kB",
-        "5.0 MB",
-        "3.0 GB",
-    ]
 
 
 # -- connection strings and errors -----------------------------------------------------------------------------

@@ -92,15 +92,6 @@ def test_open_transactions_do_not_delay_the_end(database: Database, role: str, t
     assert database.value("SELECT count(*) FROM t") == len(recorded)
 
 
-def test_open_transactions_do_not_delay_the_end_after_a_command_that_failed(newest_database: Database) -> None:
-    """The position at which to end is found while the session runs, as it is for `--until TIME`."""
-    expected = ("-S", "s", "--count", "3", "--timeout", "1h", "--", "false")
-    with half_a_record(newest_database):
-        lines, words = stream(newest_database, *expected, command="expect", status=1)
-    assert ids(lines) == [1, 2]
-    assert "2 of 3 changes came" in words
-
-
 def test_open_transactions_do_not_delay_the_end_at_a_time(newest_database: Database, tmp_path: Path) -> None:
     """The server's position at that time is in the middle of a record."""
     capture = tmp_path / "capture"

@@ -33,36 +33,6 @@ def test_random_histories(database: Database, tmp_path: Path) -> None:
         assert (model.folded(folds[table.name], names) if table.name in folds else {}) == expected
 
 
-def test_history_at_any_commit_is_the_state_then(newest_database: Database, tmp_path: Path) -> None:
-    source = Random(3)
-    tables = workloads.tables(source, 5)
-    newest_database.execute(*(statement for table in tables for statement in table.create))
-    model.begin(newest_database, two_phase=True)
-    model.run(newest_database, workloads.workload(source, tables, 120))
-    model.record(newest_database, tmp_path / "capture")
-    rows = model.committed(model.changes(tmp_path / "capture"))
-    versions = model.relations(tmp_path / "capture")
-    whole = model.folds(rows, versions, history=True)
-    positions = sorted({row["position"] for row in rows if row["seq"]})
-    assert len(positions) > 50
-    for position in positions[::5]:
-        then = model.folds([row for row in rows if row["position"] <= position], versions)
-        for name, fold in whole.items():
-            valid = [
-                row.values
-                for row in [*fold.rows(), *fold.closed]
-                if row.since.position <= position and (row.until is None or position < row.until.position)
-            ]
-            expected = [row.values for row in then[name].rows()] if name in then else []
-            assert sorted(map(repr_of, valid)) == sorted(map(repr_of, expected))
-    for fold in whole.values():
-        assert all(row.until and row.since.position < row.until.position for row in fold.closed)
-
-
-def repr_of(values: Values) -> str:
-    return repr(sorted(values.items(), key=lambda pair: pair[0]))
-
-
 # -- what ALTER TABLE does ---------------------------------------------------------------------------------------------
 
 

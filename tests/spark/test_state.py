@@ -6,13 +6,11 @@ import datetime
 import io
 import json
 import zoneinfo
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import polars as pl
 import pytest
 from click.testing import CliRunner
 from msgspec import to_builtins
@@ -23,7 +21,6 @@ from pgtail.cli import main
 from pgtail.errors import InputError
 from pgtail.spark.decoding.decode import survey
 from pgtail.spark.lake.batches import Batches, BatchPlan, Notes
-from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments import listing
@@ -54,17 +51,6 @@ def test_all_tables_in_one_go(world: World, whole: Path) -> None:
     same_as_server(world, found)
     same_as_model(world.folds(), found)
     same_lives(world.folds(history=True), stored(whole, "history"))
-
-
-def test_polars_reads_what_deltalake_reads(whole: Path) -> None:
-    for entry in entries(locate(str(whole))):
-        if entry.kind != "tables":
-            rows = pl.scan_delta(f"{whole}/{entry.folder}").collect()
-            expected = stored(whole, entry.kind)[entry.table]
-            assert rows.columns == expected.column_names
-            own = [name for name in rows.columns if name not in ("_rescued", "at")]
-            one = Counter(map(repr, rows.select(own).rows()))
-            assert one == Counter(repr(tuple(row[name] for name in own)) for row in expected.to_pylist()), entry
 
 
 def test_many_small_batches_give_the_same(

@@ -1,4 +1,4 @@
-"""Runs `pgtail stream` and similar commands in processes, and applies their JSON lines to tables."""
+"""Runs `pgtail stream` and similar commands in processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -175,43 +175,3 @@ def parse(line: str | bytes) -> dict[str, Any]:
 def ids(lines: list[dict[str, Any]]) -> list[int]:
     """The column id of the new rows."""
     return [int(line["new"]["id"]) for line in lines]
-
-
-class Replay:
-    """Applies changes to tables: name -> key -> row."""
-
-    def __init__(self) -> None:
-        self.tables: dict[str, dict[Any, dict[str, Any]]] = {}
-        self.prepared: dict[str, list[dict[str, Any]]] = {}
-        self.seen: list[tuple[str, str]] = []
-
-    def take(self, changes: Iterable[dict[str, Any]]) -> Replay:
-        for change in changes:
-            op = change["op"]
-            if op in ("commit_prepared", "rollback_prepared"):
-                waiting = self.prepared.pop(change["gid"], [])
-                if op == "commit_prepared":
-                    for one in waiting:
-                        self._apply(one)
-            elif change.get("state") == "prepared":
-                self.prepared.setdefault(change["gid"], []).append(change)
-            else:
-                self._apply(change)
-        return self
-
-    def _apply(self, change: dict[str, Any]) -> None:
-        if change["op"] == "message":
-            return
-        self.seen.append((change.get("commit_lsn") or change["prepare_lsn"], change["seq"]))
-        table = self.tables.setdefault(change["table"], {})
-        if change["op"] == "truncate":
-            table.clear()
-        elif change["op"] == "insert":
-            assert change["new"]["id"] not in table
-            table[change["new"]["id"]] = change["new"]
-        elif change["op"] == "delete":
-            del table[change["old"]["id"]]
-        else:
-            new = change["new"]
-            before = table.pop(change.get("old", new)["id"])
-            table[new["id"]] = {**new, **{name: before[name] for name in change.get("unchanged", ())}}
