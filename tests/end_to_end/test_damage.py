@@ -116,7 +116,7 @@ def test_cuts_of_streams(name: str) -> None:
 
 
 def places(data: bytes, choose: random.Random, form: str) -> range:
-    step = 32 if form in BINARY else len(data) // 15
+    step = 64 if form in BINARY else len(data) // 8
     return range(choose.randrange(step), len(data), step)
 
 

@@ -95,17 +95,13 @@ def test_open_transactions_do_not_delay_the_end(database: Database, role: str, t
 def test_open_transactions_do_not_delay_the_end_at_a_time(newest_database: Database, tmp_path: Path) -> None:
     """The server's position at that time is in the middle of a record."""
     capture = tmp_path / "capture"
-
-    def until() -> tuple[str, str]:
-        return "--until", (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
-
+    record = ("-S", "s", "-D", str(capture), "--until")
     with half_a_record(newest_database) as session:
-        lines, words = stream(newest_database, "-S", "s", *until())
-        assert ids(lines) == [1, 2], words
-        stream(newest_database, "-S", "s", "-D", str(capture), *until(), command="record")
+        soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
+        stream(newest_database, *record, soon, command="record")
         assert ids(decode(capture).objects) == [1, 2]
         session.execute("COMMIT")
-    stream(newest_database, "-S", "s", "-D", str(capture), *until(), command="record")
+    stream(newest_database, *record, "now", command="record")
     recorded = decode(capture).objects
     assert ids(recorded)[:3] == [1, 2, 0]
     assert newest_database.value("SELECT count(*) FROM t") == len(recorded)

@@ -57,7 +57,7 @@ def test_many_open_streams(tmp_path: Path) -> None:
 
 
 def test_rows_of_1600_columns(newest_database: Database, tmp_path: Path) -> None:
-    check_load(*loads.wide_rows(newest_database, tmp_path, 20))
+    check_load(*loads.wide_rows(newest_database, tmp_path, 8))
 
 
 def test_many_concurrent_writers(newest_database: Database, tmp_path: Path) -> None:

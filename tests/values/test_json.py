@@ -76,7 +76,7 @@ def accepted(document: bytes) -> bool:
 def test_agrees_with_the_standard_library() -> None:
     source = random.Random("json")
     valid = 0
-    for number in range(60_000):
+    for number in range(15_000):
         if number % 2:
             document = b"".join(source.choices(PIECES, k=source.randint(1, 8)))
         else:
@@ -90,7 +90,7 @@ def test_agrees_with_the_standard_library() -> None:
         assert accepted(document) == expected, document
         if expected or _is_utf8(document):
             assert is_valid(document) == expected, document
-    assert valid > 1000
+    assert valid > 500
 
 
 def _is_utf8(document: bytes) -> bool:
@@ -138,11 +138,11 @@ def test_nesting(opening: str, closing: str, rows: int) -> None:
 
 
 def test_many_values() -> None:
-    document = b"[" + b'{"a": [1, "x\\n"], "b": {}},' * 400_000 + b"1e999]"
+    document = b"[" + b'{"a": [1, "x\\n"], "b": {}},' * 100_000 + b"1e999]"
     assert accepted(document)
     assert not accepted(document[:-1])
-    assert accepted(b'"' + b"\\n" * 3_000_000 + b'"')
-    assert not accepted(b'"' + b"\\n" * 3_000_000)
+    assert accepted(b'"' + b"\\n" * 1_000_000 + b'"')
+    assert not accepted(b'"' + b"\\n" * 1_000_000)
 
 
 def test_line_breaks_and_keys() -> None:

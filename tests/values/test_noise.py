@@ -69,7 +69,7 @@ def types() -> Types:
 def test_mutated_cells_of_every_type(types: Types) -> None:
     source = random.Random("mutated")
     cells = binary_cells()
-    for _ in range(50_000):
+    for _ in range(15_000):
         oid, cell = source.choice(cells)
         show(types.codec(oid), mutated(source, cell))
 
