@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ from pgtail.inputs import INPUTS
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs import OUTPUTS, OutputOptions
 from pgtail.outputs.template import Template
+from pgtail.pgoutput.cursor import TracedCursor
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.postgres.connection import parameters
 from pgtail.storage.options import parse_options
@@ -42,9 +44,10 @@ from pgtail.terminal.escape import escape, escape_sql, hides, quoted, shell_word
 from pgtail.values import Types, Undecoded
 from pgtail.values.oids import BUILTIN
 from tests.end_to_end.test_hostile_data import DUMP, HOSTILE, NAME
-from tests.support.corpus import capture, captures
+from tests.support.corpus import capture
 from tests.support.encode import TEXT, begin, commit, frame, insert, relation, update
 from tests.support.forms import FORMS, messages_of, read_bytes
+from tests.support.golden_messages import GOLDEN, GOLDEN_FRAMES
 from tests.support.render import WAYS, Sink, render
 from tests.torture.bench import Bench
 
@@ -96,14 +99,19 @@ def _text(data: bytes) -> str:
 
 
 def _protocol(data: bytes) -> None:
+    """As a message, as a frame, and as one of several messages between newlines; traced, the outcome is the same."""
     for in_stream in (False, True):
-        decoder = Decoder()
-        decoder.in_stream = in_stream
-        try:
-            decoder.message(data, 0, len(data))
-            decoder.frame(data, 0, len(data))
-        except (Truncated, Malformed) as error:
-            assert 0 <= error.offset <= len(data)
+        for read in (Decoder.message, Decoder.frame, partial(Decoder.next_message, final=len(data) % 2 == 0)):
+            outcomes: list[object] = []
+            for decoder in (Decoder(), Decoder(cursor=TracedCursor())):
+                decoder.in_stream = in_stream
+                decoder.separator = b"\n"
+                try:
+                    outcomes.append(read(decoder, data, 0, len(data)))
+                except (Truncated, Malformed) as error:
+                    assert 0 <= error.offset <= len(data)
+                    outcomes.append((type(error), str(error), error.field, error.message))
+            assert outcomes[0] == outcomes[1]
 
 
 def _values(data: bytes) -> None:
@@ -213,7 +221,10 @@ _OTHER_STATES: Final = (
     {**_STATE, "last": "../x"},
 )
 TARGETS: Final[dict[str, Target]] = {
-    "protocol": (_protocol, [*HOSTILE, *[one for found in captures()[:9] for one in [*found.frames()][:9]]]),
+    "protocol": (
+        _protocol,
+        [*HOSTILE, *map(bytes.fromhex, [*[one.hex for one in GOLDEN], *[one.hex for one in GOLDEN_FRAMES]])],
+    ),
     "values": (_values, [bytes((number,)) + one for number, one in enumerate(_CELLS)]),
     "inputs": (
         _inputs,

@@ -66,14 +66,6 @@ def types() -> Types:
     return TypesScenario("pg16").types()
 
 
-def test_mutated_cells_of_every_type(types: Types) -> None:
-    source = random.Random("mutated")
-    cells = binary_cells()
-    for _ in range(15_000):
-        oid, cell = source.choice(cells)
-        show(types.codec(oid), mutated(source, cell))
-
-
 def test_every_cell_as_every_type(types: Types) -> None:
     cells = {cell for _, cell in binary_cells() if len(cell) < 200}
     for oid in {*BUILTIN, *(oid for oid, _ in binary_cells())}:
