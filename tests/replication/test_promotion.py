@@ -15,10 +15,12 @@ from msgspec.structs import replace
 
 from pgtail.capture.state import FILE
 from pgtail.demo.server import EmbeddedServer
+from pgtail.errors import ServerError
 from pgtail.files.stopping import Interrupt
+from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.walsender import Session
-from pgtail.replication.identity import Identity
+from pgtail.replication.identity import Identity, check_same
 from pgtail.replication.probe import TimelineProbe
 from tests.conftest import StartServer
 from tests.support.captures import head, segments
@@ -159,6 +161,34 @@ def test_standby_that_received_less_is_refused(start_server: StartServer, tmp_pa
                 assert REFUSAL in running.end(status=3)
         refused = record(late, tmp_path)
         assert (refused.status, REFUSAL in refused.stderr) == (3, True), refused.stderr
+        check_histories(late_server)
+
+
+def check_histories(promoted: EmbeddedServer) -> None:
+    """Timeline 1 is part of the promoted server's history up to the switch."""
+    connection = Connector(parameters(promoted.conninfo())).replication()
+    with Interrupt() as interrupt:
+        session = Session(connection, interrupt)
+        now = Identity.of(session.query)
+        assert (now.timeline, now.in_recovery) == (2, False)
+        [history] = [row.text("content") for row in session.query("the history", "TIMELINE_HISTORY 2")]
+        left = parse_lsn(history.split()[1])
+        before = Identity(now.system, 1)
+
+        def check(known: Identity, read: int) -> Identity:
+            return check_same(known, session.query, read)
+
+        assert check(replace(now, started=""), left + 1_000_000) == now
+        assert check(before, left) == now
+        assert check(replace(before, started=now.started, in_recovery=True), left + 1) == now
+        for other in (before, replace(before, started="2026-01-01 00:00:00+00", in_recovery=True)):
+            with pytest.raises(ServerError, match="it switched from timeline 1 to 2 at"):
+                check(other, left + 1)
+        with pytest.raises(ServerError, match="is on timeline 2, whose history does not include timeline 7"):
+            check(Identity(now.system, 7), 0)
+        with pytest.raises(ServerError, match="this is another server: its system identifier is"):
+            check(Identity("1", 2, now.started), 0)
+        session.close()
 
 
 def both(first: EmbeddedServer, second: EmbeddedServer) -> str:
