@@ -199,10 +199,7 @@ def test_tables() -> None:
     assert "xid 7  from node_b  open: its end is not known yet" in text
     assert "  2 changes\n" in text
     assert "  INSERT   public.t  id=2  v 'gone'  rolled back\n" in text
-    assert (
-        "  3 changes, 1 rolled back · commit 0/100 · end 0/108" in text.replace("\n  ", " ", 0)
-        or "3 changes, 1 rolled" in text
-    )
+    assert "3 changes, 1 rolled back" in text
     assert "● xid 6  rolled back\n" in text
     assert "  2 rolled back\n" in text
     struck = decode("-o", "table", "--color", "always", "--show-aborted", input=MIXED).stdout.decode()
