@@ -8,6 +8,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 import pytest
 
