@@ -10,6 +10,7 @@ from pgtail.doctor.publications import publication_age
 from pgtail.doctor.server import RAISE_ON_PRIMARY
 from pgtail.humanize import seconds_text, size_text
 from pgtail.postgres.catalog import Slot
+from pgtail.postgres.pg_wal import PgWal, pg_wal
 from pgtail.postgres.pgoutput_options import literal
 from pgtail.postgres.slot_report import SlotReport, reports
 from pgtail.postgres.wal_holder import OpenTransaction, open_transactions
@@ -17,7 +18,7 @@ from pgtail.postgres.wal_holder import OpenTransaction, open_transactions
 MUCH_WAL: Final = 1 << 30
 """Retained bytes of WAL that cause a warning."""
 LONG: Final = 3600
-"""Seconds after which an open transaction causes a warning, and so does an inactive slot that nothing limits."""
+"""Seconds after which an open transaction causes a warning."""
 _SAFE_SHARE: Final = 4
 """Warn if less than 1/4 of max_slot_wal_keep_size is left."""
 _OLD_SHARE: Final = 10
@@ -29,43 +30,26 @@ def slots(context: Context) -> Iterator[Finding]:
     found = reports(context.connection, context.server.major)
     if not found:
         yield ok("slots", "the server has no replication slots")
+    freed = pg_wal(context.connection, found)
     for report in found:
-        findings = [*_broken(report, context), *_wal(report, context), *_vacuum(report, context)]
-        yield from findings or [ok("slots", _described(report, context), report.slot.name)]
+        findings = [*_broken(report, context), *_wal(report, freed, context), *_vacuum(report, context)]
+        yield from findings or [ok("slots", _described(report), report.slot.name)]
 
 
-def _described(report: SlotReport, context: Context) -> str:
+def _described(report: SlotReport) -> str:
     state = "is in use" if report.slot.active_pid is not None else "is not in use"
-    return (
-        f"slot {report.slot.name} {state} and retains {size_text(report.retained)} of WAL{_no_limit(report, context)}"
-    )
+    return f"slot {report.slot.name} {state} and retains {size_text(report.retained)} of WAL"
 
 
 def _no_limit(report: SlotReport, context: Context) -> str:
-    """Words for an inactive slot whose WAL nothing limits; empty for others."""
-    if report.slot.active_pid is not None or not _unlimited(context):
-        return ""
-    setting = context.number("max_slot_wal_keep_size")
-    return ", and nothing limits it" + ("" if setting is None else f" (max_slot_wal_keep_size is {setting})")
+    """Words for an inactive slot that retains WAL until the disk is full; empty for others.
 
-
-def _unlimited(context: Context) -> bool:
-    """Whether a slot that nobody reads retains WAL until the disk is full; the settings are of 13 and 18."""
-    limit, idle = context.number("max_slot_wal_keep_size"), context.number("idle_replication_slot_timeout")
-    return limit in (None, -1) and not idle
-
-
-def _grows_unread(report: SlotReport, context: Context) -> bool:
-    """Whether a slot has been inactive for LONG, and retains a file of WAL or more that was written since.
-
-    A standby's copy of a primary's slot is never active. The time is known from PostgreSQL 17 on.
+    The settings are of PostgreSQL 13 and 18. A standby's copy of a primary's slot is never active.
     """
-    facts = report.facts
-    seconds, size = facts.get("inactive_seconds"), context.number("wal_segment_size")
-    if seconds is None or size is None or facts.get("synced") or not _unlimited(context):
-        return False
-    unread = report.retained if facts["lag_bytes"] is None else facts["lag_bytes"]
-    return report.slot.active_pid is None and bool(seconds >= LONG and unread >= size)
+    limit, idle = context.number("max_slot_wal_keep_size"), context.number("idle_replication_slot_timeout")
+    if report.slot.active_pid is not None or report.slot.synced or limit not in (None, -1) or idle:
+        return ""
+    return ", and nothing limits it" + ("" if limit is None else f" (max_slot_wal_keep_size is {limit})")
 
 
 def _drop(report: SlotReport, context: Context) -> str:
@@ -97,8 +81,8 @@ def _raise_wal_level(context: Context) -> tuple[str, ...]:
     return ("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it.",)
 
 
-def _wal(report: SlotReport, context: Context) -> Iterator[Finding]:
-    """A slot that retains much WAL, or is about to lose it."""
+def _wal(report: SlotReport, freed: PgWal | None, context: Context) -> Iterator[Finding]:
+    """A slot that retains much WAL, may retain any amount unread, or is about to lose it."""
     name, status = report.slot.name, report.facts.get("wal_status")
     if report.slot.invalid is not None:
         return
@@ -109,13 +93,15 @@ def _wal(report: SlotReport, context: Context) -> Iterator[Finding]:
     elif safe is not None and limit is not None and safe < (limit << 20) / _SAFE_SHARE:
         text = f"{held} and will be invalidated after {size_text(max(0, safe))} more (max_slot_wal_keep_size)"
         say, more = warning, _more(report, context)
-    elif report.retained >= MUCH_WAL or _grows_unread(report, context) or _holder(report) is not None:
+    elif report.retained >= MUCH_WAL or _no_limit(report, context) or _holder(report) is not None:
         text, say, more = f"{held}{_reader(report)}{_no_limit(report, context)}", warning, _limit(context)
         if report.holder is not None:
             text += f", although its lag is {size_text(max(0, report.facts['lag_bytes'] or 0))}"
     else:
         return
-    yield say("slot_wal", text, *_why(report, context), *more, *_given_up(report, context), subjects=[name])
+    frees = [comment(freed.words())] if freed is not None and freed.names(name) else []
+    cure = *_why(report, context), *more, *frees, *_given_up(report, context)
+    yield say("slot_wal", text, *cure, subjects=[name])
 
 
 def _reader(report: SlotReport) -> str:

@@ -95,8 +95,8 @@ class SlotReport(Struct, frozen=True):
 
     @property
     def retained(self) -> int:
-        """Bytes of WAL that the server retains for the slot."""
-        return max(0, self.facts["wal_held_bytes"] or 0)
+        """Bytes of WAL that the server retains for the slot; for an invalid one it retains nothing."""
+        return 0 if self.slot.invalid is not None else max(0, self.facts["wal_held_bytes"] or 0)
 
     @property
     def hidden(self) -> bool:

@@ -206,7 +206,7 @@ def test_watch_shows_how_fast_the_retained_wal_grows(newest_database: Database) 
     assert facts == [(4 * megabyte, 1320), (-2 * megabyte, None)]
     later = growth.added([at(4 * megabyte, 88 * megabyte)], 95)
     assert later[0].facts[GROWTH] == 0, "the last minute counts"
-    words = " ".join(render(grown, PLAIN, width=80).split())
+    words = " ".join(render(grown, None, PLAIN, width=80).split())
     assert "A MINUTE LOST IN STATE" in words
     assert re.search(r"4.0 MB \+4.0 MB 22 min inactive", words)
     assert re.search(r"0 bytes -2.0 MB no limit inactive", words)

@@ -72,7 +72,7 @@ def listed(conninfo: str, version: int) -> str:
         report = slot_report.report(connection, version, "s")
     assert report is not None
     assert (report.facts["wal_held"] is None) == (report.holder is None)
-    return " ".join(render([report], PLAIN, width=80).split())
+    return " ".join(render([report], None, PLAIN, width=160, verbose=True).split())
 
 
 @pytest.mark.parametrize("prepared", [False, True])

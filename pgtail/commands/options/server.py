@@ -368,7 +368,10 @@ class ListOptions(Struct, frozen=True):
         ReportOptions, output={"help": "A table for people, or JSON for programs: a line per slot."}, file=None
     )
     watch: bool = output_option(
-        "--watch", default=False, help="Repeat until Ctrl-C, with how fast the WAL that a slot retains grows."
+        "--watch", default=False, help="Repeat until q or Ctrl-C, with how fast the WAL that a slot retains grows."
+    )
+    verbosity: Verbosity = family(
+        Verbosity, verbose={"help": "Show all that the server reports of each slot."}, quiet=None
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import select
 import time
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.full_screen import INTERVAL, Screen
@@ -19,6 +19,7 @@ from pgtail.files.stopping import Interrupt, begin
 from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
+from pgtail.postgres.pg_wal import PgWal, pg_wal
 from pgtail.postgres.slot_growth import SlotGrowth
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape, json_line
@@ -26,6 +27,13 @@ from pgtail.terminal.style import Palette
 
 _CRITICAL: Final = 10 << 30
 """Slots that retain so many bytes of WAL are red."""
+
+
+class _Report(NamedTuple):
+    """All slots, and what pg_wal has."""
+
+    slots: list[SlotReport]
+    wal: PgWal | None
 
 
 def run(options: ListOptions) -> None:
@@ -37,7 +45,7 @@ def run(options: ListOptions) -> None:
     with open_sink(None) as sink:
         if not options.watch:
             begin()
-            sink.show(_formatted(_reports(connector), palette, options))
+            sink.show(_formatted(_report(connector), palette, options))
         else:
             with Interrupt() as interrupt, contextlib.suppress(KeyboardInterrupt):
                 _watch(sink, connector, palette, options, interrupt)
@@ -49,43 +57,61 @@ def _watch(
     """Once the server was reached, wait for it whenever it is away. Raises KeyboardInterrupt when asked to stop."""
     growth = SlotGrowth()
     with interrupt.raising():
-        reports = _reports(connector)  # before the screen changes: it may ask for a password
-    reports = growth.added(reports, time.monotonic())
+        report = _report(connector)  # before the screen changes: it may ask for a password
+    report = report._replace(slots=growth.added(report.slots, time.monotonic()))
     screen = Screen(sink) if palette is not None and to_terminal() else None
     away: str | None = None
-    with contextlib.nullcontext() if screen is None else screen.shown():
+    unit = "line" if options.verbosity.verbose else "slot"
+    with contextlib.nullcontext() if screen is None else screen.shown(interrupt):
         while True:
             if screen is not None and palette is not None:
                 note = "" if away is None else away_note(away, palette, width=terminal_width())
-                screen.show(note + _formatted(reports, palette, options))
+                text = _formatted(report, palette, options, by_name=screen.keys.by_name)
+                screen.show(note + text, unit=unit)
             elif away is None:
-                sink.show(_formatted(reports, palette, options) + ("\n" if palette is not None else ""))
-            select.select([interrupt], [], [], INTERVAL)
+                sink.show(_formatted(report, palette, options) + ("\n" if palette is not None else ""))
+            woken = bool(select.select([interrupt], [], [], INTERVAL)[0])
+            interrupt.clear()
             with interrupt.raising():
-                before, (reports, away) = away, _next(connector, growth, reports, away)
+                if woken:
+                    continue  # the order has changed
+                before, (report, away) = away, _next(connector, growth, report, away)
             if screen is None and (before is None) != (away is None):
                 say("connected again" if away is None else escape(away))
 
 
-def _next(
-    connector: Connector, growth: SlotGrowth, shown: list[SlotReport], away: str | None
-) -> tuple[list[SlotReport], str | None]:
-    """The reports to show, and since when the server is away; then they are those shown before."""
+def _next(connector: Connector, growth: SlotGrowth, shown: _Report, away: str | None) -> tuple[_Report, str | None]:
+    """The report to show, and since when the server is away; then it is that shown before."""
     try:
-        return growth.added(_reports(connector, connect_timeout=SHORT_TIMEOUT), time.monotonic()), None
+        slots, wal = _report(connector, connect_timeout=SHORT_TIMEOUT)
+        return _Report(growth.added(slots, time.monotonic()), wal), None
     except Unreachable as error:
         since, reason = time.strftime("%Y-%m-%d %H:%M:%S"), error.reason.partition("\n")[0]
         return shown, away or f"the server is away since {since}; trying again: {reason}"
 
 
-def _reports(connector: Connector, *, connect_timeout: int | None = None) -> list[SlotReport]:
-    """All slots, on a connection of its own: an idle one would delay a smart shutdown."""
+def _report(connector: Connector, *, connect_timeout: int | None = None) -> _Report:
+    """The slots on a connection of its own: an idle one would delay a smart shutdown."""
     with connector.ordinary(connect_timeout=connect_timeout) as connection:
-        return slot_report.reports(connection, catalog.server_facts(connection).major)
+        slots = slot_report.reports(connection, catalog.server_facts(connection).major)
+        return _Report(slots, pg_wal(connection, slots))
 
 
-def _formatted(reports: list[SlotReport], palette: Palette | None, options: ListOptions) -> str:
+def _formatted(report: _Report, palette: Palette | None, options: ListOptions, *, by_name: bool = False) -> str:
     if palette is not None:
-        return render(reports, palette, width=terminal_width(), critical=_CRITICAL)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return report_json("".join([json_line({"at": now, **report.facts}) for report in reports]), options.report)
+        return render(
+            report.slots,
+            report.wal,
+            palette,
+            width=terminal_width(),
+            critical=_CRITICAL,
+            by_name=by_name,
+            verbose=options.verbosity.verbose > 0,
+        )
+    now, wal = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), report.wal
+    size = None if wal is None else wal.size
+    lines = [
+        {"at": now, **one.facts, "pg_wal_bytes": size, "drop_frees_bytes": wal and wal.freed(one.slot.name)}
+        for one in report.slots
+    ]
+    return report_json("".join(map(json_line, lines)), options.report)

@@ -1,37 +1,53 @@
-"""The table of `pgtail slot list`: a row of columns for each slot, and its details below as the width allows."""
+"""The table of `pgtail slot list`: a line for each slot, and with -v its details below."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from pgtail.humanize import counted, seconds_text, size_text, span_text
+from pgtail.postgres.pg_wal import PgWal
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape
-from pgtail.terminal.layout import GAP, Item, indented, padding, paragraph, sentence, width_of, wrap
+from pgtail.terminal.layout import Item, indented, paragraph, sentence, wrap
+from pgtail.terminal.report import table
 from pgtail.terminal.style import Fragment, Painter, Palette
 
 _RETAINED_WARNING: Final = 1 << 30
 """Bytes of WAL from which on an inactive slot is marked."""
 
-_RIGHT_ALIGNED: Final = frozenset({"lag", "WAL held", "a minute", "lost in"})
+_RIGHT_ALIGNED: Final = frozenset({"WAL held", "a minute"})
 """Names of columns; a title is the name in capitals."""
-_MARGIN: Final = 2
 _INDENT: Final = 4
-_NARROWEST_NAME: Final = 12
 _FLAGS: Final = ("temporary", "two_phase", "failover", "synced")
 
 
-def render(reports: Sequence[SlotReport], palette: Palette, *, width: int, critical: int | None = None) -> str:
-    """All slots as text of at most `width` cells a line, as far as names allow.
+def render(
+    reports: Sequence[SlotReport],
+    wal: PgWal | None,
+    palette: Palette,
+    *,
+    width: int,
+    critical: int | None = None,
+    by_name: bool = False,
+    verbose: bool = False,
+) -> str:
+    """What pg_wal has, and a line of at most `width` cells for each slot: the worst first, or by name.
 
-    A slot that retains `critical` bytes or more is red.
+    `verbose` adds details below each. A slot that retains `critical` bytes or more is red.
     """
     painter = Painter(palette)
     if not reports:
         return painter.line([("the server has no replication slots", "note")]) + "\n"
-    return painter.lines(_lines(reports, width, critical))
+    shown = sorted(reports, key=attrgetter("slot.name") if by_name else _rank)
+    return painter.lines(_lines(shown, wal, width, critical, verbose=verbose))
+
+
+def _rank(report: SlotReport) -> tuple[bool, int, str]:
+    """Invalid slots come first, then those that retain most."""
+    return report.slot.invalid is None, -report.retained, report.slot.name
 
 
 def away_note(text: str, palette: Palette, *, width: int) -> str:
@@ -39,87 +55,59 @@ def away_note(text: str, palette: Palette, *, width: int) -> str:
     return Painter(palette).lines([*paragraph(escape(" ".join(text.split())), "bad", width), []])
 
 
-def _lines(reports: Sequence[SlotReport], width: int, critical: int | None) -> Iterator[list[Fragment]]:
-    rows = [(report, _columns(report), _state_style(report, critical)) for report in reports]
-    names = list(rows[0][1])
-    widths = {name: max(width_of(name), *[width_of(cells[name]) for _, cells, _ in rows]) for name in names}
-    for_name = width - _MARGIN - sum(widths.values()) + widths["slot"] - GAP * (len(names) - 1)
-    if for_name < _NARROWEST_NAME:
-        for report, cells, style in rows:
-            yield from _without_columns(report, cells, style, width)
-        return
-    widths["slot"] = min(widths["slot"], for_name)
-    titles = {name: name.upper() for name in names}
-    yield [padding(_MARGIN), *_row(titles, dict.fromkeys(names, "dim"), widths)]
-    for report, cells, style in rows:
-        yield from _headline(cells, style, widths)
-        yield from _indented(_details(report, width - _INDENT), width)
+def _lines(
+    reports: Sequence[SlotReport], wal: PgWal | None, width: int, critical: int | None, *, verbose: bool
+) -> Iterator[list[Fragment]]:
+    if wal is not None and (words := wal.words()):
+        yield from paragraph(words, "value", width)
+        yield []
+    cells = [_cells(report, wal, critical) for report in reports]
+    names = [*cells[0]]
+    texts = [place for place, name in enumerate(names) if name not in _RIGHT_ALIGNED]
+    heads, *rows = table([(name.upper(), "dim") for name in names], [[*row.values()] for row in cells], width, texts)
+    yield heads
+    for report, line in zip(reports, rows, strict=True):
+        yield line
+        if verbose:
+            room = max(width - _INDENT, 20)
+            yield from indented(wrap(_details(report, room), room), _INDENT)
 
 
-def _without_columns(report: SlotReport, cells: Mapping[str, str], style: str, width: int) -> Iterator[list[Fragment]]:
-    """A slot on a terminal too narrow for columns: their values come before the details."""
-    yield from wrap([(("● ", style), (cells["slot"], "table"))], width)
-    items: list[Item] = [((cells["plugin"], "value"),)] if "plugin" in cells else []
-    items += _named([(name, text) for name, text in cells.items() if name not in ("slot", "plugin", "state")])
-    items.append(sentence(cells["state"], style, width - _INDENT))
-    yield from _indented([*items, *_details(report, width - _INDENT)], width)
-
-
-def _indented(items: Iterable[Item], width: int) -> Iterator[list[Fragment]]:
-    return indented(wrap(items, max(width - _INDENT, 20)), _INDENT)
-
-
-def _headline(cells: Mapping[str, str], style: str, widths: Mapping[str, int]) -> Iterator[list[Fragment]]:
-    """The columns of a slot; a name too long for its column gets a line of its own."""
-    dot: Fragment = ("● ", style)
-    styles = dict.fromkeys(cells, "value") | {
-        "slot": "table",
-        "WAL held": style if style != "good" else "value",
-        "state": style,
+def _cells(report: SlotReport, wal: PgWal | None, critical: int | None) -> dict[str, Item]:
+    """The line of a slot, by the names of columns; one that is watched has its growth."""
+    facts = report.facts
+    unlimited = wal is not None and wal.unlimited and not report.slot.synced  # nobody reads a standby's copies
+    style = _state_style(report, critical, unlimited=unlimited)
+    held = "" if facts["restart_lsn"] is None or report.slot.invalid is not None else size_text(report.retained)
+    cells: dict[str, Item] = {
+        "  slot": (("● ", style), (escape(report.slot.name), "table")),
+        "state": ((_state(report), style),),
+        "WAL held": ((held, "value" if style == "good" else style),),
     }
-    if width_of(cells["slot"]) > widths["slot"]:
-        yield [dot, (cells["slot"], "table")]
-        yield [padding(_MARGIN), *_row({**cells, "slot": ""}, styles, widths)]
+    if GROWTH in facts:
+        growth = facts[GROWTH]
+        grows = "" if growth is None or not held else f"{'-' if growth < 0 else '+'}{size_text(abs(growth))}"
+        cells["a minute"] = ((grows, "value"),)
+    return {**cells, "what holds it": ((_cause(report, unlimited=unlimited), "value"),)}
+
+
+def _cause(report: SlotReport, *, unlimited: bool) -> str:
+    """What holds the WAL of a slot, and first of all when it loses it."""
+    facts, left = report.facts, report.facts.get(SAFE_SECONDS)
+    if report.slot.invalid is not None:
+        return f"lost: {escape(report.slot.invalid)}"
+    parts = [] if left is None else [f"lost in {seconds_text(left)}"]
+    if facts.get("wal_status") == "unreserved":
+        parts = ["lost at the next checkpoint"]
+    if report.holder is not None:
+        parts.append(escape(report.holder.words().removeprefix("by ")))
+    elif report.slot.active_pid is None:
+        parts.append("no reader, no limit" if unlimited else "no reader")
     else:
-        yield [dot, *_row(cells, styles, widths)]
-
-
-def _row(cells: Mapping[str, str], styles: Mapping[str, str], widths: Mapping[str, int]) -> list[Fragment]:
-    line: list[Fragment] = []
-    for name, text in cells.items():
-        space = padding(widths[name] - width_of(text))
-        line += [space, (text, styles[name])] if name in _RIGHT_ALIGNED else [(text, styles[name]), space]
-        line.append(padding(GAP))
-    while line and not line[-1][0].strip():
-        del line[-1]
-    return line
-
-
-def _columns(report: SlotReport) -> dict[str, str]:
-    """The cells of the first line of a slot; one that is watched has its growth in place of plugin and database."""
-    facts = report.facts
-    lag = "" if facts["lag_bytes"] is None else size_text(max(0, facts["lag_bytes"]))
-    held = "" if facts["restart_lsn"] is None else size_text(report.retained)
-    name, database = escape(facts["slot_name"]), escape(facts["database"] or "")
-    if GROWTH not in facts:
-        cells = {"slot": name, "plugin": _plugin(report), "database": database, "lag": lag, "WAL held": held}
-    else:
-        growth, left = facts[GROWTH], facts[SAFE_SECONDS]
-        cells = {
-            "slot": name,
-            "lag": lag,
-            "WAL held": held,
-            "a minute": "" if growth is None else f"{'-' if growth < 0 else '+'}{size_text(abs(growth))}",
-            "lost in": _lost_in(report) if left is None else seconds_text(left),
-        }
-    return {**cells, "state": _state(report)}
-
-
-def _lost_in(report: SlotReport) -> str:
-    """Whether anything limits the WAL of a slot; used where it is not known when the slot is lost."""
-    facts = report.facts
-    retains = report.slot.invalid is None and facts["restart_lsn"] is not None
-    return "no limit" if retains and facts.get("safe_wal_size") is None else ""
+        reader = f"pid {report.slot.active_pid}"
+        lag = "" if facts["lag_bytes"] is None else f", lag {size_text(max(0, facts['lag_bytes']))}"
+        parts.append(f"{reader}{lag}")
+    return ", ".join(parts)
 
 
 def _plugin(report: SlotReport) -> str:
@@ -128,28 +116,29 @@ def _plugin(report: SlotReport) -> str:
 
 def _state(report: SlotReport) -> str:
     if report.slot.invalid is not None:
-        return f"INVALID: {escape(report.slot.invalid)}"
+        return "INVALID"
     if report.slot.active_pid is not None:
         return "active"
     seconds = report.facts.get("inactive_seconds")
-    return "inactive" if seconds is None else f"inactive for {seconds_text(seconds)}"
+    return "inactive" if seconds is None else f"inactive {seconds_text(seconds)}"
 
 
-def _state_style(report: SlotReport, critical: int | None) -> str:
+def _state_style(report: SlotReport, critical: int | None, *, unlimited: bool) -> str:
     """The style of a slot's state: whether it is in use, or in trouble."""
     status, much = report.facts.get("wal_status"), critical is not None and report.retained >= critical
     if report.slot.invalid is not None or status in ("unreserved", "lost") or much:
         return "bad"
     if report.slot.active_pid is not None:
         return "good"
-    return "warning" if report.retained >= _RETAINED_WARNING or status == "extended" else "value"
+    return "warning" if unlimited or report.retained >= _RETAINED_WARNING or status == "extended" else "value"
 
 
 def _details(report: SlotReport, width: int) -> Iterator[Item]:
     facts = report.facts
-    if GROWTH in facts:
-        yield ((_plugin(report), "value"),)
-        yield from _named([("database", facts["database"])])
+    yield ((_plugin(report), "value"),)
+    yield from _named([("database", facts["database"])])
+    if facts["lag_bytes"] is not None:
+        yield _item("lag", size_text(max(0, facts["lag_bytes"])))
     yield from _reader(facts, hidden=report.hidden)
     if report.holder is not None:
         yield sentence(f"WAL held {escape(report.holder.words())}", "warning", width)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final
 from pgtail.humanize import counted, grouped
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.terminal.escape import escape, json_line, shell_word
-from pgtail.terminal.layout import GAP, indented, padding, paragraph, width_of
+from pgtail.terminal.layout import Item, indented, padding, paragraph
+from pgtail.terminal.report import table
 from pgtail.terminal.style import Fragment, Painter, Palette
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 _COUNTS: Final = ("rows", "equal", "unknown", "missing", "extra", "different")
 _STYLES: Final = {"unknown": "warning", "missing": "bad", "extra": "bad", "different": "bad"}
-_MARGIN: Final = 2
 _INDENT: Final = 4
 
 
@@ -53,13 +53,11 @@ def _lines(
     found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str, roots: Collection[int]
 ) -> Iterator[list[Fragment]]:
     names = [escape(f"{one.schema}.{one.table}") for one in found]
-    texts = [[grouped(getattr(one.found, count)) for count in _COUNTS] for one in found]
-    first = max(map(width_of, ["TABLE", *names]))
-    widths = [max(map(len, column)) for column in zip(map(str.upper, _COUNTS), *texts, strict=True)]
-    yield [padding(_MARGIN), *_row("TABLE", map(str.upper, _COUNTS), ["dim"] * 7, first, widths)]
-    for one, name, counts in zip(found, names, texts, strict=True):
-        styles = [_STYLES.get(count, "value") if getattr(one.found, count) else "value" for count in _COUNTS]
-        yield [("● ", _state(one)), *_row(name, counts, ["table", *styles], first, widths)]
+    titles = [(title.upper(), "dim") for title in ("  table", *_COUNTS)]
+    heads, *rows = table(titles, [*map(_cells, found, names)], width)
+    yield heads
+    for one, row in zip(found, rows, strict=True):
+        yield row
         for kind, examples in one.found.examples.items():
             words = f"{kind}: " + "; ".join(map(_example, examples))
             yield from indented(paragraph(escape(words), _STYLES[kind], width - _INDENT), _INDENT)
@@ -75,14 +73,10 @@ def _lines(
         yield [padding(_INDENT), (f"{recorder} {options}", "cure")]
 
 
-def _row(
-    name: str, counts: Iterator[str] | Sequence[str], styles: Sequence[str], first: int, widths: Sequence[int]
-) -> Iterator[Fragment]:
-    yield name, styles[0]
-    yield padding(first - width_of(name))
-    for text, style, room in zip(counts, styles[1:], widths, strict=True):
-        yield padding(GAP + room - len(text))
-        yield text, style
+def _cells(one: VerifiedTable, name: str) -> list[Item]:
+    counts = [(getattr(one.found, count), _STYLES.get(count, "value")) for count in _COUNTS]
+    shown = [(grouped(number), style if number else "value") for number, style in counts]
+    return [(("● ", _state(one)), (name, "table")), *[(cell,) for cell in shown]]
 
 
 def _example(one: Example) -> str:
