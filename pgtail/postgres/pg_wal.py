@@ -127,9 +127,11 @@ def _steps(reports: Iterable[SlotReport], limits: Row, end: int) -> Iterable[Ste
     file, most = limits.integer("file"), limits.optional_integer("most")
     first = 0 if most is None else limits.lsn("position") // file - most // file
     starts = sorted(
-        (max(report.slot.restart_lsn // file, first), report.slot.name)
+        (start, report.slot.name)
         for report in reports
-        if report.slot.invalid is None and report.slot.restart_lsn is not None
+        if report.slot.invalid is None
+        and report.slot.restart_lsn is not None
+        and (start := report.slot.restart_lsn // file) >= first  # else the next checkpoint invalidates it
     )
     names: tuple[str, ...] = ()
     for (start, name), (following, _) in pairwise([*starts, (end, "")]):

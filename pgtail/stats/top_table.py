@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from msgspec.structs import replace
+
 from pgtail.humanize import counted, grouped, size_text, span_text
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import ColumnChoice
@@ -21,9 +23,16 @@ from pgtail.terminal.values import ValueStyle, name
 _MAX_KEYS: Final = 5
 
 
-def top_table(stats: Statistics, sample: Sample, palette: Palette, *, width: int, height: int, now: int) -> str:
-    """The screen, with lines of at most `width` cells and about `height` lines; `now` is in microseconds since 2000."""
+def top_table(
+    stats: Statistics, sample: Sample, palette: Palette, *, width: int, height: int, now: int, by_name: bool = False
+) -> str:
+    """The screen, with lines of at most `width` cells and about `height` lines; `now` is in microseconds since 2000.
+
+    Tables are in the order of the sample, most bytes first, or by name.
+    """
     painter = Painter(palette)
+    if by_name:
+        sample = replace(sample, tables=sorted(sample.tables, key=lambda one: one[0].relation.qualified))
     view = _TopView(stats, sample, width, now)
     return "".join([f"{painter.line(line)}\n" for line in view.lines(height)])
 

@@ -299,7 +299,7 @@ class StatsOptions(Struct, frozen=True):
     reconnect: bool | None = _reconnect_option()
     filter: FilterOptions = family(FilterOptions)
     watch: bool = range_option(
-        "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until Ctrl-C."
+        "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until q or Ctrl-C."
     )
     until: Point | Literal["now"] | None = range_option(
         "--until",

@@ -87,7 +87,7 @@ class SparkOptions(Struct, frozen=True):
         help="Keep replaced files of state and history for this long: for readers, and for time travel.",
     )
     compact: bool = option("--compact", default=False, help="Afterwards merge small files into large ones.")
-    watch: bool = option("--watch", default=False, help="Follow what is recorded, until Ctrl-C.")
+    watch: bool = option("--watch", default=False, help="Follow what is recorded, until q or Ctrl-C.")
     every: float = option(
         "--every",
         default="1m",

@@ -102,11 +102,10 @@ def _cause(report: SlotReport, *, unlimited: bool) -> str:
     if report.holder is not None:
         parts.append(escape(report.holder.words().removeprefix("by ")))
     elif report.slot.active_pid is None:
-        parts.append("no reader, no limit" if unlimited else "no reader")
+        parts.append("unread, no limit" if unlimited else "unread")
     else:
-        reader = f"pid {report.slot.active_pid}"
-        lag = "" if facts["lag_bytes"] is None else f", lag {size_text(max(0, facts['lag_bytes']))}"
-        parts.append(f"{reader}{lag}")
+        parts += [] if facts["lag_bytes"] is None else [f"lag {size_text(max(0, facts['lag_bytes']))}"]
+        parts.append(f"pid {report.slot.active_pid}")
     return ", ".join(parts)
 
 

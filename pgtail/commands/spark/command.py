@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail import __version__
@@ -20,13 +21,14 @@ from pgtail.commands.options.spark import SparkOptions, VacuumOptions
 from pgtail.commands.service.service import Service
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
-from pgtail.humanize import counted, size_text
+from pgtail.humanize import counted, seconds_text, size_text
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.service.progress import LakeProgress
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings, bound_of
 from pgtail.storage import locate_target
 from pgtail.terminal.escape import escape
+from pgtail.terminal.keys import Keys
 from pgtail.terminal.restore import SHOW_CURSOR, restored, write_if_taken
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> bool:
         for capture in options.captures:
             places_of(capture, options.storage)  # what is not there is told before Spark starts
         verbose = options.verbosity.verbose
-        progress = SparkProgress(verbose)
+        progress = SparkProgress(verbose, watch=options.watch)
         started = session(options.master, conf, quiet=not verbose)
         stopped = list[str]()
         info = {"command": "spark", "version": __version__, "out": options.out}
@@ -123,7 +125,7 @@ def _update(
             say(f"{counted(merged, 'small file')} merged into larger ones")
         if not options.watch:
             return
-        progress.wait()
+        progress.wait(lake.newest())
         time.sleep(max(options.every - (time.monotonic() - began), 0))
 
 
@@ -219,8 +221,11 @@ def conf_of(texts: Sequence[str]) -> dict[str, str]:
 class SparkProgress:
     """Shows what is under way: as a bar of Spark's tasks on a terminal, as lines with -v."""
 
-    def __init__(self, verbose: int) -> None:
+    def __init__(self, verbose: int, *, watch: bool = False) -> None:
         self.verbose = verbose
+        self._watch = watch
+        self._newest: datetime | None = None
+        """While nothing is under way: the newest commit that was applied."""
         self._text = "starting Spark"
         self._tracker: Any = None
         self.lake = LakeProgress()
@@ -236,14 +241,14 @@ class SparkProgress:
 
     def tell(self, text: str) -> None:
         """Set what is under way now."""
-        self._text = escape(text)
+        self._text, self._newest = escape(text), None
         self.lake.task = [text]
         if self.verbose:
             say(self._text)
 
-    def wait(self) -> None:
-        """Show that nothing is under way."""
-        self._text = "waiting for new segments"
+    def wait(self, newest: datetime | None) -> None:
+        """Show that nothing is under way, and how old the newest commit that was applied is."""
+        self._text, self._newest = "waiting for new segments", newest
         self.lake.task = [self._text]
 
     @contextlib.contextmanager
@@ -267,10 +272,11 @@ class SparkProgress:
             return
         from rich.console import Console
         from rich.progress import BarColumn, Task, TextColumn, TimeElapsedColumn
+        from rich.text import Text
 
         from pgtail.commands.console.progress_bar import Bar
 
-        progress = self
+        progress, keys = self, Keys()
 
         class Tasks(Bar):
             """Polls Spark when it is drawn."""
@@ -279,15 +285,27 @@ class SparkProgress:
                 done, total = _tasks(progress._tracker)
                 task.description, task.completed, task.total = progress._text, done, total or None
                 task.fields["tasks"] = f"{done}/{counted(total, 'task')}" if total else ""
+                if keys.active:
+                    task.fields["tasks"] += "; q ends it" if total else "q ends it"
+
+        class Share(BarColumn):
+            """The bar; while nothing is under way the age of what was applied."""
+
+            def render(self, task: Task) -> Any:
+                if progress._newest is None:
+                    return super().render(task)
+                age = max(int(time.time() - progress._newest.timestamp()), 0)
+                return Text(f"lake is {seconds_text(age)} old")
 
         text, tasks = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[tasks]}", markup=False)
         fd = sys.stderr.fileno()
         # A descriptor of its own: while the JVM starts, that of standard error is a file.
         with open(os.dup(fd), "w", encoding=sys.stderr.encoding, errors="replace") as terminal:
-            columns, console = (text, BarColumn(), tasks, TimeElapsedColumn()), Console(file=terminal)
+            columns, console = (text, Share(), tasks, TimeElapsedColumn()), Console(file=terminal)
             bar = Tasks(*columns, console=console, transient=True, refresh_per_second=2)
             bar.add_task(self._text, total=None, tasks="")
-            with restored(lambda: write_if_taken(fd, SHOW_CURSOR)), bar:
+            reading = keys.read() if self._watch else contextlib.nullcontext()
+            with restored(lambda: write_if_taken(fd, SHOW_CURSOR)), reading, bar:
                 yield
 
 

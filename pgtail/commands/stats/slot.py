@@ -28,6 +28,7 @@ from pgtail.replication.render_thread import Rendering, RenderThread
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import top_json
 from pgtail.stats.top import Position, Sample, Top
+from pgtail.terminal.keys import Keys
 
 _MESSAGES: Final = 100
 """Messages that are kept while the screen is shown."""
@@ -46,19 +47,20 @@ class _KeptMessages(StderrThread):
 
 
 class _Show(Protocol):
-    """Shows what was counted up to a position; the last call is the one at the end."""
+    """Shows what was counted up to a position, or `again` what it showed; the last call is the one at the end."""
 
-    def __call__(self, position: int, /, *, last: bool) -> None: ...
+    def __call__(self, position: int, /, *, last: bool = False, again: bool = False) -> None: ...
 
 
 class _WatchThread(RenderThread):
-    """Counts, and calls `show` (with the position) every INTERVAL seconds and at the end."""
+    """Counts, and calls `show` (with the position) every INTERVAL seconds, at the end, and when the order changes."""
 
     idle_timeout = 0.1
 
-    def __init__(self, rendering: Rendering, queue: FrameQueue, show: _Show, *, position: int) -> None:
+    def __init__(self, rendering: Rendering, queue: FrameQueue, show: _Show, keys: Keys, *, position: int) -> None:
         super().__init__(rendering, queue, position=position)
         self._show = show
+        self._keys, self._by_name = keys, keys.by_name
         self._due = time.monotonic() + INTERVAL
 
     @property
@@ -81,7 +83,10 @@ class _WatchThread(RenderThread):
         now = time.monotonic()
         if now >= self._due:
             self._due = now + INTERVAL
-            self._show(self.position, last=False)
+            self._show(self.position)
+        elif self._by_name != self._keys.by_name:
+            self._show(self.position, again=True)
+        self._by_name = self._keys.by_name
 
 
 class StatsSlot(Stream):
@@ -139,18 +144,23 @@ class StatsWatch(StatsSlot):
         lag.poll()
         top = Top(self._stats, time.monotonic())
 
-        def show(reached: int, *, last: bool) -> None:
+        sample: Sample | None = None
+
+        def show(reached: int, *, last: bool = False, again: bool = False) -> None:
+            nonlocal sample
             if last and self._screen is not None and not self._screen.empty:
                 return  # its rates would be those of an instant
-            sample = top.sample(time.monotonic(), Position(reached, lag.answer, self._pipeline.unfinished))
-            lag.poll()
+            if sample is None or not again:
+                sample = top.sample(time.monotonic(), Position(reached, lag.answer, self._pipeline.unfinished))
+                lag.poll()
             text = self._text(sample)
             if self._screen is not None:
                 self._screen.show(text, f"\n{self._messages[-1]}\n" if self._messages else "")
             else:
                 self._sink.show(text)
 
-        return _WatchThread(rendering, queue, show, position=position)
+        keys = Keys() if self._screen is None else self._screen.keys
+        return _WatchThread(rendering, queue, show, keys, position=position)
 
     def _text(self, sample: Sample) -> str:
         if self._palette is None:
@@ -159,5 +169,8 @@ class StatsWatch(StatsSlot):
 
         size = shutil.get_terminal_size((100, 24))
         room = size.lines - HEAD - 2
-        text = top_table(self._stats, sample, self._palette, width=size.columns, height=room, now=clock())
+        by_name = self._screen is not None and self._screen.keys.by_name
+        text = top_table(
+            self._stats, sample, self._palette, width=size.columns, height=room, now=clock(), by_name=by_name
+        )
         return text if self._screen is not None else f"{text}\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -225,6 +226,11 @@ class Lake:
         if rows == before:
             return rows, []
         return rows, [table.replacing("relations", pa.Table.from_pylist(rows, RELATIONS), self.codec)]
+
+    def newest(self) -> datetime | None:
+        """When the newest transaction that is in OUT was committed; None if there is none."""
+        times = [file.bounds("commit_ts").most for file in self.batches.table("transactions").files()]
+        return max((time for time in times if time is not None), default=None)
 
     def snapshots(self) -> pa.Table:
         """The snapshots that are in OUT: rows of SNAPSHOTS."""
