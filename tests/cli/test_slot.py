@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -88,7 +89,7 @@ def test_the_list_says_how_long_a_consumer_takes_to_confirm(newest_database: Dat
 
     def found() -> re.Match[str] | None:
         newest_database.execute("INSERT INTO t SELECT coalesce(max(id), 0) + 1, 'x' FROM t")
-        out, _ = pgtail("slot", "list", newest_database.conninfo(), env={"COLUMNS": "300"})
+        out, _ = pgtail("slot", "list", "-v", newest_database.conninfo(), env={"COLUMNS": "300"})
         return re.search(r"  restart [0-9A-F/]+  takes (\d+ ms|\d\.\d s|\d+ s) to confirm  WAL reserved", out)
 
     with tailing(newest_database, "-S", "read", "--ack", "commit") as running:
@@ -102,17 +103,22 @@ def test_table_stays_within_the_width_with_the_same_contents(newest_database: Da
     database.query("SELECT pg_create_logical_replication_slot('audit', 'pgoutput', false, true)")
     database.execute("INSERT INTO t VALUES (1, 'x')")
     with physical_slot(database):
-        for width in (60, 80):
-            out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", env={"COLUMNS": str(width)})
+        for width in (40, 60, 80):
+            given = ("slot", "list", database.conninfo(), "-o", "table")
+            out, _ = pgtail(*given, env={"COLUMNS": str(width)})
             assert max(map(len, out.splitlines())) <= width
-            words = " ".join(out.split())
-            assert f"● audit pgoutput {'' if width >= 80 else 'database '}{database.name}" in words
-            assert ("SLOT" in words) == (width >= 80)
-            assert re.search(r"WAL held [0-9.]+ (bytes|[kM]B)" if width < 80 else "WAL HELD", words)
-            assert "inactive for" in words
+            lines = {line.split()[1]: line for line in out.splitlines() if line.startswith("●")}
+            assert set(lines) >= {"audit", "phys"}
+            for name in ("audit", "phys"):
+                held = r" +[0-9.]+ (bytes|[kM]B) +unread, no limit" if width >= 60 else ""
+                assert re.fullmatch(rf"● {name} +inactive \d+ s( +[0-9.]+ (bytes|[kM]B))?{held}", lines[name])
+            details, _ = pgtail(*given, "-v", env={"COLUMNS": str(width)})
+            assert max(map(len, details.splitlines())) <= width
+            words = " ".join(details.split())
+            assert f"pgoutput database {database.name} lag " in words
             assert "two_phase" in words
-            assert "● phys physical" in words
-            assert "\x1b" not in out
+            assert re.search("● phys [^●]* physical ", words)
+            assert "\x1b" not in out + details
         color, _ = pgtail("slot", "list", database.conninfo(), "-o", "table", "--color", "always")
         assert "\x1b[1maudit" in color
         variables = {"PGTAIL_COLOR": "always", "PGTAIL_COLORS": "table=35"}
@@ -145,7 +151,7 @@ def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -
     for _ in range(3):
         database.execute("SELECT pg_switch_wal()", "INSERT INTO big SELECT generate_series(1, 100000)", "CHECKPOINT")
     out, _ = pgtail("slot", "list", database.conninfo(), "-o", "table")
-    assert "INVALID: wal_removed" in out
+    assert re.search(r"● lost +INVALID +lost: wal_removed\n", out)
     [slot] = lines(pgtail("slot", "list", database.conninfo(), "-o", "json")[0])
     assert slot["wal_status"] == "lost"
     _, words = pgtail("stream", database.conninfo(), "--fork", "lost", status=3)
@@ -161,7 +167,7 @@ def test_the_reader_is_hidden_from_an_ordinary_role(newest_database: Database) -
         with tailing(database, "-S", "s") as running:
             running.wait_for_slot(database, "s")
             conninfo = database.conninfo(user="nosy")
-            out, _ = pgtail("slot", "list", conninfo, "-o", "table", env={"COLUMNS": "160"})
+            out, _ = pgtail("slot", "list", "-v", conninfo, "-o", "table", env={"COLUMNS": "160"})
             assert "client (hidden from this role: it needs pg_read_all_stats)" in out
             running.stop()
     finally:
@@ -207,9 +213,32 @@ def test_watch_shows_how_fast_the_retained_wal_grows(newest_database: Database) 
     later = growth.added([at(4 * megabyte, 88 * megabyte)], 95)
     assert later[0].facts[GROWTH] == 0, "the last minute counts"
     words = " ".join(render(grown, None, PLAIN, width=80).split())
-    assert "A MINUTE LOST IN STATE" in words
-    assert re.search(r"4.0 MB \+4.0 MB 22 min inactive", words)
-    assert re.search(r"0 bytes -2.0 MB no limit inactive", words)
+    assert "SLOT STATE WAL HELD A MINUTE WHAT HOLDS IT" in words
+    assert re.search(r"b_old inactive \d+ s 4.0 MB \+4.0 MB lost in 22 min, unread ● a_new", words)
+    assert re.search(r"a_new inactive \d+ s 0 bytes -2.0 MB unread$", words)
+    by_name = render(grown, None, PLAIN, width=80, by_name=True)
+    assert re.findall("● ([a-z_]+)", by_name) == ["a_new", "b_old"]
+
+
+def test_invalid_slots_come_first(newest_database: Database) -> None:
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    with Connector(parameters(newest_database.conninfo())).ordinary() as connection:
+        found = slot_report.report(connection, newest_database.version, "s")
+    assert found is not None
+
+    def slot(name: str, held: int, invalid: str | None = None) -> slot_report.SlotReport:
+        row = replace(found.slot, name=name, invalid=invalid)
+        return slot_report.SlotReport(row, {**found.facts, "wal_held_bytes": held})
+
+    slots = [
+        slot("little", 1 << 20),
+        slot("lost", 5 << 30, "rows_removed"),
+        slot("much", 2 << 30),
+        slot("also", 2 << 30),
+    ]
+    shown = render(slots, None, PLAIN, width=80)
+    assert re.findall("● ([a-z_]+)", shown) == ["lost", "also", "much", "little"]
+    assert re.search(r"● lost +INVALID +lost: rows_removed\n", shown), "the server keeps nothing for it"
 
 
 def test_watch_uses_the_alternate_screen_of_a_terminal(newest_database: Database) -> None:
@@ -219,10 +248,60 @@ def test_watch_uses_the_alternate_screen_of_a_terminal(newest_database: Database
     assert status == 0
     assert shown.startswith("\x1b[?1049h")
     pages, _, left = shown.partition("\x1b[?1049l\x1b[?25h")
-    assert "Ctrl-C ends it" in pages
-    assert re.match(r"\d\d:\d\d:\d\d\r\n\r\n +SLOT ", left), "the last picture stays"
+    assert "q ends it, s sorts by name" in pages
+    assert re.match(r"\d\d:\d\d:\d\d\r\n\r\npg_wal has ", left), "the last picture stays"
     assert "inactive" in left
-    assert "Ctrl-C" not in left
+    assert "ends it" not in left
+    assert (
+        on_terminal(["/bin/sh", "-c", 'exec "$@" < /dev/null', "sh", *command], until="Ctrl-C ends it", answer="\x03")[
+            0
+        ]
+        == 0
+    )
+
+
+def test_keys_change_the_order_and_end_it(start_server: StartServer) -> None:
+    """On 24 lines those that are not shown are counted; the terminal is as it was before."""
+    database = Database(start_server(max_replication_slots=40), "postgres")
+    database.execute("CREATE TABLE t (id int)")
+    for number in range(30):
+        database.query(f"SELECT pg_create_logical_replication_slot('s{29 - number:02}', 'pgoutput')")
+    shell = ["/bin/sh", "-c", 'stty -g; "$@"; echo "status $?"; stty -g', "sh"]
+    status, shown = on_terminal(
+        [*shell, *PROGRAM, "slot", "list", database.conninfo(), "--watch"],
+        before=[("more slots", "s"), ("sorts worst first", "x"), ("sorts worst first", "s"), ("sorts by name", "s")],
+        until="sorts worst first",
+        answer="q",
+        env={"COLUMNS": "80", "LINES": "24", "NO_COLOR": "1"},
+    )
+    assert status == 0
+    screens, _, left = shown.partition("\x1b[?1049l")
+    before, *pages = screens.split("\x1b[H")
+    first = [re.findall("● (s[0-9]+)", page)[0] for page in pages]
+    orders = ["by name" if "sorts worst first" in page else "worst first" for page in pages]
+    assert first == [{"by name": "s00", "worst first": "s29"}[order] for order in orders]
+    assert [order for order, _ in itertools.groupby(orders)] == ["worst first", "by name"] * 2
+    for page in pages:
+        lines = page.replace("\x1b[K", "").splitlines()
+        assert len(lines) <= 24
+        listed, [more] = page.count("●"), re.findall(r"… (\d+) more slots", page)
+        assert listed + int(more) == 30
+    assert left.count("●") == 30, "all are there when it ends"
+    assert "status 0" in left
+    assert before.split()[0] == left.split()[-1], "the terminal is as it was"
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_restore_the_terminal(newest_database: Database, tmp_path: Path, ending: signal.Signals) -> None:
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    file = tmp_path / "pid"
+    script = """stty -g; /bin/sh -c 'echo $$ > "$0"; exec "$@"' "$@"; stty -g"""
+    status, shown = on_terminal(
+        ["/bin/sh", "-c", script, "sh", str(file), *PROGRAM, "slot", "list", newest_database.conninfo(), "--watch"],
+        before=[("q ends it", lambda: os.kill(int(file.read_text()), ending))],
+    )
+    assert status == 0
+    assert shown.split()[0] == shown.split()[-1]
 
 
 def test_watch_waits_for_a_server_that_is_away(start_server: StartServer) -> None:

@@ -27,13 +27,13 @@ def on_terminal(
     *,
     until: str = "",
     answer: str = "",
-    before: Sequence[tuple[str, Callable[[], object]]] = (),
+    before: Sequence[tuple[str, Callable[[], object] | str]] = (),
     env: dict[str, str] | None = None,
 ) -> tuple[int, str]:
     """Run a command on a terminal of its own, type `answer` once it shows `until`; returns the status and its output.
 
-    `before` that, call these functions, each once the command shows a text after the one before. The command is killed
-    if it runs too long.
+    `before` that, call these functions or type these texts, each once the command shows a text after the one before.
+    The command is killed if it runs too long.
     """
     for end in open_terminal():
         os.close(end)
@@ -41,7 +41,7 @@ def on_terminal(
     if pid == 0:
         os.environ.update({"TERM": "xterm", **(env or {})})
         os.execv(command[0], command)
-    steps = [*before, *([(until, lambda: os.write(terminal, answer.encode()))] if until else [])]
+    steps = [*before, *([(until, answer)] if until else [])]
     shown, after, deadline = b"", 0, time.monotonic() + within(30)
     try:
         while time.monotonic() < deadline:
@@ -52,8 +52,8 @@ def on_terminal(
                 break
             shown += part
             if steps and (place := shown.find(steps[0][0].encode(), after)) >= 0:
-                after = place + 1
-                steps.pop(0)[1]()
+                after, (_, step) = place + 1, steps.pop(0)
+                os.write(terminal, step.encode()) if isinstance(step, str) else step()
         os.close(terminal)
         while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
             assert time.monotonic() < deadline, f"it does not end: {shown.decode()}"
