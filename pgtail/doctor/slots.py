@@ -46,8 +46,9 @@ def _no_limit(report: SlotReport, context: Context) -> str:
 
     The settings are of PostgreSQL 13 and 18. A standby's copy of a primary's slot is never active.
     """
-    limit, idle = context.number("max_slot_wal_keep_size"), context.number("idle_replication_slot_timeout")
-    if report.slot.active_pid is not None or report.slot.synced or limit not in (None, -1) or idle:
+    slot, limit = report.slot, context.number("max_slot_wal_keep_size")
+    holds = slot.active_pid is None and slot.restart_lsn is not None and not slot.synced
+    if not holds or limit not in (None, -1) or context.number("idle_replication_slot_timeout"):
         return ""
     return ", and nothing limits it" + ("" if limit is None else f" (max_slot_wal_keep_size is {limit})")
 

@@ -19,7 +19,8 @@ def table(
     """The line of the heads, then one for each row, of at most `width` cells.
 
     `texts` are the places of columns of text, which are left-aligned. Where there is no room, text in the last column
-    and then in the first ends with an ellipsis; others stay whole, and the last columns are left out.
+    and then in the first ends with an ellipsis; others stay whole, and the last columns are left out, which an ellipsis
+    after the heads says.
     """
     from rich.console import Console
     from rich.segment import Segment
@@ -35,9 +36,11 @@ def table(
     sizes = [max(map(item_width, column)) for column in zip(*all_rows, strict=True)]
     cut = {0, len(heads) - 1} & set(texts)
     least = [min(size, _LEAST) if place in cut else size for place, size in enumerate(sizes)]
-    while len(least) > 1 and sum(least) + GAP * (len(least) - 1) > width:
+    room = width
+    while len(least) > 1 and sum(least) + GAP * (len(least) - 1) > room:
         del least[-1]
-    sizes[0] = min(sizes[0], width - sum(least[1:]) - GAP * (len(least) - 1))
+        room = width - 2
+    sizes[0] = min(sizes[0], room - sum(least[1:]) - GAP * (len(least) - 1))
     drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
     for place, size in enumerate(sizes[: len(least)]):
         # rich takes the room that lacks from columns whose lines may be broken: here from the last one
@@ -45,11 +48,13 @@ def table(
         drawn.add_column(justify="left" if place in texts else "right", no_wrap=whole, max_width=size)
     for row in all_rows:
         drawn.add_row(*map(cell, row[: len(least)]))
-    lines = Segment.split_lines(Console(file=StringIO(), width=width, _environ={}).render(drawn))
-    return [
+    lines = Segment.split_lines(Console(file=StringIO(), width=room, _environ={}).render(drawn))
+    fragments = [
         _stripped([(one.text, one.style.meta.get("style", "plain") if one.style else "plain") for one in line])
         for line in lines
     ]
+    fragments[0] += [(" …", "dim")] if room < width else []
+    return fragments
 
 
 def _stripped(line: list[Fragment]) -> list[Fragment]:

@@ -10,7 +10,7 @@ import pytest
 
 from pgtail.doctor import slots
 from pgtail.doctor.base import Finding, Severity
-from tests.doctor.test_doctor import examine, of_severity, publish, wrong
+from tests.doctor.test_doctor import examine, limited, of_severity, publish, wrong
 from tests.doctor.test_slots import SLOTS
 from tests.support.run_process import pgtail
 from tests.support.servers import Database, fresh_database, run_program
@@ -246,7 +246,7 @@ def test_healthy_server_has_status_0(healthy: Database) -> None:
     """Also with an older slot that holds back catalog_xmin, and with a slot that was read to its end."""
     if healthy.version < 14:
         pytest.skip("its last release has a bug that every server has")
-    with fresh_database(healthy.server) as other:
+    with limited(healthy), fresh_database(healthy.server) as other:
         other.query("SELECT pg_create_logical_replication_slot('older', 'pgoutput')")
         healthy.execute("CREATE PUBLICATION young FOR TABLE t", "INSERT INTO t VALUES (1)")
         healthy.query(LATE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -14,7 +15,7 @@ from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection, Connector, parameters
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
-from tests.doctor.test_doctor import examine, of, of_severity, one, publish, role, wrong
+from tests.doctor.test_doctor import examine, limited, of, of_severity, one, publish, role, wrong
 from tests.support.servers import Database, fresh_database, installations, since, some_versions
 from tests.support.tail import stream, tailing, wait_for
 
@@ -49,21 +50,23 @@ def test_retained_wal_is_explained(newest_database: Database) -> None:
         running.stop()
 
 
-def test_an_inactive_slot_that_grows(newest_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing limits it, so it is a warning long before it retains much."""
-    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
-    publish(newest_database)
-    monkeypatch.setattr(slots, "LONG", 0)
-    unlimited = ", and nothing limits it (max_slot_wal_keep_size is -1)"
-    assert one(examine(newest_database), "slots").text.endswith(unlimited)
-    for number in (1, 2):
-        newest_database.execute(f"INSERT INTO t VALUES ({number})", "SELECT pg_switch_wal()")
-    finding = one(examine(newest_database), "slot_wal")
-    assert finding.severity is Severity.WARNING
+def test_an_inactive_slot_that_nothing_limits(newest_database: Database) -> None:
+    """It is a warning long before it retains much. A physical slot that was never used holds nothing."""
+    database = newest_database
+    database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    publish(database)
+    database.query("SELECT pg_create_physical_replication_slot('unused')")
+    finding = one(examine(database), "slot_wal")
+    assert (finding.severity, finding.subjects) == (Severity.WARNING, ("s",))
     assert "of WAL, not in use for " in finding.text
-    assert finding.text.endswith(unlimited)
-    monkeypatch.setattr(slots, "LONG", 3600)
-    assert of(examine(newest_database), "slot_wal") == []
+    assert finding.text.endswith(", and nothing limits it (max_slot_wal_keep_size is -1)")
+    assert not any("Dropping" in line for line in finding.cure), "it frees nothing"
+    with limited(database):
+        assert of(examine(database), "slot_wal") == []
+    database.execute("INSERT INTO t VALUES (1)", "SELECT pg_switch_wal()", "CHECKPOINT")
+    [frees] = [line for line in one(examine(database), "slot_wal").cure if "Dropping" in line]
+    assert re.search(r"^-- pg_wal has .* MB\. Dropping s frees [0-9.]+ MB, at the next checkpoint ", frees)
+    database.query("SELECT pg_drop_replication_slot('unused')")
 
 
 def listed(conninfo: str, version: int) -> str:
@@ -140,7 +143,9 @@ def test_wal_that_nobody_reads_is_held_until_the_consumer_reads_again(database: 
         return "WAL held until its consumer reads again confirmed" in listed(database.conninfo(), database.version)
 
     wait_for("held WAL", is_held)
-    assert of_severity(database, "slot_wal") == []
+    [finding] = of_severity(database, "slot_wal")
+    assert ", and nothing limits it" in finding.text
+    assert finding.cure[0].endswith(" which is held until its consumer reads again.")
 
 
 @pytest.mark.usefixtures("much_wal")
@@ -199,7 +204,7 @@ def test_skipped_check_is_reported(version: str, start_server: StartServer) -> N
     with role(database, "mere", "REPLICATION") as conninfo:
         database.server.restart(max_replication_slots=3)
         expected = ["visibility"] if copies else ["publication_age", "visibility"]
-        assert wrong(examine(conninfo)) == dict.fromkeys(expected, Severity.WARNING)
+        assert wrong(examine(conninfo)) == dict.fromkeys([*expected, "slot_wal"], Severity.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -244,3 +249,11 @@ def test_slots_that_lag_least_are_tried_first(newest_database: Database, monkeyp
     newest_database.query("SELECT pg_create_logical_replication_slot('new', 'pgoutput')")
     assert of_severity(newest_database, "publication_age") == []
     assert tried == ["new", "a_old"]
+
+
+def test_slots_of_other_databases_are_seen(newest_database: Database) -> None:
+    with fresh_database(newest_database.server) as other:
+        other.query("SELECT pg_create_logical_replication_slot('theirs', 'pgoutput')")
+        publish(newest_database)
+        findings = examine(newest_database)
+        assert ("theirs",) in [finding.subjects for finding in of(findings, "slot_wal")]

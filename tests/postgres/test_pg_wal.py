@@ -10,6 +10,8 @@ from pgtail.postgres.pg_wal import PgWal, Step, pg_wal
 from tests.conftest import StartServer
 from tests.doctor.test_doctor import role
 from tests.support.servers import Database, installations, some_versions, versions
+from tests.support.standbys import standby_of
+from tests.support.tail import wait_for
 
 FILE = 16 << 20
 
@@ -157,3 +159,23 @@ def test_many_slots_are_counted() -> None:
         "pg_wal has 1.0 GB. Dropping a, b, c and 2 more frees 1.0 MB, then s1 1.0 MB, then s2 2.0 MB, then 4 more slots"
         " 18.0 MB, at the next checkpoint (which may keep some files for reuse)."
     )
+
+
+def test_a_standby_frees_at_least_what_it_says(start_server: StartServer) -> None:
+    """Its restartpoints follow the checkpoints of its primary."""
+    primary = Database(start_server(), "postgres")
+    primary.execute("CREATE TABLE t (id int)")
+    with standby_of(primary.server) as server:
+        standby = Database(server, "postgres")
+        standby.query("SELECT pg_create_physical_replication_slot('cascaded', true)")
+        write(primary, 3)
+
+        def steps() -> tuple[Step, ...] | None:
+            primary.execute("CHECKPOINT")
+            standby.execute("CHECKPOINT")
+            return known(standby).steps
+
+        wait_for("restartpoint", steps)
+        [step] = steps() or ()
+        assert step.slots == ("cascaded",)
+        assert len(drop(standby, "cascaded")) >= step.bytes // FILE > 0

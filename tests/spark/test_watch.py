@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from click.testing import CliRunner
 from pgtail.cli import main
 from pgtail.commands.console.messages import say
 from pgtail.commands.spark.command import SparkProgress
+from pgtail.humanize import seconds_text
 from pgtail.spark import read
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.update import Lake
@@ -208,12 +210,22 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
             time.sleep(1)
 
         with progress.shown(), progress.counting(spark):
-            Lake(spark, str(tmp_path / "out"), tell=tell).update([str(tmp_path / "capture")])
+            lake = Lake(spark, str(tmp_path / "out"), tell=tell)
+            assert lake.newest() is None
+            lake.update([str(tmp_path / "capture")])
             say("1 new segment")
+            newest = lake.newest()
+            progress.wait(newest)
+            time.sleep(1)
     looking.join()
     os.close(master)
     text = b"".join(shown).decode()
     assert all(words in text for words in ("starting Spark", "decoding 1 segment ", "collecting tables"))
+    times = [row["commit_ts"] for row in rows_of(record(capture("Z_small", "p1"), tmp_path / "again"))]
+    assert newest == datetime.fromisoformat(max(times))
+    age = seconds_text(int((datetime.now(UTC) - newest).total_seconds()))  # of days
+    assert f"waiting for new segments (lake is {age} old)" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+    assert "━" not in text.rpartition("waiting for new segments")[2], "no bar while nothing is under way"
     assert "\x1b[2Kpgtail: 1 new segment" in text, "a message stands where the bar was"
     assert "\x1b[2K" in text[-40:], "the line is gone at the end"
 

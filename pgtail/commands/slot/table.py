@@ -76,7 +76,8 @@ def _lines(
 def _cells(report: SlotReport, wal: PgWal | None, critical: int | None) -> dict[str, Item]:
     """The line of a slot, by the names of columns; one that is watched has its growth."""
     facts = report.facts
-    unlimited = wal is not None and wal.unlimited and not report.slot.synced  # nobody reads a standby's copies
+    holds = report.slot.restart_lsn is not None and not report.slot.synced  # nobody reads a standby's copies
+    unlimited = wal is not None and wal.unlimited and holds
     style = _state_style(report, critical, unlimited=unlimited)
     held = "" if facts["restart_lsn"] is None or report.slot.invalid is not None else size_text(report.retained)
     cells: dict[str, Item] = {

@@ -285,8 +285,7 @@ class SparkProgress:
                 done, total = _tasks(progress._tracker)
                 task.description, task.completed, task.total = progress._text, done, total or None
                 task.fields["tasks"] = f"{done}/{counted(total, 'task')}" if total else ""
-                if keys.active:
-                    task.fields["tasks"] += "; q ends it" if total else "q ends it"
+                task.fields["tasks"] += " (q ends it)" if keys.active else ""
 
         class Share(BarColumn):
             """The bar; while nothing is under way the age of what was applied."""
@@ -295,7 +294,7 @@ class SparkProgress:
                 if progress._newest is None:
                     return super().render(task)
                 age = max(int(time.time() - progress._newest.timestamp()), 0)
-                return Text(f"lake is {seconds_text(age)} old")
+                return Text(f"(lake is {seconds_text(age)} old)")
 
         text, tasks = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[tasks]}", markup=False)
         fd = sys.stderr.fileno()
