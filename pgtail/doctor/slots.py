@@ -100,7 +100,7 @@ def _wal(report: SlotReport, freed: PgWal | None, context: Context) -> Iterator[
             text += f", although its lag is {size_text(max(0, report.facts['lag_bytes'] or 0))}"
     else:
         return
-    frees = [comment(freed.words())] if freed is not None and freed.names(name) else []
+    frees = [comment(freed.words())] if freed is not None and freed.includes(name) else []
     cure = *_why(report, context), *more, *frees, *_given_up(report, context)
     yield say("slot_wal", text, *cure, subjects=[name])
 

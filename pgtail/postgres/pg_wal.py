@@ -34,7 +34,7 @@ SELECT pg_size_bytes(current_setting('wal_segment_size')) AS file, {POSITION} AS
     has_function_privilege('pg_ls_waldir()', 'EXECUTE') AS listed,
     coalesce(has_function_privilege(to_regprocedure('pg_ls_archive_statusdir()'), 'EXECUTE'), false) AS archive_listed
 """
-"""A checkpoint needs the WAL since its own start; of a standby, and until PostgreSQL 10, that since the one before."""
+"""A checkpoint keeps the WAL since its start; on a standby, and until PostgreSQL 10, since that of the one before."""
 _SIZE: Final = "SELECT coalesce(sum(size), 0)::bigint AS size FROM pg_ls_waldir()"
 _UNARCHIVED: Final = r"""
 SELECT min(right(left(name, 24), 16)) AS name FROM pg_ls_archive_statusdir() WHERE name ~ '^[0-9A-F]{24}\.ready$'
@@ -66,8 +66,8 @@ class PgWal(Struct, frozen=True):
         """Bytes that dropping this slot frees once those with an older restart_lsn are dropped."""
         return None if self.steps is None else sum(step.bytes for step in self.steps if step.slots[-1] == slot)
 
-    def names(self, slot: str) -> bool:
-        """Whether this slot is among those whose end frees something."""
+    def includes(self, slot: str) -> bool:
+        """Whether this slot is in one of the steps."""
         return any(slot in step.slots for step in self.steps or ())
 
     def words(self) -> str:
@@ -77,12 +77,13 @@ class PgWal(Struct, frozen=True):
             return first
         if not self.steps:
             return f"{first} Dropping slots frees none of it.".lstrip() if first else ""
-        steps = [f"{_names(step.slots)} {{}}{size_text(step.bytes)}" for step in self.steps[:_MOST_STEPS]]
+        oldest, *others = self.steps[:_MOST_STEPS]
+        text = f"{first} Dropping {_names(oldest.slots)} frees {size_text(oldest.bytes)}".lstrip()
+        text += "".join(f", then {_names(step.slots)} {size_text(step.bytes)}" for step in others)
         if rest := self.steps[_MOST_STEPS:]:
             many = counted(sum(len(step.slots) for step in rest), "more slot")
-            steps.append(f"{many} {size_text(sum(step.bytes for step in rest))}")
-        text = ", then ".join([steps[0].format("frees "), *[step.format("") for step in steps[1:]]])
-        return f"{first} Dropping {text}, at the next checkpoint (which may keep some files for reuse).".lstrip()
+            text += f", then {many} {size_text(sum(step.bytes for step in rest))}"
+        return f"{text}, at the next checkpoint (which may keep some files for reuse)."
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -104,7 +105,7 @@ def pg_wal(connection: Connection, reports: Iterable[SlotReport]) -> PgWal | Non
 
 
 def _end(connection: Connection, limits: Row) -> int | None:
-    """The number of the first file that something else than a slot needs; None if the role may not know it.
+    """The number of the first file that anything but a slot needs; None if the role may not know it.
 
     Raises ServerError.
     """

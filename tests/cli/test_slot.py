@@ -75,6 +75,7 @@ def test_a_list_shows_what_the_server_reports(database: Database) -> None:
     assert 1_000_000 < int(str(held["lag_bytes"])) <= lag
     assert 1_000_000 < int(str(held["wal_held_bytes"])) <= size
     assert int(str(held["catalog_xmin_age"])) >= 1
+    assert int(str(held["pg_wal_bytes"])) >= int(str(held["drop_frees_bytes"])) >= 0
     assert held.get("wal_status") == ("reserved" if database.version >= 13 else None)
     assert ("total_bytes" in read) == ("two_phase" in read) == (database.version >= 14)
     assert ("failover" in read) == ("inactive_since" in read) == (database.version >= 17)
