@@ -21,7 +21,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     inputs        files and pipes to messages
     capture       the .pgcap format: reader, writer, recorder, recovery
     service       what a service knows of itself, and systemd's protocol
-    terminal      escaping, styles, layout
+    terminal      escaping, styles, layout, keys
     changes       messages to change events: relations, assembler, streamed transactions, filters, redaction
     native        row plans, and compiled code: the scanner
     values        one cell to one value
