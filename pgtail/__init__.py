@@ -29,7 +29,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     storage       paths and URIs: list, read, conditional put; the only importer of obstore and pyarrow.fs
     files         requests to stop, gzip, the Sink protocol
     options       how options are declared, as fields of records
-    errors, humanize, local_time, _orjson
+    errors, humanize, local_time, log, _orjson
 
 There are two ways from bytes to text. The decoder handles everything and explains every error. It describes each
 message once, with the field names of the PostgreSQL manual; the same description decodes the message and draws it for

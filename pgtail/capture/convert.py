@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final
 
@@ -16,6 +16,7 @@ from pgtail.capture.recorder import Recorder, RunLimits
 from pgtail.changes.events import time_damage
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.errors import InputError
+from pgtail.log import log_outcome, logger
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, Unknown
 from pgtail.pgoutput.kinds import Role, messages, stream_xid
@@ -69,11 +70,10 @@ class _Positions:
 
 
 class DumpConverter:
-    """Converts messages and passes them to a recorder. `note` reports what is left out, `left_out` counts it."""
+    """Converts messages and passes them to a recorder. `left_out` counts what is left out."""
 
-    def __init__(self, recorder: Recorder, note: Callable[[str], None]) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._note = note
         self._streams = StreamBuffer(_IN_MEMORY)
         """Entries are (whether it is a Relation or Type, frame)."""
         self._whole: dict[int, bool] = {}
@@ -174,7 +174,7 @@ class DumpConverter:
             self._commits.add(self._position)
             for damage in time_damage(message, self._time):
                 self.damaged = True
-                self._note(f"warning: transaction at {lsn_text(self._position)}: {damage.text}")
+                logger.warning(f"transaction at {lsn_text(self._position)}: {damage.text}")
         self._skipping = False
 
     def _break_off(self, *, again: int | None = None) -> None:
@@ -271,4 +271,4 @@ class DumpConverter:
     def _leave_out(self, what: str) -> None:
         self.left_out += 1
         if self.left_out <= 10:
-            self._note(f"not in the capture: {what}")
+            log_outcome(f"not in the capture: {what}")

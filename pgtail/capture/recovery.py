@@ -72,7 +72,7 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
     return replace(
         _state(directory),
         warnings=tuple(
-            f"warning: segment {part.name} was not closed, and is not compressed: its bytes have no checksum, and were"
+            f"segment {part.name} was not closed, and is not compressed: its bytes have no checksum, and were"
             " taken as they are"
             for part in unchecked
         ),

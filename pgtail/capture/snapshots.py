@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from pgtail.capture.format import CLOSED, snapshot_name
@@ -13,20 +13,14 @@ from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 
 
-def ignore(_: str) -> None:
-    """Drop a message."""
-
-
-def open_state(
-    directory: Path, position: int, tell: Callable[[str], None] = ignore, *, spool: bool = False
-) -> StateFile:
-    """The state of a capture that goes on from this LSN, after recover(); `tell` gets warnings.
+def open_state(directory: Path, position: int, *, spool: bool = False) -> StateFile:
+    """The state of a capture that goes on from this LSN, after recover().
 
     Takes snapshots off the list that cannot count, and removes the files of all that are not listed: no SnapshotWriter
     may be open. The files of those that a `spool` lists are in its object store, and Uploader has examined them.
     Raises InputError, OutputError.
     """
-    state, place = StateFile(directory, tell), LocalLocation(directory)
+    state, place = StateFile(directory), LocalLocation(directory)
     drop_uncut(state, directory, position)
     if not spool:
         missing = {*state.snapshots} - {*complete(place, state.snapshots)}

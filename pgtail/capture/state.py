@@ -22,6 +22,7 @@ from pgtail.capture.segment import check_format
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import replace_file
 from pgtail.files.small import MOST
+from pgtail.log import logger
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
@@ -214,13 +215,12 @@ def _locked(path: Path) -> int | None:
 class StateFile:
     """The `capture.json` of a local directory that this process writes, and `pgtail capture prune`.
 
-    The directory must be locked. Threads take turns. `tell` gets warnings. Methods raise OutputError, reading the file
+    The directory must be locked. Threads take turns. Methods raise OutputError, reading the file
     InputError.
     """
 
-    def __init__(self, directory: Path, tell: Callable[[str], None]) -> None:
+    def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._tell = tell
         self._lock = threading.Lock()
         self._now = read_state(LocalLocation(directory))
         self._note_places()
@@ -276,7 +276,7 @@ class StateFile:
             if known is None:
                 return
             for one in filter(dropped, known.snapshots):
-                self._tell(f"warning: {one} does not count, and is removed: {why}")
+                logger.warning(f"{one} does not count, and is removed: {why}")
             self._replace(known.with_snapshots(one for one in known.snapshots if not dropped(one)))
 
     @contextlib.contextmanager

@@ -24,6 +24,7 @@ from pgtail.capture.state import FILE, CaptureState, TableSnapshot, pruned_segme
 from pgtail.capture.store_state import StoreState
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
+from pgtail.log import event, log_trouble, logger
 from pgtail.service.progress import Progress
 from pgtail.storage import UNAVAILABLE, Conflict, Location
 from pgtail.storage.local import LocalLocation
@@ -51,7 +52,6 @@ class Uploader:
         self,
         spool: Path,
         target: Location,
-        tell: Callable[..., None],
         *,
         compress: bool,
         progress: Progress | None = None,
@@ -61,10 +61,9 @@ class Uploader:
         self._spool = spool
         self._pauses = pauses
         self._store = StoreState(target, spool)
-        self._tell = tell
         self._claimed = False
         self._closed = -1
-        self._told = ""
+        self._reported = ""
         self._progress = progress or Progress()
         self.uploaded = self.failures = 0
         """Segments of the stream that are in the store, and attempts that failed, since the start."""
@@ -73,7 +72,7 @@ class Uploader:
         """For what is known of the store: snapshots are uploaded by other threads than the stream."""
         recovered = recover(spool, compress=compress)
         for warning in recovered.warnings:
-            tell(warning)
+            logger.warning(warning)
         try:
             with _as_output(target):
                 self._begin_spool(recovered, self._read_target(), takes_over=takes_over)
@@ -169,7 +168,7 @@ class Uploader:
             try:
                 with _as_output(self._store.target):
                     attempt()
-                self._told = ""
+                self._reported = ""
                 self._progress.target = None
                 return True
             except UNAVAILABLE as error:
@@ -232,7 +231,7 @@ class Uploader:
             known = read_state(LocalLocation(self._spool))
             if not takes_over or known is None or known.target != str(self._store.target):
                 raise
-            self._tell(f"note: another recorder has gone on in {self._store.target}: {self._spool} is emptied")
+            logger.info(f"another recorder has gone on in {self._store.target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
                 path.unlink(missing_ok=True)
             if found is not None and found.uploaded is not None:
@@ -280,7 +279,7 @@ class Uploader:
         kept = complete(self._store.target, listed)
         for one in listed:
             if one not in kept:
-                self._tell(f"warning: {one} does not count, and is removed: segments of it are missing")
+                logger.warning(f"{one} does not count, and is removed: segments of it are missing")
         return tuple(kept)
 
     def _check_same(self, path: Path) -> None:
@@ -363,13 +362,12 @@ class Uploader:
         before = self._progress.target
         self.failures += 1
         self._progress.target = self._progress.failed(time.monotonic() if before is None else before.since, why)
-        if why != self._told:
-            self._told = why
+        if why != self._reported:
+            self._reported = why
             waiting = self.waiting
-            self._tell(
+            log_trouble(
                 f"{why}; trying again. {counted(waiting, 'segment')} in {self._spool} not uploaded yet",
-                "upload_failed",
-                waiting=waiting,
+                extra=event("upload_failed", waiting=waiting),
             )
 
 

@@ -11,8 +11,10 @@ from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed,
 from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
 from pgtail.capture.state import FILE, Gap, TableSnapshot, read_state, was_pruned
 from pgtail.errors import InputError
+from pgtail.log import log_damage, logger
 from pgtail.pgoutput.scalars import Point, lsn_text, parse_lsn
 from pgtail.storage import Location
+from pgtail.terminal.escape import escape
 
 _COMMIT: Final = 1
 """Messages of a snapshot that are not rows."""
@@ -32,7 +34,7 @@ class SegmentsToRead(NamedTuple):
     gap: Gap | None = None
     """The one after it that no segment records yet."""
     note: str | None = None
-    """What is told before they are read."""
+    """What is to be said before they are read."""
 
     def and_more(self) -> SegmentsToRead:
         """The same where others follow these."""
@@ -55,14 +57,14 @@ def segments_to_read(
     pruned, note = None if known is None else known.pruned, None
     if pruned is not None and not names:
         position = lsn_text(pruned.position)
-        note = f"note: {capture}: it was pruned: what was committed up to {position} is no longer in it"
+        note = f"{escape(str(capture))}: it was pruned: what was committed up to {position} is no longer in it"
     before = names[-1] if names else None if pruned is None else pruned.segment
     last, gap = ("", None) if known is None else (known.last, known.gap)
     return SegmentsToRead(capture, found[start:], before, last=last, gap=gap, note=note)
 
 
 class CaptureVerifier:
-    """One pass over captures. `tell` gets the messages; `damaged` says whether something is missing or damaged.
+    """One pass over captures. `damaged` says whether something is missing or damaged.
 
     The reader of a segment feeds its uncompressed bytes to `check`. `skips` is asked, once what comes before was read,
     whether a segment is left out because of what its end says that it contains, names in `encoding`. The first segment
@@ -72,19 +74,19 @@ class CaptureVerifier:
 
     def __init__(
         self,
-        tell: Callable[[str], None],
         skips: Callable[[SegmentContents], bool] | None = None,
         encoding: str = "",
         *,
         follows: bool = False,
     ) -> None:
-        self._tell = tell
         self._skips = skips
         self._encoding = encoding
         self._follows = follows
         self.gap_end = 0
         """The LSN at which the last gap after something that was read ends; 0 if there is none."""
         self.damaged = False
+        self.problems = self.notes = 0
+        """How many messages there were about damage and missing segments, and others."""
         self.skipped = False
         """Whether a segment was left out because of what it contains."""
         self._before: str | None = None
@@ -134,7 +136,7 @@ class CaptureVerifier:
             return
         self._before, self._begun = found.before, found.begun
         if found.note is not None:
-            self._tell(found.note)
+            self._note(found.note)
         yield from self._each(found.capture, found.segments)
         if found.last > (self._before or ""):
             self.report(f"segment {found.last} is missing at the end", found.capture)
@@ -164,7 +166,7 @@ class CaptureVerifier:
                 self._check_order(found.location, head.parameters, name, before)
             except InputError:
                 if was_pruned(capture, name):
-                    self._tell(f"note: {found.location}: it was pruned before it was read")
+                    self._note(f"{escape(str(found.location))}: it was pruned before it was read")
                     continue
                 raise
             self._begun = True
@@ -182,14 +184,14 @@ class CaptureVerifier:
         """Whether the segment may still be being written: it is open, and none follows it."""
         return self._checked is None
 
-    def conclude(self, error: InputError | None, *, told: bool = True) -> None:
-        """Report what is wrong with the segment, unless the last error in it is that and was told.
+    def conclude(self, error: InputError | None, *, reported: bool = True) -> None:
+        """Report what is wrong with the segment, unless the last error in it is that and was reported.
 
         Without an error it was read whole.
         """
         if self._checked is not None:
             problem = self.check.problem() if error is None else check(self._checked)
-            if problem is not None and not (told and error is not None and problem in error.reason):
+            if problem is not None and not (reported and error is not None and problem in error.reason):
                 self.report(problem, self._checked)
             self.damaged = self.damaged or problem is not None
             if self.part is not None:
@@ -251,7 +253,7 @@ class CaptureVerifier:
             if predecessor and "" < self._copied < predecessor:  # changes of copied tables are missing
                 self.report(f"segment {predecessor} is missing before this one", segment)
             elif predecessor:
-                self._tell(f"note: {segment}: segment {predecessor} came before it and is not here")
+                self._note(f"{escape(str(segment))}: segment {predecessor} came before it and is not here")
         elif not predecessor:
             self.report(f"this is the first segment of another capture, after {before}", segment)
         elif predecessor != before:
@@ -277,14 +279,20 @@ class CaptureVerifier:
     def _gap(self, place: Location, parameters: Mapping[str, str], where: str = "before it") -> None:
         gap = gap_in(parameters)
         if gap:
-            self._tell(f"note: {place}: there is a gap {where}: what was committed {gap} is not in the capture")
+            what = f"there is a gap {where}: what was committed {gap} is not in the capture"
+            self._note(f"{escape(str(place))}: {what}")
             if self._begun or self._follows:
                 self.gap_end = parse_lsn(gap.rpartition(" ")[2])
 
     def report(self, what: str, where: Location) -> None:
-        """Tell that something is damaged or missing."""
+        """Say that something is damaged or missing."""
         self.damaged = True
-        self._tell(f"damage: {where}: {what}")
+        self.problems += 1
+        log_damage(f"{escape(str(where))}: {what}")
+
+    def _note(self, text: str) -> None:
+        self.notes += 1
+        logger.info(text)
 
 
 def check_snapshots(capture: Location) -> None:

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from pgtail.changes.complete_tables import EVERY, NONE, CompleteTables
 from pgtail.changes.events import SEEN, Described, Ended, Event, Note, Outcome, RowChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
+from pgtail.log import logger
 from pgtail.native.plan import SEEN_ROW_SIZE
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData, packed, unpacked
 from pgtail.pgoutput.scalars import lsn_text
@@ -28,6 +29,8 @@ from pgtail.values.oids import BUILTIN
 LIMIT: Final = 256 << 20
 """Bytes of rows that are remembered, unless told otherwise."""
 
+_RESTS_ON: Final = """--old-values seen is right for tables of which the input has every insert, update and \
+delete: their publication must leave out none of these, and the input must not be made with origin = none"""
 _PREFIX: Final = 8
 """Bytes of a key that say of which version of a table it is."""
 _BATCH: Final = 64
@@ -97,9 +100,9 @@ class SeenRows:
     """The rows of one stream, at most `limit` bytes of them: the least recently used are dropped.
 
     Only tables that `selects` (schema and name) selects and of which the stream has every change are remembered, see
-    trust(). If that is not known, or in doubt after another description, they are if `asked`; `unknown` is called once
-    then. `refuse` is called once with each other table, if `asked`. `is_same` is asked whether rows are still right
-    when another session describes a table. Of a row that is not known, why_not() says why.
+    trust(). If that is not known, or in doubt after another description, they are if `asked`. Notes name what they rest
+    on then, and each other table. `is_same` is asked whether rows are still right when another session describes a
+    table. Of a row that is not known, why_not() says why.
 
     The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
     the least recently used first; with `size`, `last_lsn`, table() and make_room().
@@ -111,14 +114,14 @@ class SeenRows:
         *,
         asked: bool = True,
         selects: Callable[[str, str], bool] = lambda schema, name: True,
-        refuse: Callable[[Relation], None] = lambda _: None,
-        unknown: Callable[[], None] = lambda: None,
         is_same: IsSame | None = None,
     ) -> None:
         self.limit = limit
         self._complete: CompleteTables | None = None if asked else NONE
         self._asked, self._selects = asked, selects
-        self._refuse, self._unknown, self._is_same = refuse, unknown, is_same
+        self._is_same = is_same
+        self._noted = False
+        """Whether a note has named what they rest on."""
         self._refused: set[tuple[str, str]] = set()
         self._described: set[int] = set()
         """The tables that were described since the publications were asked, over all reconnections, by OID."""
@@ -192,9 +195,9 @@ class SeenRows:
         """
         if complete == EVERY:
             self._settled_until = max(until, self._settled_until)
-        if complete is None and self._asked:
-            self._unknown()
-            self._unknown = lambda: None
+        if complete is None and self._asked and not self._noted:
+            self._noted = True
+            logger.info(_RESTS_ON)
         complete = NONE if complete is None and not self._asked else complete
         if complete == self._complete and not self._unsure:
             return
@@ -310,7 +313,7 @@ class SeenRows:
             return self._asked or relation.oid not in self._unsure
         if self._asked and (schema, name) not in self._refused:
             self._refused.add((schema, name))
-            self._refuse(relation)
+            logger.info(f"nothing is taken from {relation.qualified}: the publications leave out some of its changes")
         return False
 
     # -- transactions ------------------------------------------------------------------------------------------

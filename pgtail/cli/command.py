@@ -87,12 +87,13 @@ class CommandLineError(click.ClickException):
         self._path = None if error.ctx is None else error.ctx.command_path
 
     def show(self, file: Any = None) -> None:
-        from pgtail.commands.console.messages import say
+        from pgtail.commands.console.messages import messages
         from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape
 
         cure = "" if self._path is None else f"\nfor help:{COMMAND}{self._path} --help"
-        say(f"error: {escape(self.message)}{cure}")
+        with messages() as logger:
+            logger.error(f"{escape(self.message)}{cure}")
 
 
 def _what_is_meant(error: click.NoSuchOption) -> str:

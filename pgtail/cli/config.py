@@ -37,7 +37,7 @@ def command(ctx: click.Context, output: str) -> None:
     import json
 
     from pgtail.cli.settings import SETTINGS, config_file, default_file, settings, variable
-    from pgtail.commands.console.messages import exit_statuses, say
+    from pgtail.commands.console.messages import exit_statuses, messages
     from pgtail.commands.console.styling import report_json
     from pgtail.commands.options.common import ReportOptions
     from pgtail.commands.output.file_sink import put
@@ -45,7 +45,7 @@ def command(ctx: click.Context, output: str) -> None:
 
     file = config_file(os.environ)
     found = settings(ctx)
-    with exit_statuses():
+    with messages() as logger, exit_statuses():
         shown = {key: _shown(key, setting, found) for key, setting in found.items()}
         if output == "json":
             values = {key: {"value": value, "from": found[key].origin} for key, value in shown.items()}
@@ -57,9 +57,9 @@ def command(ctx: click.Context, output: str) -> None:
                 value = _toml(shown[key]) if key in shown else "-"
                 origin = f"   from {found[key].origin}" if key in shown else ""
                 put(f"{key:<17}{escape(value + origin)}")
-    known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
-    for name in sorted(name for name in os.environ if name.startswith("PGTAIL_") and name not in known):
-        say(f"note: {escape(name)} is not a setting of pgtail: it has no effect")
+        known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
+        for name in sorted(name for name in os.environ if name.startswith("PGTAIL_") and name not in known):
+            logger.info(f"{escape(name)} is not a setting of pgtail: it has no effect")
 
 
 def _shown(key: str, setting: Setting, found: dict[str, Setting]) -> str | bool | int | list[str]:

@@ -54,7 +54,7 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**parameters: Any) -> None:
-            from pgtail.commands.console import messages as stderr
+            from pgtail.commands.console.messages import exit_statuses, messages
 
             arguments = {name: value for name, value in parameters.items() if name not in {*declared, *GIVEN}}
             for name, one in declared.items():
@@ -62,11 +62,11 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
                     parameters[one.instead_of] = None
             parameters["settings"] = settings_in_use()
             parameters["always_redacted"] = always_redacted() if "redact" in declared else ()
-            stderr.quiet_mode = parameters.get("quiet", False)
-            stderr.json_log = parameters.get("log_format") == "json"
-            for name, one in declared.items():
-                _tell_local(one.long_name, parameters[name])
-            with stderr.exit_statuses():
+            quiet, json = parameters.get("quiet", False), parameters.get("log_format") == "json"
+            with messages(quiet=quiet, verbose=parameters.get("verbose", 0), json=json) as logger, exit_statuses():
+                for name, one in declared.items():
+                    if text := _in_utc(parameters[name]):
+                        logger.info(f"{one.long_name} is {text}")
                 status = function(options=from_parameters(cls, parameters, changes), **arguments)
             raise SystemExit(int(status or 0))
 
@@ -109,14 +109,13 @@ def _click_option(name: str, declared: Option) -> Callable[[F], F]:
     )
 
 
-def _tell_local(name: str, value: Any) -> None:
-    """Note which time in UTC a local one is."""
+def _in_utc(value: Any) -> str | None:
+    """Which time in UTC a local one is; None for other values."""
     if isinstance(value, Point) and value.local and value.time is not None:
-        from pgtail.commands.console.messages import say
         from pgtail.local_time import is_utc
 
-        if not is_utc():
-            say(f"note: {name} is {time_text(value.time).replace('.000000', '')}")
+        return None if is_utc() else time_text(value.time).replace(".000000", "")
+    return None
 
 
 def converting(convert: Callable[[Any], Any]) -> Callable[[click.Context, click.Parameter, Any], Any]:

@@ -50,10 +50,11 @@ class SettingError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        from pgtail.commands.console.messages import say
+        from pgtail.commands.console.messages import messages
         from pgtail.terminal.escape import escape
 
-        say(f"error: {escape(self.message)}")
+        with messages() as logger:
+            logger.error(escape(self.message))
 
 
 class Setting(NamedTuple):
@@ -161,14 +162,15 @@ def _check_private(key: str, found: Setting) -> None:
     except OSError:  # it was read before
         return
     if mode & 0o077 and stat.S_ISREG(mode):
-        from pgtail.commands.console.messages import say
+        from pgtail.commands.console.messages import messages
         from pgtail.errors import COMMAND
         from pgtail.terminal.escape import escape, shell_word
 
-        say(
-            f"warning: {escape(found.origin)} has a password, and other users may read it (mode {mode & 0o777:04o}):"
-            f"{COMMAND}chmod 600 {shell_word(found.origin)}"
-        )
+        with messages() as logger:
+            logger.warning(
+                f"{escape(found.origin)} has a password, and other users may read it (mode {mode & 0o777:04o}):"
+                f"{COMMAND}chmod 600 {shell_word(found.origin)}"
+            )
 
 
 def always_redacted() -> tuple[str, ...]:

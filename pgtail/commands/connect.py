@@ -8,7 +8,7 @@ import sys
 from getpass import getpass
 from pathlib import Path
 
-from pgtail.commands.console import messages as stderr
+from pgtail.commands.console.messages import repeat_connection
 from pgtail.commands.options.server import ConnectionOptions
 from pgtail.errors import COMMAND, OptionError, ServerError
 from pgtail.files.stopping import status_after
@@ -23,7 +23,7 @@ def connector_of(options: ConnectionOptions) -> Connector:
         raise OptionError("--password and --no-password contradict each other: give one of them")
     ask = None if options.no_password else _ask_for_password
     connector = Connector(found, ask=ask, ask_first=options.password)
-    stderr.connection_words = _words(options, connector)
+    repeat_connection(_words(options, connector))
     return connector
 
 

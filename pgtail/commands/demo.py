@@ -28,16 +28,16 @@ def run(*, serve: bool, environment: Mapping[str, str]) -> None:
     `environment` is that of the commands; settings of the user's are about other servers, so it should have none.
     """
     installation = embedded_installations()[0]
-    _tell(f"starting PostgreSQL {installation.major} ...")
+    _announce(f"starting PostgreSQL {installation.major} ...")
     begin()
     with EmbeddedServer(installation) as server:
         create_database(server.conninfo)
-        _tell(f"database {DATABASE}, publication shop, slot {SLOT}")
+        _announce(f"database {DATABASE}, publication shop, slot {SLOT}")
         try:
             _serve(server) if serve else _show(server, environment)
         except KeyboardInterrupt:
-            _tell("interrupted")
-        _tell("stopping the server")
+            _announce("interrupted")
+        _announce("stopping the server")
 
 
 def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
@@ -52,9 +52,9 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
         stop.set()
         thread.join()
     again = [*stream, "--until", "now", "--no-pager", "--exclude", "sessions"]
-    _tell("the same transactions again, since reading consumes nothing: a line for each change")
+    _announce("the same transactions again, since reading consumes nothing: a line for each change")
     _pgtail([*again, "--output", "line"], environment)
-    _tell("and as JSON, for programs")
+    _announce("and as JSON, for programs")
     _pgtail([*again, "--output", "json"], environment)
 
 
@@ -95,7 +95,7 @@ def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = 
                 if next(steps, steps) is steps:
                     return
         except ServerError as error:
-            _tell(f"the workload has ended: {error}")
+            _announce(f"the workload has ended: {error}")
 
     thread = threading.Thread(target=run_steps, daemon=True)
     thread.start()
@@ -104,13 +104,13 @@ def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = 
 
 def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
     """Show and run one of pgtail's commands."""
-    _tell(f"$ pgtail {shlex.join(arguments)}")
+    _announce(f"$ pgtail {shlex.join(arguments)}")
     status = subprocess.run([sys.executable, "-m", "pgtail", *arguments], check=False, env=environment).returncode
     if status:
         raise SystemExit(status)
 
 
-def _tell(text: str) -> None:
+def _announce(text: str) -> None:
     """A line of the demo itself on standard error, in bold on a terminal."""
     terminal = sys.stderr.isatty()
     color = terminal and os.environ.get("TERM") != "dumb"

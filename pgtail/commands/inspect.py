@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pgtail.changes.filters import Filter
-from pgtail.commands.console.messages import say, tell
 from pgtail.commands.console.pager import paged
 from pgtail.commands.console.progress import progress
 from pgtail.commands.console.styling import to_terminal, wants_color
@@ -23,8 +22,8 @@ from pgtail.commands.input.selection import (
     filter_arguments,
     folders,
     no_quotes,
-    tell_filter,
-    tell_unmasked,
+    report_filter,
+    report_unmasked,
     without_change,
 )
 from pgtail.commands.options.common import InspectOptions
@@ -42,9 +41,10 @@ from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
 from pgtail.inputs.text.base import TextInput
+from pgtail.log import logger
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
-from pgtail.terminal.escape import EscapingSink
+from pgtail.terminal.escape import EscapingSink, escape
 from pgtail.terminal.values import ValueStyle
 
 if TYPE_CHECKING:
@@ -110,20 +110,20 @@ class Inspect:
                     begin()
                     whole = all(self._file(source, sink) for source in self._sources(files))
                     if self._number and not self._shown:
-                        say(f"note: nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
+                        logger.info(f"nothing matched in {counted(self._number, 'message')}, up to byte {self._end}")
                 except KeyboardInterrupt as stopped:
                     raise interrupted(stopped) from None
                 finally:
                     sink.flush()
         finally:
-            unmasked = tell_unmasked(self._redaction, whole=whole)
-        tell_filter(self._filter)
+            unmasked = report_unmasked(self._redaction, whole=whole)
+        report_filter(self._filter)
         return self._damaged or unmasked
 
     def _escaping(self, sink: FileSink) -> Sink:
         """On a terminal, values in JSON cannot control it; the other output escapes them everywhere."""
         if self._options.report.output == "json" and sink.on_terminal:
-            return EscapingSink(sink, say, json=True)
+            return EscapingSink(sink, json=True)
         return sink
 
     def _open_view(self, sink: Sink) -> View:
@@ -149,7 +149,7 @@ class Inspect:
                 continue
             from pgtail.capture.verify import CaptureVerifier
 
-            verifier = CaptureVerifier(tell)
+            verifier = CaptureVerifier()
             try:
                 yield from verifier.capture(folder)
             finally:
@@ -168,10 +168,10 @@ class Inspect:
                 goes_on = self._read(reading, input_, source)
                 self._segments = input_.read
                 for note in input_.notes:
-                    tell(f"note: {note}")
+                    logger.info(escape(note))
                 self._end = input_.position
                 if goes_on and self._number == before:
-                    tell(f"note: {without_change(input_, 0)}")
+                    logger.info(escape(without_change(input_, 0)))
                 return goes_on
         return False
 

@@ -34,10 +34,6 @@ class Format(NamedTuple):
     """Whether parts of a stream cannot be written independently of each other."""
 
 
-def tell_nobody(text: str) -> None:
-    """Where messages of an output go if nobody reads them."""
-
-
 _output = partial(option, group="output")
 _JSON: Final = "as they are in JSON"
 OUTPUTS: Final = {
@@ -254,8 +250,6 @@ class OutputOptions(Struct, frozen=True):
     """Gives the width after a resize; None: there is no terminal."""
     database: str = ""
     """The name of the database that is read, if it is known."""
-    tell: Callable[[str], None] = tell_nobody
-    """Shows a message to the user."""
     open_file: OpenFile | None = None
     """None if all tables go to one sink."""
     spool: SpoolLimit | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import COMMAND, OptionError
+from pgtail.log import logger
 from pgtail.native.plan import Cell, Cells, Changed, Side, Skip
 from pgtail.outputs.base import Once
 from pgtail.outputs.rows import Shape
@@ -54,7 +55,6 @@ class ColumnChoice:
         self._tables: dict[int, Relation] = {}
         """The versions of tables whose columns were chosen."""
         self._once = once or Once()
-        self._tell = options.tell
         self._takes_seen = options.takes_seen
         self.changed = changed or options.changed
         self.changed_alone = options.changed
@@ -82,31 +82,31 @@ class ColumnChoice:
         keys = [index for index in indexes if shape.columns[index].name in key]
         unknown = () if comparable else tuple([index for index in indexes if index not in keys])
         if unknown:
-            self.tell_unknown(shape.relation)
+            self.note_unknown(shape.relation)
         return Shown(indexes, frozenset(indexes).difference(keys or indexes[:1]), comparable, unknown)
 
-    def tell_unknown(self, relation: Relation) -> None:
-        """Tell once how to know which columns an update changed: one of this table has no old row."""
+    def note_unknown(self, relation: Relation) -> None:
+        """Say once how to know which columns an update changed: one of this table has no old row."""
         if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 
             seen, each = f"; {_NOT_SEEN if self._takes_seen else _REMEMBERS}", ""
             if relation.partition is not None:
                 seen, each = "", ", for each partition"
-            self._tell(
-                f"note: without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged{seen} (see"
+            logger.info(
+                f"without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged{seen} (see"
                 f" pgtail(1)). To have the old row sent{each}:"
                 f"{COMMAND}ALTER TABLE {table(relation.to_alter)} REPLICA IDENTITY FULL;"
             )
 
-    def tell_unused(self) -> None:
-        """Tell once which rules matched no column."""
+    def note_unused(self) -> None:
+        """Say once which rules matched no column."""
         if self._rules:
             from pgtail.changes.column_rules import unmatched
 
             tables = self._tables.values()
             for rule in unmatched(self._rules, tables):
-                self._tell(escape(f"note: no table had a column {rule.text} (--columns){rule.meant(tables)}"))
+                logger.info(escape(f"no table had a column {rule.text} (--columns){rule.meant(tables)}"))
         self._tables.clear()
 
 

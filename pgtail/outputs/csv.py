@@ -15,6 +15,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
+from pgtail.log import log_outcome
 from pgtail.native.plan import (
     Cell,
     Cells,
@@ -70,7 +71,7 @@ class Csv(PlannedOutput):
 
     def close(self) -> None:
         if self.left_out:
-            self.options.tell(f"left out {counted(self.left_out, 'logical message')}: they have no table")
+            log_outcome(f"left out {counted(self.left_out, 'logical message')}: they have no table")
             self.left_out = 0
 
     def other(self, event: Event) -> None:

@@ -29,6 +29,7 @@ from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.files.sink import Sink
 from pgtail.files.spool import SpoolLimit
 from pgtail.local_time import is_utc
+from pgtail.log import log_outcome
 from pgtail.native import Scanner, Written, compiled
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs import OutputOptions
@@ -42,16 +43,13 @@ if TYPE_CHECKING:
 
 
 class PreparedBuffer:
-    """Passes events to `event`, those of prepared transactions on their commit; `tell` reports missing parts.
+    """Passes events to `event`, those of prepared transactions on their commit; messages name missing parts.
 
     `spool` limits the temporary file.
     """
 
-    def __init__(
-        self, event: Callable[[Event], None], tell: Callable[[str], None], spool: SpoolLimit | None = None
-    ) -> None:
+    def __init__(self, event: Callable[[Event], None], spool: SpoolLimit | None = None) -> None:
         self._pass_on = event
-        self._tell = tell
         self._buffer = StreamBuffer(purpose="keep a prepared transaction", spool=spool)
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
@@ -91,7 +89,7 @@ class PreparedBuffer:
     def finish(self) -> None:
         """Report the transactions without an outcome, and discard them."""
         for transaction in self._waiting.values():
-            self._tell(
+            log_outcome(
                 f"prepared transaction {transaction.gid!r} (xid {transaction.xid}) was neither committed nor rolled"
                 " back: it is not shown"
             )
@@ -112,7 +110,7 @@ class PreparedBuffer:
     def _known_late(self, event: Event, transaction: Transaction) -> None:
         """Pass on the end of a transaction without a beginning, whose Prepare came after its changes were passed on."""
         self._shown.add(transaction.xid)
-        self._tell(
+        log_outcome(
             f"the beginning of prepared transaction {transaction.gid!r} (xid {transaction.xid}) is missing: it is shown"
             " although its outcome is not known yet"
         )
@@ -155,7 +153,7 @@ class PreparedBuffer:
         transaction = self._waiting.get(outcome.xid)
         if transaction is None:
             if outcome.op == "commit_prepared" and outcome.xid not in self._shown:
-                self._tell(
+                log_outcome(
                     f"prepared transaction {outcome.gid!r} (xid {outcome.xid}) was committed, but the input has"
                     " none of its changes that the filters pass"
                 )
@@ -233,7 +231,7 @@ class PlannedOutput:
         """See Output."""
         self.after: list[bytes] = []
         """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
-        self._prepared = PreparedBuffer(self._event, options.tell, options.spool) if self.buffers_prepared else None
+        self._prepared = PreparedBuffer(self._event, options.spool) if self.buffers_prepared else None
         self.needs_outcomes = self.needs_outcomes or self.buffers_prepared
         self.event: Callable[[Event], None] = self._event if self._prepared is None else self._prepared.event
 
@@ -272,7 +270,7 @@ class PlannedOutput:
         if self._prepared is not None:
             self._prepared.finish()
         self.close()
-        self.choice.tell_unused()
+        self.choice.note_unused()
 
     def new_file(self) -> None:
         """Write again what a file begins with."""

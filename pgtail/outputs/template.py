@@ -14,6 +14,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import did_you_mean
+from pgtail.log import logger
 from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Side, Text, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
@@ -139,7 +140,7 @@ class Template(PlannedOutput):
         super().finish()
         for wanted in sorted(self._named - self._columns) if self._columns else ():
             meant = did_you_mean(wanted, self._columns)
-            self.options.tell(escape(f"note: no table had a column {wanted} (--format-string){meant}"))
+            logger.info(escape(f"no table had a column {wanted} (--format-string){meant}"))
         self._columns.clear()
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:

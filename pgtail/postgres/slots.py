@@ -9,13 +9,13 @@ import contextlib
 import os
 import secrets
 import select
-from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from msgspec import Struct
 
 from pgtail.errors import COMMAND, OptionError, ServerError
 from pgtail.files.stopping import Interrupt
+from pgtail.log import log_outcome
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import ServerFacts, Slot
@@ -241,20 +241,20 @@ class Creation(Struct, frozen=True):
             _check_new(connection, self.name)
         return server
 
-    def create(self, interrupt: Interrupt, server: ServerFacts, tell: Callable[[str], None]) -> tuple[Session, NewSlot]:
+    def create(self, interrupt: Interrupt, server: ServerFacts) -> tuple[Session, NewSlot]:
         """Create it; returns its session, too. Raises ServerError and KeyboardInterrupt."""
         session = Session.open(self.connector, interrupt)
         try:
-            return session, self.create_in(session, server, tell)
+            return session, self.create_in(session, server)
         except BaseException:
             session.close()
             raise
 
-    def create_in(self, session: Session, server: ServerFacts, tell: Callable[[str], None]) -> NewSlot:
+    def create_in(self, session: Session, server: ServerFacts) -> NewSlot:
         """Create it in this session. Raises ServerError and KeyboardInterrupt.
 
-        If it takes longer than a second, `tell` gets what it waits for. With `export` a transaction stays open in the
-        session, for its exported snapshot, until its next command. Without, SNAPSHOT 'nothing' leaves none open.
+        If it takes longer than a second, a message says what it waits for. With `export` a transaction stays open in
+        the session, for its exported snapshot, until its next command. Without, SNAPSHOT 'nothing' leaves none open.
         """
         explained: set[str] = set()
 
@@ -263,7 +263,7 @@ class Creation(Struct, frozen=True):
                 waits_for, _, _ = line.rpartition(", ")  # without the duration at its end, which changes
                 if waits_for not in explained:
                     explained.add(waits_for)
-                    tell(line)
+                    log_outcome(line)
 
         if self.export:
             for setting, value in no_timeouts(server.version).items():

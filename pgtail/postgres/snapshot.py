@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final, Self
 
 from pgtail.errors import ServerError
 from pgtail.humanize import counted
+from pgtail.log import log_outcome
 from pgtail.postgres import catalog, rows
 from pgtail.postgres.connection import Connection, Connector
 from pgtail.postgres.rows import Row
@@ -90,7 +90,7 @@ class SnapshotSession:
         self.connection.close()
 
 
-def wait_for_commits(session: SnapshotSession, connector: Connector, tell: Callable[[str], None]) -> None:
+def wait_for_commits(session: SnapshotSession, connector: Connector) -> None:
     """Wait until all transactions that a slot's exported snapshot has are finished; before that nothing may be read.
 
     The snapshot has a transaction from its commit record on, which the server writes before it marks the transaction as
@@ -99,11 +99,13 @@ def wait_for_commits(session: SnapshotSession, connector: Connector, tell: Calla
     decoding snapshot to commit" (2026). Raises ServerError.
     """
     has = rows.only(session.connection, "the snapshot's transactions", _TRANSACTIONS).text("has")
-    begun, told = time.monotonic(), False
+    begun, noted = time.monotonic(), False
     with connector.ordinary() as connection:
         while count := rows.only(connection, "the unfinished transactions", _COMMITTING, has).integer("count"):
-            if not told and time.monotonic() - begun >= _PATIENCE:
-                told = True
+            if not noted and time.monotonic() - begun >= _PATIENCE:
+                noted = True
                 waits_for = counted(count, "transaction")
-                tell(f"the copy waits for {waits_for} to finish COMMIT: a synchronous standby may not have answered")
+                log_outcome(
+                    f"the copy waits for {waits_for} to finish COMMIT: a synchronous standby may not have answered"
+                )
             time.sleep(_PAUSE)

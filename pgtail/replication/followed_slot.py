@@ -7,6 +7,7 @@ from typing import Final
 
 from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import size_text
+from pgtail.log import event, log_detail, log_outcome, log_trace, log_trouble, logger
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Slot
@@ -31,7 +32,6 @@ class FollowedSlot:
         self._plan = plan = publisher.plan
         self._connector = publisher.connector
         self._interrupt = publisher.interrupt
-        self._reporter = publisher.reporter
         self.name = plan.slot_name
         self.server = plan.server
 
@@ -51,19 +51,18 @@ class FollowedSlot:
         creation = slots.Creation(
             self._connector, self.name, temporary=plan.temporary, two_phase=plan.two_phase, export=export
         )
-        created = creation.create_in(session, self.server, self._reporter.tell)
+        created = creation.create_in(session, self.server)
         if not plan.temporary:
-            self._reporter.tell(
+            log_outcome(
                 f"slot {self.name} was created. {slots.retains(self.name)}",
-                "slot_created",
-                slot=self.name,
+                extra=event("slot_created", slot=self.name),
             )
         return created
 
     def start(self, session: Session, lsn: int) -> None:
         """Start the stream; with 0, from the slot's own position on. Raises ServerError."""
         command = self._plan.options.start_replication(self.name, lsn)
-        self._reporter.trace(command)
+        log_trace(command)
         session.start(command)
 
     def limit_attempts(self) -> None:
@@ -94,10 +93,10 @@ class FollowedSlot:
                 slot = catalog.slot(connection, self.name)
                 if slot is not None:
                     slots.drop(connection, slot)
-                    self._reporter.tell(f"slot {self.name} was dropped again: the copy of the tables is not complete")
+                    log_outcome(f"slot {self.name} was dropped again: the copy of the tables is not complete")
         except ServerError as error:  # what has ended the copy is raised
-            self._reporter.tell(
-                f"warning: slot {self.name} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
+            logger.warning(
+                f"slot {self.name} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
                 f"{COMMAND}pgtail slot drop {self.name}"
             )
 
@@ -110,7 +109,8 @@ class FollowedSlot:
         missing = "skipped loading publication" in text or (severity, sqlstate) == ("WARNING", "55000")
         if missing and not self._plan.allow_missing_publication:
             return server_error(sqlstate, text)
-        self._reporter.tell(f"the server says: {escape(severity)}: {escape(text)}", "notice", severity=severity)
+        notice = f"the server says: {escape(severity)}: {escape(text)}"
+        log_outcome(notice, extra=event("notice", severity=severity))
         return None
 
     # -- the position --------------------------------------------------------------------------------------------
@@ -125,17 +125,15 @@ class FollowedSlot:
             return
         confirmed = 0 if slot is None else slot.confirmed
         if confirmed < written:
-            self._reporter.tell(
+            log_trouble(
                 f"the slot's position is {lsn_text(confirmed)}, but everything up to {lsn_text(written)} was written:"
                 " what is between will be sent again",
-                "not_acknowledged",
-                confirmed=lsn_text(confirmed),
-                written=lsn_text(written),
+                extra=event("not_acknowledged", confirmed=lsn_text(confirmed), written=lsn_text(written)),
             )
 
     def report_unconfirmed(self) -> None:
         """Say that where the slot is now is not known."""
-        self._reporter.tell("the server did not confirm the last acknowledgement", "not_acknowledged")
+        log_trouble("the server did not confirm the last acknowledgement", extra=event("not_acknowledged"))
 
     # -- descriptions --------------------------------------------------------------------------------------------
 
@@ -148,21 +146,21 @@ class FollowedSlot:
 
     def report_start(self, start: int) -> None:
         """Say what will be read, from where on."""
-        plan, server, say = self._plan, self.server, self._reporter.more
+        plan, server = self._plan, self.server
         kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
         tables = publications.in_words(plan.publications)
-        self._reporter.detail(f"{kind} {self.name}, publication {tables}, from {lsn_text(start)} on")
-        self._reporter.detail(f"acknowledging: {plan.ack}; {self._kept()}")
+        log_detail(f"{kind} {self.name}, publication {tables}, from {lsn_text(start)} on")
+        log_detail(f"acknowledging: {plan.ack}; {self._kept()}")
         where = f"{server.address}, database {server.database}; {server.encryption}"
-        say(f"PostgreSQL {server.version_text} at {escape(where)}")
-        say(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
+        logger.debug(f"PostgreSQL {server.version_text} at {escape(where)}")
+        logger.debug(f"starting at {lsn_text(start)}, {size_text(max(0, server.position - start))} behind the server")
         restart_lsn = None if plan.source is None else plan.source.restart_lsn
         if restart_lsn is not None and restart_lsn < start:
             size = size_text(start - restart_lsn)
-            say(f"the server reads {size} of WAL before the first row, from {lsn_text(restart_lsn)} on")
-        say(f"options: {plan.options.words()}")
+            logger.debug(f"the server reads {size} of WAL before the first row, from {lsn_text(restart_lsn)} on")
+        logger.debug(f"options: {plan.options.words()}")
         if plan.slot is not None:
-            say("while pgtail runs, no other client can read the slot")
+            logger.debug("while pgtail runs, no other client can read the slot")
 
     def _kept(self) -> str:
         """What the session leaves of its slot."""

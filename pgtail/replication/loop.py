@@ -9,6 +9,7 @@ import time
 from msgspec import Struct
 
 from pgtail.errors import DecodeError, OutputError
+from pgtail.log import TRACE, event, log_outcome, log_trace, log_trouble, logger
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.frames import each
 from pgtail.pgoutput.kinds import MESSAGES
@@ -91,7 +92,7 @@ class SessionLoop:
         limits: Limits,
     ) -> None:
         self._interrupt = publisher.interrupt
-        self._reporter = publisher.reporter
+        self._show_line = publisher.show_status
         self._progress = publisher.progress
         self._lag = Probe(publisher.connector)
         self._queue = queue
@@ -162,26 +163,25 @@ class SessionLoop:
     def server_changed(self, identity: Identity | None) -> None:
         """Report and record a change of the server's timeline; None is no change."""
         if identity is not None:
-            self._reporter.tell(
+            log_outcome(
                 f"the server is on timeline {identity.timeline} now: it was promoted, or its primary was",
-                "promoted",
-                timeline=identity.timeline,
+                extra=event("promoted", timeline=identity.timeline),
             )
             self._progress.timeline = identity.timeline
             self._consumer.server_changed(identity)
 
     def _take(self, frames: bytes, feedback: Feedback) -> bool:
         """Queue the frames. Returns False if the queue is full."""
-        if self._reporter.wants_trace:
+        if logger.isEnabledFor(TRACE):
             for frame in each(frames):
-                self._reporter.trace(received_text(frame))
+                log_trace(received_text(frame))
         feedback.take(frames, time.monotonic())
         self._progress.received_bytes += len(frames)
         self._end_at(self._end.take(frames))
         try:
             return self._queue.put(frames)
         except OutputError as error:
-            self._reporter.tell(str(error), "queue_failed")
+            log_trouble(str(error), extra=event("queue_failed"))
             return False
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
@@ -197,8 +197,8 @@ class SessionLoop:
         feedback.sent(status, now)
         if ask:
             self._asked = now
-        if self._reporter.wants_trace:
-            self._reporter.trace(sent_text(status))
+        if logger.isEnabledFor(TRACE):
+            log_trace(sent_text(status))
 
     def _poll_timeout(self, session: Session, feedback: Feedback, now: float) -> float:
         """Seconds to wait for the socket."""
@@ -223,7 +223,7 @@ class SessionLoop:
 
     @property
     def _wants_status(self) -> bool:
-        return self._reporter.wants_status or self._progress.watched
+        return self._show_line is not None or self._progress.watched
 
     def _note_progress(self, feedback: Feedback, now: float) -> None:
         """Note how far the session is."""
@@ -243,5 +243,5 @@ class SessionLoop:
         self._lag.poll()
         if self._lag.answer is not None:
             self._progress.server_at(self._lag.answer, self._lag.asked)
-        if shows and self._reporter.wants_status:
-            self._reporter.status(self._progress.status(now))
+        if shows and self._show_line is not None:
+            self._show_line(self._progress.status(now))

@@ -1,9 +1,8 @@
-"""The server that is read: how to connect, what of it to read, whom to tell, and what ends the reading."""
+"""The server that is read: how to connect, what of it to read, where its status is shown, and what ends the reading."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -13,27 +12,14 @@ from pgtail.replication.plan import Plan
 from pgtail.service.progress import SlotProgress
 
 
-class Reporter(Protocol):
-    """Where messages go. No method may block.
-
-    `event` names what happened, for programs, with its `fields`.
-    """
-
-    wants_status: bool
-    wants_trace: bool
-
-    def tell(self, text: str, /, event: str = "", **fields: object) -> None: ...
-    def detail(self, text: str, /) -> None: ...
-    def more(self, text: str, /, event: str = "", **fields: object) -> None: ...
-    def trace(self, text: str, /) -> None: ...
-    def status(self, parts: Sequence[str], /) -> None: ...
-
-
 class Publisher(Struct, frozen=True):
-    """The server whose publications are read, as `plan` says. A request to stop arrives at `interrupt`."""
+    """The server whose publications are read, as `plan` says. A request to stop arrives at `interrupt`.
+
+    `show_status` replaces the status line by one with these parts, and does not block; None: there is no such line.
+    """
 
     plan: Plan
     connector: Connector
     interrupt: Interrupt
-    reporter: Reporter
     progress: SlotProgress
+    show_status: Callable[[Sequence[str]], None] | None = None

@@ -26,13 +26,14 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches, name_matches
 from pgtail.errors import OptionError, ServerError
 from pgtail.humanize import did_you_mean
+from pgtail.log import log_outcome, logger
 from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.postgres import catalog, slots
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm
-from pgtail.replication.publisher import Publisher, Reporter
+from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture, head_of
 from pgtail.replication.same_tables import SameTables
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables
@@ -93,14 +94,13 @@ class SnapshotRecording:
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
         self._drop_pending()
-        reporter = self._publisher.reporter
         with self._publisher.interrupt.raising():
             wanted = self._check()
         if not wanted:
-            reporter.tell("note: the capture has a copy of every published table; none is copied")
+            logger.info("the capture has a copy of every published table; none is copied")
             return
         try:
-            copy_until_complete(partial(self._copy, wanted), reporter, "it is copied again")
+            copy_until_complete(partial(self._copy, wanted), "it is copied again")
         finally:
             remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
 
@@ -155,7 +155,7 @@ class SnapshotRecording:
         self._note_copied(copying, source.lsn)
         for oid in {*(again or names)} - {table.oid for table in copying.tables}:
             name = names.get(oid, str(oid))
-            publisher.reporter.tell(f"note: table {name} is not published any more; it is not copied")
+            logger.info(f"table {name} is not published any more; it is not copied")
         if source.identity.in_recovery:
             for one in self._drop_pending():
                 copying.again[one.relid] = ServerError(f"the server was promoted after {one}")
@@ -171,13 +171,13 @@ class SnapshotRecording:
         """The slot was created: later copies have temporary slots."""
         publisher = self._publisher
         name = publisher.plan.slot_name
-        publisher.reporter.tell(f"slot {name} was created. {slots.retains(name)}")
+        log_outcome(f"slot {name} was created. {slots.retains(name)}")
         with publisher.interrupt.raising(), publisher.connector.ordinary() as connection:
             plan = replace(publisher.plan, slot=catalog.slot(connection, name))
         self._publisher = replace(publisher, plan=plan)
 
 
-def copy_until_complete(copy: Callable[[Collection[int]], Copying], reporter: Reporter, then: str) -> None:
+def copy_until_complete(copy: Callable[[Collection[int]], Copying], then: str) -> None:
     """Copy tables, each time at a later position, until none has changed while it was copied.
 
     `copy` gets the OIDs of those that must be copied again, none at first; `then` says what happens with them. Raises
@@ -201,7 +201,7 @@ def copy_until_complete(copy: Callable[[Collection[int]], Copying], reporter: Re
         if conflicts == _ATTEMPTS:
             raise ended[0]
         for one in errors:
-            reporter.tell(f"note: {one.reason.removesuffix('.')}; {then}")
+            logger.info(f"{one.reason.removesuffix('.')}; {then}")
     raise errors[0]
 
 

@@ -14,6 +14,7 @@ from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.capture.upload import Uploader
 from pgtail.errors import DecodeError
 from pgtail.humanize import size_text
+from pgtail.log import event, logger
 from pgtail.pgoutput.frames import LENGTHS, bounds
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.replication.consumer import ConsumerThread
@@ -51,7 +52,6 @@ class RecordThread(ConsumerThread):
         uploader: Uploader | None,
     ) -> None:
         super().__init__(queue, publisher.interrupt.wake, position=position)
-        self._reporter = publisher.reporter
         self._completeness = CompletenessProbe(publisher)
         self._recorder = recorder
         self._same_tables = same_tables
@@ -193,7 +193,7 @@ class RecordThread(ConsumerThread):
         recorder = self._recorder
         self.position = recorder.whole
         for one in recorder.take_closed():
-            self._reporter.more(f"segment {one.name} closed", "segment_closed", **one._asdict())
+            logger.debug(f"segment {one.name} closed", extra=event("segment_closed", **one._asdict()))
         if recorder.safe > self.delivered:
             self.delivered = recorder.safe
             self._wake()
@@ -216,5 +216,5 @@ class RecordThread(ConsumerThread):
             uploader.publish(work)
             self.uploading_since = None
             for name in work.segments if uploader.uploaded > before else ():
-                self._reporter.more(f"segment {name} uploaded", "segment_uploaded", name=name)
+                logger.debug(f"segment {name} uploaded", extra=event("segment_uploaded", name=name))
             self._wake()

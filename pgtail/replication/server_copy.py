@@ -61,7 +61,6 @@ class ServerCopying:
 
         Raises OptionError if there is none, ServerError, OutputError, KeyboardInterrupt.
         """
-        reporter = self._publisher.reporter
         numbers, found = itertools.count(), list[ServerCopy]()
 
         def copy(_: Collection[int]) -> Copying:
@@ -69,20 +68,20 @@ class ServerCopying:
             with open_directory(target.path or spool / target.name) as directory:
                 uploader = None
                 if target.path is None:
-                    uploader = Uploader(directory, target, reporter.tell, compress=True)
+                    uploader = Uploader(directory, target, compress=True)
                 lsn, copying = self._copy(directory, uploader)
             found[:] = [ServerCopy(lsn, target)]
             if copying.again:
                 target.delete_all()
             return copying
 
-        copy_until_complete(copy, reporter, "all tables are copied again")
+        copy_until_complete(copy, "all tables are copied again")
         return found[0]
 
     def _copy(self, directory: Path, uploader: Uploader | None) -> tuple[int, Copying]:
         """Copy them at one position, which is returned."""
         publisher = replace(self._publisher, plan=replace(self._publisher.plan, slot_name=slots.temporary_name()))
-        state = StateFile(directory, publisher.reporter.tell)
+        state = StateFile(directory)
         files = CaptureFiles(directory, state, Rotation(), compress=True, uploader=uploader)
         with exported(publisher, self._known.server) as source:
             self._check_position(source.lsn)

@@ -94,7 +94,6 @@ class Exported:
         self.identity = identity
         self._exporting = exporting
         self._connector = publisher.connector.without_asking()
-        self._tell = publisher.reporter.tell
         self._open = partial(
             SnapshotSession.open,
             self._connector,
@@ -115,7 +114,7 @@ class Exported:
             raise self.lost() or error from None
         if not self._waited:
             try:
-                wait_for_commits(session, self._connector, self._tell)
+                wait_for_commits(session, self._connector)
             except BaseException:
                 session.close()
                 raise
@@ -159,7 +158,7 @@ def exported(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterat
             two_phase=plan.two_phase and is_new,
             export=True,
         )
-        created = creation.create_in(session, plan.server, publisher.reporter.tell)
+        created = creation.create_in(session, plan.server)
         yield Exported(publisher, session, created, identity)
 
 

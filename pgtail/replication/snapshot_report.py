@@ -8,6 +8,7 @@ from typing import Final
 
 from pgtail.errors import COMMAND, ServerError
 from pgtail.humanize import counted, grouped, seconds_text, size_text, span_text
+from pgtail.log import log_detail, logger
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT
@@ -28,22 +29,22 @@ class SnapshotReport:
 
     def __init__(self, publisher: Publisher, slot: str | None, *, look_every: float = 10.0) -> None:
         self._look_every = look_every
-        self._reporter = publisher.reporter
+        self._show_status = publisher.show_status
         self._service = publisher.progress
         self._connector = publisher.connector.without_asking()
         self._slot = slot
-        self._begun = self._shown = self._told = self._looked = time.monotonic()
+        self._begun = self._shown = self._logged = self._looked = time.monotonic()
 
     def begin(self, tables: Sequence[PublishedTable], lsn: int) -> None:
         """Say what will be copied, and what that holds back."""
         if not tables:
-            self._reporter.tell(f"note: there is no table to copy as of {lsn_text(lsn)}")
+            logger.info(f"there is no table to copy as of {lsn_text(lsn)}")
             return
         size = size_text(sum(table.size for table in tables))
         safe = self._safe_wal()
         limit = "" if safe is None else f", at most {size_text(safe)} more (max_slot_wal_keep_size)"
-        self._reporter.tell(
-            f"note: copying {counted(len(tables), 'table')} ({size}) as of {lsn_text(lsn)}; until that is done,"
+        logger.info(
+            f"copying {counted(len(tables), 'table')} ({size}) as of {lsn_text(lsn)}; until that is done,"
             f" the server cannot vacuum rows that are deleted meanwhile, and keeps WAL{limit}"
         )
 
@@ -60,18 +61,18 @@ class SnapshotReport:
             return
         self._shown = moment
         self._service.task = words = self._words(now, moment - self._begun)
-        if self._reporter.wants_status:
-            self._reporter.status(words)
-        elif moment - self._told >= _LINE_EVERY:
-            self._told = moment
-            self._reporter.detail(" · ".join(words))
+        if self._show_status is not None:
+            self._show_status(words)
+        elif moment - self._logged >= _LINE_EVERY:
+            self._logged = moment
+            log_detail(" · ".join(words))
 
     def end(self, now: Progress) -> None:
         """Say what was copied."""
         if not now.tables:
             return
         took = span_text(int((time.monotonic() - self._begun) * 1_000_000))
-        self._reporter.tell(f"note: {counted(now.tables, 'table')} copied: {counted(now.rows, 'row')} in {took}")
+        logger.info(f"{counted(now.tables, 'table')} copied: {counted(now.rows, 'row')} in {took}")
 
     def _words(self, now: Progress, seconds: float) -> list[str]:
         words = [

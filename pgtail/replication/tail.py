@@ -11,6 +11,7 @@ from typing import Final
 
 from pgtail.errors import ServerError
 from pgtail.humanize import size_text
+from pgtail.log import event, log_outcome, log_trace, log_trouble
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable
@@ -68,7 +69,6 @@ class Tail:
         self._snapshot = snapshot
         connector = publisher.connector
         self._interrupt = interrupt = publisher.interrupt
-        self._reporter = publisher.reporter
         self._progress = publisher.progress
         self._limits = limits
         self._make_consumer = make_consumer
@@ -133,7 +133,7 @@ class Tail:
                 position = plan.slot.confirmed
             start = max(plan.start, position)
             if 0 < plan.start < start:
-                self._reporter.tell(f"--startpos is before the slot's position: starting at {lsn_text(start)}")
+                log_outcome(f"--startpos is before the slot's position: starting at {lsn_text(start)}")
             self._consumer = self._progress.output = self._make_consumer(self._queue, start, identity)
             self._timelines.wanted = self._reconnect or self._consumer.tracks_server
             self._loop = SessionLoop(
@@ -261,7 +261,7 @@ class Tail:
             except (Unreachable, CredentialsRefused) as error:  # libpq reads files with passwords again
                 if last is None or error.reason != last.reason:
                     first, _, _ = error.reason.partition("\n")  # libpq adds hints to it
-                    self._reporter.tell(f"{first.removesuffix('.')}; trying again", "reconnection_failed")
+                    log_trouble(f"{first.removesuffix('.')}; trying again", extra=event("reconnection_failed"))
                     self._progress.lost(first)
                 last = error
             except (KeyboardInterrupt, SystemExit):  # the latter at a password prompt
@@ -289,15 +289,13 @@ class Tail:
             raise
         if position > resume:
             self._progress.gaps += 1
-            self._reporter.tell(
+            log_trouble(
                 f"GAP: changes committed between {lsn_text(resume)} and {lsn_text(position)} were not read",
-                "gap",
-                start=lsn_text(resume),
-                end=lsn_text(position),
+                extra=event("gap", start=lsn_text(resume), end=lsn_text(position)),
             )
         else:
-            text = f"connected again, continuing at {lsn_text(position)}"
-            self._reporter.tell(text, "reconnected", position=lsn_text(position))
+            at = lsn_text(position)
+            log_outcome(f"connected again, continuing at {at}", extra=event("reconnected", position=at))
         return session
 
     def _count_failure(self, why: Unreachable, *, caught_up: bool) -> None:
@@ -349,14 +347,14 @@ class Tail:
                 return False
         except ServerError:
             return False
-        self._reporter.trace(sent_text(status))
+        log_trace(sent_text(status))
         return session.finish(_DRAIN_SILENT if self._progress.watched and self._is_silent else _DRAIN)
 
     # -- messages -------------------------------------------------------------------------------------------------
 
     def _report_lost(self, why: ServerError) -> None:
         self._progress.lost(why.reason)
-        self._reporter.tell(f"{why.reason}; connecting again", "connection_lost")
+        log_trouble(f"{why.reason}; connecting again", extra=event("connection_lost"))
 
     def _lost_error(self, why: ServerError | None) -> ServerError:
         resume = lsn_text(self._consumer.delivered)
@@ -372,9 +370,9 @@ class Tail:
         )
 
     def _report_full(self) -> None:
-        self._reporter.tell(
+        log_trouble(
             f"the output does not keep up: {size_text(self._queue.waiting)} are queued, everything up to"
             f" {lsn_text(self._consumer.delivered)} is written; the replication connection is closed until the queue is"
             " empty",
-            "queue_full",
+            extra=event("queue_full"),
         )

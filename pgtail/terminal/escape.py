@@ -8,10 +8,10 @@ from __future__ import annotations
 import codecs
 import functools
 import re
-from collections.abc import Callable
 from typing import Final
 
 from pgtail.files.sink import Sink
+from pgtail.log import log_outcome
 
 # Unicode's general categories Cc, Cf, Cs, Zl and Zp, and the other characters with Default_Ignorable_Code_Point
 # (DerivedCoreProperties.txt). Joiners and variation selectors are included: terminals disagree about the width of such
@@ -155,14 +155,13 @@ def _in_units(match: re.Match[str]) -> str:
 
 
 class EscapingSink:
-    """Escapes hidden characters: by JSON's own escapes, else by escape(), which calls `tell` with a note once."""
+    """Escapes hidden characters: by JSON's own escapes, else by escape(), which says so once."""
 
-    def __init__(self, sink: Sink, tell: Callable[[str], None], *, json: bool) -> None:
+    def __init__(self, sink: Sink, *, json: bool) -> None:
         self._sink = sink
-        self._tell = tell
         self._spell = escape_json if json else self._spelled
         self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
-        self._told = False
+        self._noted = False
 
     def write(self, data: bytes) -> None:
         """Escape and write bytes; a character may be split between two calls."""
@@ -171,7 +170,9 @@ class EscapingSink:
 
     def _spelled(self, line: str) -> str:
         shown = "\t".join([escape(part) for part in line.split("\t")])
-        if shown != line and not self._told:
-            self._told = True
-            self._tell("hidden characters are escaped on this terminal; a file (-f) or a pipe gets the unchanged bytes")
+        if shown != line and not self._noted:
+            self._noted = True
+            log_outcome(
+                "hidden characters are escaped on this terminal; a file (-f) or a pipe gets the unchanged bytes"
+            )
         return shown

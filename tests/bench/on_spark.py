@@ -151,7 +151,7 @@ def _parts(backlog: Backlog) -> list[tuple[int, list[str]]]:
             with part.open("wb") as file:
                 copied = _copy_transactions(whole, file, changes, relations)
             dump = DumpOptions(input_format="lengths")
-            record_dumps([str(part)], capture, dump, rotation=Rotation(), compress=True, tell=lambda text: None)
+            record_dumps([str(part)], capture, dump, rotation=Rotation(), compress=True)
             segments = set(capture.glob(f"*{CLOSED}"))
             found.append((copied, sorted(map(str, segments - known))))
             known = segments
@@ -249,7 +249,6 @@ def _capture(backlog: Backlog) -> Path:
             DumpOptions(input_format="lengths"),
             rotation=Rotation(),
             compress=True,
-            tell=lambda text: None,
         )
         draft.rename(folder)
     return folder

@@ -140,7 +140,7 @@ def test_a_segment_that_continues_a_transaction(tmp_path: Path) -> None:
 
 def test_no_room_for_a_streamed_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    converter = DumpConverter(Recorder(tmp_path, {}, rotation=Rotation()), print)
+    converter = DumpConverter(Recorder(tmp_path, {}, rotation=Rotation()))
     converter.feed(StreamStart(5, 1), stream_start(5), None, None)
     with pytest.raises(OutputError, match="set TMPDIR to a directory with free space"):
         converter.feed(Insert(5, 16384, (b"1",)), bytes(9 << 20), None, None)

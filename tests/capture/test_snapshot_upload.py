@@ -33,7 +33,7 @@ __all__ = ["target"]
 
 def opened(spool: Path) -> StateFile:
     """The state in a spool, after Uploader() has continued the capture in the store."""
-    return open_state(spool, recover(spool, compress=True).position, print, spool=True)
+    return open_state(spool, recover(spool, compress=True).position, spool=True)
 
 
 def copy(

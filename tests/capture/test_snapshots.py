@@ -29,6 +29,7 @@ from pgtail.storage.local import LocalLocation
 from tests.capture.test_recovery import crash
 from tests.support import encode
 from tests.support.captures import head, read, take
+from tests.support.messages import messages_said
 from tests.support.run import here
 from tests.support.snapshots import HEAD, TINY, Table, contents, expected, ordinals, transaction, write_all
 
@@ -195,8 +196,7 @@ def test_no_segment_spans_a_place(tmp_path: Path, seed: int) -> None:
 def test_a_late_prepared_transaction_across_the_place(tmp_path: Path) -> None:
     """Its changes come before an outcome whose LSN nobody knows then: the copy cannot have its place."""
     new(tmp_path, count=1)
-    told: list[str] = []
-    found = Recorder(tmp_path, HEAD, rotation=TINY, start=0x200, state=StateFile(tmp_path, told.append))
+    found = Recorder(tmp_path, HEAD, rotation=TINY, start=0x200, state=StateFile(tmp_path))
     take(found, transaction(0x300, ROW))
     changes = [
         encode.begin_prepare(9, "g", 0x100),
@@ -205,9 +205,10 @@ def test_a_late_prepared_transaction_across_the_place(tmp_path: Path) -> None:
         encode.prepare(9, "g", 0x100),
     ]
     take(found, [encode.frame(one, 0x100) for one in changes])
-    found.take(encode.frame(encode.commit_prepared(9, "g", PLACE + 8, PLACE + 16), PLACE))
-    found.close()
-    [text] = told
+    with messages_said() as said:
+        found.take(encode.frame(encode.commit_prepared(9, "g", PLACE + 8, PLACE + 16), PLACE))
+        found.close()
+    [text] = said
     assert text.endswith("is removed: a prepared transaction before 0/1000 was sent after it")
     assert {one.snapshot for one in segments(LocalLocation(tmp_path))} == {None}
 
@@ -217,12 +218,11 @@ def test_a_late_prepared_transaction_across_the_place(tmp_path: Path) -> None:
 
 def dropped(directory: Path, why: str) -> None:
     """Check that the next recorder drops the snapshots for this reason, and removes their segments."""
-    told: list[str] = []
     position = recover(directory, compress=True).position
-    state = open_state(directory, position, told.append)
-    Recorder(directory, HEAD, rotation=TINY, state=state)
-    assert len(told) > 0
-    assert all(text.endswith(f"does not count, and is removed: {why}") for text in told)
+    with messages_said() as said:
+        Recorder(directory, HEAD, rotation=TINY, state=open_state(directory, position))
+    assert len(said) > 0
+    assert all(text.endswith(f"does not count, and is removed: {why}") for text in said)
     assert not open_state(directory, position).snapshots
     assert not list(directory.glob("*.snapshot.*"))
     assert not json.loads((directory / FILE).read_bytes()).get("snapshots")
@@ -256,9 +256,9 @@ def test_a_recorder_was_killed_before_it_wrote_that_the_place_is_reached(tmp_pat
 def test_the_stream_goes_on_after_the_place(tmp_path: Path) -> None:
     """As that of another slot than the one that gave the place: changes between the two are lost."""
     new(tmp_path)
-    told: list[str] = []
-    Recorder(tmp_path, HEAD, rotation=LARGE, state=StateFile(tmp_path, told.append), start=PLACE + 1)
-    assert [text.partition("removed: ")[2] for text in told] == ["the stream goes on at 0/1001, after its place"] * 4
+    with messages_said() as said:
+        Recorder(tmp_path, HEAD, rotation=LARGE, state=StateFile(tmp_path), start=PLACE + 1)
+    assert [text.partition("removed: ")[2] for text in said] == ["the stream goes on at 0/1001, after its place"] * 4
     assert open_state(tmp_path, 0).snapshots == ()
 
 

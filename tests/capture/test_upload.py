@@ -111,7 +111,7 @@ def uploader(spool: Path, target: Location, fuse: Fuse | None = None) -> Uploade
     spool.mkdir(exist_ok=True)
     fuse = fuse or Fuse(1 << 30, before=True)
     fuse.lit = False
-    found = Uploader(spool, Fused(target, fuse), lambda *told, **_: print(*told), compress=True, pauses=(0.0,))
+    found = Uploader(spool, Fused(target, fuse), compress=True, pauses=(0.0,))
     fuse.lit = True
     return found
 
@@ -341,7 +341,7 @@ def test_a_name_that_another_recorder_announced_is_not_used(target: Location, tm
     assert not {str(one.name) for one in segments(target)} & announced
     with pytest.raises(OptionError, match="does not continue the capture"):
         uploader(tmp_path / "a", target)
-    taken = Uploader(tmp_path / "a", target, lambda *_, **__: None, compress=True, takes_over=True)
+    taken = Uploader(tmp_path / "a", target, compress=True, takes_over=True)
     assert (taken.waiting, taken.position) == (0, state.position)
 
 

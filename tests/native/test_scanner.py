@@ -143,7 +143,7 @@ def test_rows_that_a_table_does_not_show_are_counted(streams: bool, way: Way, fe
     messages = [begin(), *tables, *rows, commit()]
     if streams:
         messages = [stream_start(), *tables, *rows, STREAM_STOP, stream_commit()]
-    options: dict[str, Any] = {"max_rows": 2, "columns": ["id,w"], "tell": notes.append}
+    options: dict[str, Any] = {"max_rows": 2, "columns": ["id,w"], "report": notes.append}
     ran = render(*messages, *messages, output="table", way=way, **options)
     assert ran.written.count(b"INSERT") == 4
     assert ran.written.count(b"10 changes, 8 not shown (--max-rows 2)") == 2

@@ -89,7 +89,7 @@ def test_two_tables_or_other_columns_need_a_directory() -> None:
 def test_undecoded_columns_are_named_and_messages_are_reported() -> None:
     reported: list[str] = []
     bad = (relation(columns=(("id", 23), ("b", 17))), begin(), insert("1", b"\0\1"), insert(b"\0", "x"), message(b"m"))
-    found = render(*bad, commit(), output="csv", tell=reported.append).lines
+    found = render(*bad, commit(), output="csv", report=reported.append).lines
     assert found[1:] == [
         'insert,7,0/100,2000-01-01 00:00:00+00,1,,,1,"\\x0001"',
         'insert,7,0/100,2000-01-01 00:00:00+00,2,,{id},"\\x00",x',

@@ -160,7 +160,7 @@ def test_the_schema_of_a_key_is_the_documentations() -> None:
 
 def test_messages_have_their_prefix_and_truncates_are_left_out() -> None:
     told: list[str] = []
-    assert keyed(message(b"x", "foo"), truncate(100), tell=told.append) == [({"prefix": "foo"}, "m")]
+    assert keyed(message(b"x", "foo"), truncate(100), report=told.append) == [({"prefix": "foo"}, "m")]
     assert told == ["left out 1 truncate: they have no key (--keys)"]
 
 
@@ -169,7 +169,7 @@ def test_a_key_that_is_not_known_is_empty_and_noted_once(way: Way) -> None:
     told: list[str] = []
     full = relation(oid=200, name="full", identity="f", key=(0, 1))
     rows = [insert("1", "x", oid=200), delete("1", "x", kind="O", oid=200)]
-    assert keyed(full, *rows, way=way, tell=told.append) == [(None, "c"), (None, "d")]
+    assert keyed(full, *rows, way=way, report=told.append) == [(None, "c"), (None, "d")]
     assert told == ["note: the key of public.full is not known (replica identity full): --keys leaves it empty"]
 
 

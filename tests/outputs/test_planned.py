@@ -43,7 +43,7 @@ FILTERS: dict[str, dict[str, Any]] = {"table": {"tables": ["t"]}, "where": {"whe
 @pytest.mark.parametrize("output", ["wal2json", "wal2json-v1", "debezium", "csv", "sql"])
 def test_a_filter_does_not_lose_committed_rows(output: str, filters: dict[str, Any], way: Way) -> None:
     reported: list[str] = []
-    found = render(*MESSAGES, output=output, filters=filters, way=way, tell=reported.append)
+    found = render(*MESSAGES, output=output, filters=filters, way=way, report=reported.append)
     assert reported == []
     if output == "sql":
         ends = [line for line in found.lines if "PREPARED" in line or line.startswith("PREPARE")]

@@ -117,7 +117,7 @@ def test_a_table_that_is_described_before_the_begin_is_shown_also_if_it_is_empty
 @pytest.mark.parametrize("output", ["wal2json", "wal2json-v1"])
 def test_wal2json_writes_inserts_and_notes_repeated_rows(output: str) -> None:
     told: list[str] = []
-    found = render(*STREAM, output=output, tell=told.append, way="compiled")
+    found = render(*STREAM, output=output, report=told.append, way="compiled")
     assert found.written == render(*STREAM, output=output).written
     inserted = found.written.count(b'"action":"I"') + found.written.count(b'"kind":"insert"')
     assert inserted == 6
@@ -190,7 +190,7 @@ def test_sql_does_not_wait_for_a_prepared_transaction(filters: dict[str, Any] | 
 
 def test_undo_writes_a_comment() -> None:
     told: list[str] = []
-    script = sql(*STREAM, undo=True, tell=told.append)
+    script = sql(*STREAM, undo=True, report=told.append)
     assert script.count("-- cannot be undone: snapshot of public.t: what the table had before was not sent") == 2
     assert "-- undo snapshot of public.u, 0/FF, committed at 2026-11-28 11:59:59.988000Z" in script
     assert not [line for line in script if "SNAPSHOT" in line]

@@ -267,7 +267,7 @@ HINT = "--old-values seen undoes those whose rows the input showed before"
 def test_a_change_that_cannot_be_undone_is_a_comment_and_reported() -> None:
     reported: list[str] = []
     changes = (update(("1", "b")), update(("2", "b"), ("1", None)), delete("2", None), truncate(100), insert("3", "c"))
-    found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, tell=reported.append))
+    found = statements(render(relation(), begin(), *changes, commit(), output="sql", undo=True, report=reported.append))
     assert found[0] == "-- 4 changes cannot be undone: a comment stands in the place of each"
     assert [line for line in found if "cannot be undone: " in line][1:] == [
         "-- cannot be undone: truncate on public.t (xid 7, seq 4): what the table held was not sent",
@@ -377,7 +377,7 @@ def test_uncommitted_transaction_is_rolled_back_or_not_undone() -> None:
     assert statements(render(*cut, output="sql", undo=True, broken_off=True)) == ["-- nothing to undo"]
     prepared = (relation(), begin_prepare(7), insert("1", "a"), prepare(7))
     reported: list[str] = []
-    assert statements(render(*prepared, output="sql", undo=True, tell=reported.append)) == ["-- nothing to undo"]
+    assert statements(render(*prepared, output="sql", undo=True, report=reported.append)) == ["-- nothing to undo"]
     assert "neither committed nor rolled back" in reported[0]
     assert statements(render(*prepared, rollback_prepared(7), output="sql", undo=True)) == ["-- nothing to undo"]
     assert len(statements(render(*prepared, commit_prepared(7), output="sql", undo=True))) == 4
@@ -386,7 +386,7 @@ def test_uncommitted_transaction_is_rolled_back_or_not_undone() -> None:
 def test_a_change_that_sql_cannot_express_is_a_comment() -> None:
     reported: list[str] = []
     changes = (insert("1", "a"), message(b"hi\x1b[31m"), commit(), message(b"x" * 300, transactional=False))
-    found = statements(render(begin(), *changes, output="sql", tell=reported.append))
+    found = statements(render(begin(), *changes, output="sql", report=reported.append))
     assert found == [
         "-- xid 7, 0/100, committed at 2000-01-01 00:00:00.000000Z",
         "BEGIN;",

@@ -37,7 +37,7 @@ ROWS = (
 def undone(*messages: bytes, way: Way, broken_off: bool = False) -> tuple[list[str], list[str]]:
     """The lines after the head, and the reports."""
     notices: list[str] = []
-    found = render(*TABLES, *messages, output="sql", undo=True, tell=notices.append, way=way, broken_off=broken_off)
+    found = render(*TABLES, *messages, output="sql", undo=True, report=notices.append, way=way, broken_off=broken_off)
     return found.written.decode().partition("END $$;\n\n")[2].splitlines(), notices
 
 

@@ -265,9 +265,9 @@ def timeless(lines: list[str]) -> list[str]:
 
 def test_missing_outcomes_are_reported() -> None:
     reported: list[str] = []
-    assert render(*PREPARED, output="wal2json", tell=reported.append).lines == []
+    assert render(*PREPARED, output="wal2json", report=reported.append).lines == []
     assert reported == ["prepared transaction 'g' (xid 7) was neither committed nor rolled back: it is not shown"]
-    render(commit_prepared(9, "h"), output="wal2json", tell=reported.append)
+    render(commit_prepared(9, "h"), output="wal2json", report=reported.append)
     assert reported[1] == (
         "prepared transaction 'h' (xid 9) was committed, but the input has none of its changes that the filters pass"
     )

@@ -17,6 +17,7 @@ from pgtail.postgres.slots import Creation
 from pgtail.postgres.snapshot import SnapshotSession, wait_for_commits
 from tests.conftest import StartServer
 from tests.support.copied_tables import connector_to, snapshot_of, wait_for_walsender
+from tests.support.messages import messages_to
 from tests.support.servers import Database
 from tests.support.standbys import set_synchronous_standbys, wait_for_synchronous_commit
 from tests.support.tail import wait_for
@@ -53,7 +54,7 @@ def test_a_permanent_slot(database: Database) -> None:
     """It stays, at its consistent point, and the snapshot is exported until the session's next command."""
     creation = Creation(connector_to(database), "stays", export=True)
     with Interrupt() as interrupt:
-        session, created = creation.create(interrupt, creation.prepare(), lambda _: None)
+        session, created = creation.create(interrupt, creation.prepare())
         with closing(session):
             assert created.snapshot is not None
             SnapshotSession.open(connector_to(database), created.snapshot).close()
@@ -112,22 +113,22 @@ def test_a_transaction_that_has_not_finished_its_commit(start_server: StartServe
         wait_for_synchronous_commit(database)
         second.execute("COMMIT")
 
-    told: list[str] = []
+    said: list[str] = []
 
-    def tell(text: str) -> None:
-        told.append(text)
+    def react(text: str) -> None:
+        said.append(text)
         if "INSERT" in text or "COMMIT" in text:
             set_synchronous_standbys(database, "")
 
     set_synchronous_standbys(database, "nobody")
     writer = threading.Thread(target=write)
     writer.start()
-    with snapshot_of(database, tell=tell) as (session_, _):
+    with messages_to(react), snapshot_of(database) as (session_, _):
         writer.join()
-        wait_for_commits(session_, connector_to(database), tell)
+        wait_for_commits(session_, connector_to(database))
         assert session_.connection.execute("SELECT id FROM public.t").fetchall() == [(1,)]
     committing.join()
-    assert "the copy waits for 1 transaction to finish COMMIT" in told[-1] or "INSERT" in told[-1]
+    assert "the copy waits for 1 transaction to finish COMMIT" in said[-1] or "INSERT" in said[-1]
     for session in sessions:
         session.close()
 
@@ -156,7 +157,8 @@ def test_a_transaction_that_rolls_back_while_the_slot_is_created(database: Datab
     writer.start()
     with snapshot_of(database) as (session_, _):
         writer.join()
-        wait_for_commits(session_, connector_to(database), pytest.fail)
+        with messages_to(pytest.fail):
+            wait_for_commits(session_, connector_to(database))
     for session in sessions:
         session.close()
 
@@ -166,7 +168,7 @@ def test_the_exporting_session_has_no_timeout(database: Database) -> None:
     database.execute(f"ALTER DATABASE {database.name} SET idle_in_transaction_session_timeout = 200")
     creation = Creation(connector_to(database), "stays", temporary=True, export=True)
     with Interrupt() as interrupt:
-        session, created = creation.create(interrupt, creation.prepare(), lambda _: None)
+        session, created = creation.create(interrupt, creation.prepare())
         with closing(session):
             time.sleep(0.6)
             assert created.snapshot is not None

@@ -22,31 +22,9 @@ from tests.support.tail import wait_for
 _LIMIT = {"max_slot_wal_keep_size": "96MB", "min_wal_size": "32MB", "max_wal_size": "64MB"}
 
 
-def report_to(reporter: Told, database: Database, slot: str) -> SnapshotReport:
+def report_of(database: Database, slot: str) -> SnapshotReport:
     unused: Any = None
-    return SnapshotReport(
-        Publisher(unused, connector_to(database), unused, reporter, SlotProgress()), slot, look_every=0
-    )
-
-
-class Told:
-    """A reporter that keeps what it is told."""
-
-    wants_status = wants_trace = False
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def tell(self, text: str, /, event: str = "", **fields: object) -> None:
-        self.lines.append(text)
-
-    def detail(self, text: str, /, event: str = "", **fields: object) -> None:
-        """Nothing."""
-
-    trace = more = detail
-
-    def status(self, parts: Any) -> None:
-        """Nothing."""
+    return SnapshotReport(Publisher(unused, connector_to(database), unused, SlotProgress()), slot, look_every=0)
 
 
 def write(database: Database, megabytes: int) -> None:
@@ -70,7 +48,7 @@ def test_how_much_wal_can_be_written_is_said_before(limited: Database, tmp_path:
 
 def test_a_slot_that_is_invalidated_meanwhile(limited: Database, tmp_path: Path) -> None:
     """A copy that goes on for long ends soon; a short one ends, and the error is that of the stream's start."""
-    report = report_to(Told(), limited, "cap")
+    report = report_of(limited, "cap")
 
     def invalidate() -> None:
         write(limited, 170)

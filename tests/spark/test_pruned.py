@@ -106,16 +106,16 @@ def test_what_was_pruned_before_it_was_applied_is_missing(spark: Any, recorded: 
 def test_segments_that_are_pruned_between_their_listing_and_their_reading(
     spark: Any, recorded: Path, tmp_path: Path
 ) -> None:
-    told: list[str] = []
+    tasks: list[str] = []
 
-    def tell(text: str) -> None:
-        if text.startswith("decoding") and not told:
+    def show_task(text: str) -> None:
+        if text.startswith("decoding") and not tasks:
             assert remove(recorded, 4)
-        told.append(text)
+        tasks.append(text)
 
     out = tmp_path / "out"
-    Lake(spark, str(out), tell=tell).update([str(recorded)])
-    assert sum(text.startswith("decoding") for text in told) == 2
+    Lake(spark, str(out), show_task=show_task).update([str(recorded)])
+    assert sum(text.startswith("decoding") for text in tasks) == 2
     assert in_order(read(spark, str(out), "changes")) == rows_of(segments(recorded))
 
 

@@ -23,9 +23,11 @@ import pytest
 from click.testing import CliRunner
 
 from pgtail.cli import main
-from pgtail.commands.console.messages import say
+from pgtail.commands.console.messages import messages
+from pgtail.commands.options.common import Verbosity
 from pgtail.commands.spark.command import SparkProgress
 from pgtail.humanize import seconds_text
+from pgtail.log import log_outcome
 from pgtail.spark import read
 from pgtail.spark.lake.batches import Batches
 from pgtail.spark.lake.update import Lake
@@ -202,18 +204,18 @@ def test_on_a_terminal_it_shows_how_far_it_is(spark: Any, tmp_path: Path, monkey
     looking.start()
     with open(slave, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
-        progress = SparkProgress(0)
+        progress = SparkProgress(Verbosity())
 
-        def tell(text: str) -> None:
+        def show_task(text: str) -> None:
             """The bar is drawn twice a second."""
-            progress.tell(text)
+            progress.show_task(text)
             time.sleep(1)
 
-        with progress.shown(), progress.counting(spark):
-            lake = Lake(spark, str(tmp_path / "out"), tell=tell)
+        with messages(), progress.shown(), progress.counting(spark):
+            lake = Lake(spark, str(tmp_path / "out"), show_task=show_task)
             assert lake.newest() is None
             lake.update([str(tmp_path / "capture")])
-            say("1 new segment")
+            log_outcome("1 new segment")
             newest = lake.newest()
             progress.wait(newest)
             time.sleep(1)

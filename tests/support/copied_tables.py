@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -32,13 +32,13 @@ def connector_to(database: Database, **more: str) -> Connector:
 
 @contextlib.contextmanager
 def snapshot_of(
-    database: Database, *, encoding: str | None = None, tell: Callable[[str], None] = lambda _: None, **more: str
+    database: Database, *, encoding: str | None = None, **more: str
 ) -> Iterator[tuple[SnapshotSession, int]]:
     """A session with the snapshot of a temporary slot, whose own session has ended, and the slot's consistent point."""
     connector = connector_to(database)
     creation = Creation(connector, temporary_name(), temporary=True, export=True)
     with Interrupt() as interrupt:
-        exporting, created = creation.create(interrupt, creation.prepare(), tell)
+        exporting, created = creation.create(interrupt, creation.prepare())
         with contextlib.closing(exporting):
             assert created.snapshot is not None
             session = SnapshotSession.open(connector_to(database, **more), created.snapshot, encoding=encoding)

@@ -8,7 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 import orjson
@@ -28,6 +28,7 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.values import Types
 from tests.support.encode import frame
+from tests.support.messages import messages_to
 
 
 class Rendered:
@@ -109,9 +110,10 @@ def render(
     way: Way = "decoder",
     broken_off: bool = False,
     limit: int = 10**9,
+    report: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Rendered:
-    """Write messages, each in a frame."""
+    """Write messages, each in a frame; `report` gets what pgtail says."""
     sink, notes = sink or Sink(), list[Note]()
     redaction = None if redact is None else Redaction(redact)
     if filters is not None:
@@ -119,7 +121,7 @@ def render(
     decoder = Decoder(encoding=encoding)
     assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
     made = open_output(output, sink, OutputOptions(**options))
-    with rows_by(way):
+    with rows_by(way), contextlib.nullcontext() if report is None else messages_to(report):
         pipeline = Pipeline(
             assembler, made, filter_=filter_, redaction=redaction, note=notes.append, counter=TableRowCounter()
         )

@@ -20,6 +20,7 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.postgres.connection import PINNED
 from pgtail.values import Types
 from tests.support.encode import frame
+from tests.support.messages import messages_to
 from tests.support.render import Sink, feed
 from tests.support.servers import Database
 from tests.tools.scenarios import SCENARIOS, Sessions
@@ -45,11 +46,12 @@ def write(output: str, messages: Iterable[Message], **options: Any) -> Written:
     """Messages through decoder, assembler and an output, as the commands do it."""
     sink, reported = Sink(), list[str]()
     assembler = Assembler(Types())
-    made = open_output(output, sink, OutputOptions(tell=reported.append, **options))
+    made = open_output(output, sink, OutputOptions(**options))
     pipeline = Pipeline(assembler, made, note=lambda note: reported.append(note.text))
     try:
-        feed([frame(bytes(data), parse_lsn(lsn)) for lsn, data in messages], Decoder(), pipeline)
-        pipeline.finish()
+        with messages_to(reported.append):
+            feed([frame(bytes(data), parse_lsn(lsn)) for lsn, data in messages], Decoder(), pipeline)
+            pipeline.finish()
     finally:
         assembler.close()
     return Written(b"".join(sink.parts), reported)

@@ -7,13 +7,13 @@ from typing import Any
 
 from pgtail.capture.prune import Bound, Prunable, PrunePlan, prune
 from pgtail.capture.reader import first_segment
-from pgtail.commands.console.messages import say, tell
 from pgtail.commands.options.capture import PruneOptions
 from pgtail.commands.output.file_sink import put
 from pgtail.errors import Interrupted, OptionError
 from pgtail.files.stopping import begin, status_after
 from pgtail.humanize import counted, size_text
 from pgtail.local_time import clock
+from pgtail.log import log_outcome, logger
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.storage import locate
 from pgtail.terminal.escape import escape, json_line
@@ -29,10 +29,10 @@ def run(place: str, options: PruneOptions) -> None:
         found = Prunable(capture)
         plan = found.plan(_bounds(found, options), lasting=not options.yes)
         if plan.why:
-            tell(f"note: no more is removed: {plan.why}")
+            logger.info(escape(f"no more is removed: {plan.why}"))
         if options.verbosity.verbose:
             for one in plan.segments:
-                tell(str(one.location))
+                log_outcome(escape(str(one.location)))
         if options.delete:
             prune(capture, plan.pruned)
     except KeyboardInterrupt as stopped:
@@ -43,7 +43,7 @@ def run(place: str, options: PruneOptions) -> None:
         return
     put(escape(f"{capture}: {_summary(plan, done=options.delete)}"))
     if plan.pruned is not None and not options.delete:
-        say("nothing was removed: --delete does that")
+        log_outcome("nothing was removed: --delete does that")
 
 
 def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:

@@ -10,7 +10,6 @@ from pgtail.capture.reader import segments
 from pgtail.capture.segment import SegmentBytes
 from pgtail.capture.state import FILE
 from pgtail.capture.verify import CaptureVerifier
-from pgtail.commands.console.messages import tell
 from pgtail.commands.console.progress import progress
 from pgtail.commands.options.capture import CaptureVerifyOptions
 from pgtail.commands.output.file_sink import put
@@ -27,7 +26,8 @@ def run(place: str, options: CaptureVerifyOptions) -> bool:
     begin()
     try:
         verify.measure()
-        with progress(verify, "", lambda: verify.segments, "segments"):  # standard output has nothing until the end
+        # Standard output has nothing until the end.
+        with progress(verify, "", lambda: verify.segments, "segments", quiet=options.verbosity.quiet):
             verify.run()
     except KeyboardInterrupt as stopped:
         raise Interrupted(f"interrupted{verify.rest()}", status_after(stopped), source=verify.name) from None
@@ -35,7 +35,7 @@ def run(place: str, options: CaptureVerifyOptions) -> bool:
         error.reason += verify.rest()
         raise
     put(verify.summary())
-    return verify.problems > 0
+    return verify.verifier.problems > 0
 
 
 class _Verify:
@@ -43,7 +43,8 @@ class _Verify:
 
     def __init__(self, capture: Location, first: SegmentName | None) -> None:
         self.name = str(capture)
-        self.size = self.consumed = self.segments = self.problems = self.notes = 0
+        self.size = self.consumed = self.segments = 0
+        self.verifier = CaptureVerifier()
         self._capture = capture
         self._first = first
         self._at = ""
@@ -56,14 +57,13 @@ class _Verify:
 
     def run(self) -> None:
         """Read everything. Raises InputError if something cannot be read."""
-        verifier = CaptureVerifier(self._tell)
-        for segment in verifier.capture(self._capture, first=self._first):
+        for segment in self.verifier.capture(self._capture, first=self._first):
             self._at = segment.name.partition(".")[0]
-            self._read(segment, verifier)
+            self._read(segment)
             self.segments += 1
 
-    def _read(self, segment: Location, verifier: CaptureVerifier) -> None:
-        before = self.consumed
+    def _read(self, segment: Location) -> None:
+        before, verifier = self.consumed, self.verifier
         with segment.open() as opened:
             file = _Digesting(opened)
             raw = SegmentBytes(file)
@@ -75,26 +75,23 @@ class _Verify:
         listed = None if verifier.part is None else verifier.part.listed
         if listed is not None and raw.damage is None and file.hexdigest() != listed.sha256:
             verifier.report(f"its SHA-256 is not the one in {FILE}", segment)
-        verifier.conclude(None if raw.damage is None else InputError(raw.damage), told=False)
+        verifier.conclude(None if raw.damage is None else InputError(raw.damage), reported=False)
 
     def rest(self) -> str:
         """What a pass that did not come to its end has left."""
         if not self._at:
             return ""
-        found = f"{counted(self.problems, 'problem') if self.problems else 'no problem'} before it"
+        problems = self.verifier.problems
+        found = f"{counted(problems, 'problem') if problems else 'no problem'} before it"
         command = f"pgtail capture verify {shlex.quote(self.name)} --from {self._at}"
         return f", in segment {self._at}; {found}. To go on:{COMMAND}{command}"
 
     def summary(self) -> str:
         """What was found, in a line."""
-        found = counted(self.problems, "problem") if self.problems else "whole"
-        found += f", {counted(self.notes, 'note')}" if self.notes else ""
+        problems, notes = self.verifier.problems, self.verifier.notes
+        found = counted(problems, "problem") if problems else "whole"
+        found += f", {counted(notes, 'note')}" if notes else ""
         return escape(f"{self.name}: {counted(self.segments, 'segment')}, {size_text(self.consumed)}: {found}")
-
-    def _tell(self, text: str) -> None:
-        self.problems += text.startswith("damage:")
-        self.notes += text.startswith("note:")
-        tell(text)
 
 
 class _Digesting:

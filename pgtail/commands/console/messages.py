@@ -1,30 +1,25 @@
-"""Standard error: messages, exit statuses, and a thread that writes lines and a status line while a stream runs.
-
-The thread is needed because a stopped terminal (Ctrl-S) blocks writes, while the main loop must keep answering the
-server.
-"""
+"""Messages on standard error: how the records of `logging` are shown there, and the exit statuses of errors."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
-import threading
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from pgtail.commands.console.pager import errors_paged
 from pgtail.errors import COMMAND, ClosedPipe, InputError, PgtailError
 from pgtail.files.stopping import after_echo
+from pgtail.log import DAMAGE, DETAIL, SUMMARY, TRACE, logger
 from pgtail.terminal.escape import escape, escape_lines
 
-_QUEUE_LIMIT: Final = 10_000
-"""Lines that wait at most; then the oldest are dropped."""
-_ERASE: Final = "\r\x1b[K"
 _NAME: Final = "pgtail: "
 """How a message starts; its other lines are indented by as much."""
+WORDS: Final = {logging.ERROR: "error: ", DAMAGE: "damage: ", logging.WARNING: "warning: ", logging.INFO: "note: "}
+"""What precedes the text of a level."""
 _NARROW: Final = 40
 """Cells of a terminal below which they are indented less."""
 
@@ -36,63 +31,102 @@ _PASSWORDS: Final = re.compile(
 _OF_SERVER: Final = re.compile(rf"{COMMAND}pgtail (?:stream|slot) [^\n]*")
 """A command in a message that reads a server."""
 
-quiet_mode = False
-"""Whether notes, details and progress are left out (-q), in the whole process."""
-connection_words = ""
-"""What the commands in messages need to reach the server that this process was told to read, quoted for a shell."""
-json_log = False
-"""Whether messages are JSON objects (--log-format json), in the whole process."""
+
+class TextFormatter(logging.Formatter):
+    """Messages for people. A line of the trace stays one.
+
+    `connection` is what the commands in messages need to reach the server that is read, quoted for a shell.
+    """
+
+    connection = ""
+
+    def text(self, record: logging.LogRecord) -> str:
+        """The message, escaped, without passwords; its commands name the server."""
+        text = escape_lines(record.getMessage())
+        if self.connection:
+            text = _OF_SERVER.sub(lambda command: f"{command[0]} {self.connection}", text)
+        return _PASSWORDS.sub(_masked, text)
+
+    def format(self, record: logging.LogRecord) -> str:
+        if record.levelno == TRACE:
+            return escape(record.getMessage())
+        return laid_out(WORDS.get(record.levelno, "") + self.text(record), columns_of(descriptor()))
 
 
-class _Muted:
-    now = False
+class StderrHandler(logging.Handler):
+    """Writes messages to what is standard error at the moment."""
+
+    def createLock(self) -> None:  # noqa: N802 -- logging's name
+        self.lock = None  # a terminal that is stopped (Ctrl-S) would block the exit, too
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if sys.stderr is not None:
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"{after_echo(on_terminal(descriptor()))}{self.format(record)}\n")
+                sys.stderr.flush()
 
 
 @contextlib.contextmanager
-def muted() -> Iterator[None]:
-    """Say nothing while the body runs: a pass that shows something follows, and says it."""
-    _Muted.now = True
+def messages(*, quiet: bool = False, verbose: int = 0, json: bool = False) -> Iterator[logging.Logger]:
+    """Show messages on standard error while the body runs: without notes (-q), with details, as JSON objects.
+
+    Does nothing if they are shown already, as the options of a command say.
+    """
+    if logger.handlers:
+        yield logger
+        return
+    handler = StderrHandler()
+    if json:
+        from pgtail.commands.console.log import JsonFormatter  # not loaded without
+
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(TextFormatter())
+    if quiet:
+        handler.addFilter(lambda record: record.levelno not in (logging.INFO, SUMMARY))
+    details = DETAIL if on_terminal(descriptor()) and not quiet else SUMMARY
+    level = TRACE if verbose > 1 else logging.DEBUG if verbose or json else details
+    with handled_by(handler, level):
+        yield logger
+
+
+@contextlib.contextmanager
+def handled_by(handler: logging.Handler, level: int | None = None) -> Iterator[None]:
+    """Pass messages, from this level on, to a handler while the body runs.
+
+    It replaces the one before, whose formatter and filters it gets if it has none, and whose level stays without one.
+    """
+    before, level_before = logger.handlers[:], logger.level
+    for other in before:
+        handler.formatter = handler.formatter or other.formatter
+        handler.filters = handler.filters or other.filters
+        logger.removeHandler(other)
+    logger.addHandler(handler)
+    logger.setLevel(level_before if level is None else level)
+    logger.propagate = False  # a library may have set up other handlers
     try:
         yield
     finally:
-        _Muted.now = False
+        logger.removeHandler(handler)
+        logger.setLevel(level_before)
+        logger.propagate = not before
+        for other in before:
+            logger.addHandler(other)
 
 
-def say(text: str, /, event: str = "", **fields: object) -> None:
-    """Print a message on standard error, with -q no note; the caller has escaped text from elsewhere.
-
-    `event` and `fields` are for --log-format json.
-    """
-    if sys.stderr is not None and not _left_out(text):
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"{_message(text, _descriptor(), event, fields)}\n")
-            sys.stderr.flush()
-
-
-def tell(text: str, /, event: str = "", **fields: object) -> None:
-    """As say(), a text from elsewhere: it is escaped."""
-    say(escape(text), event, **fields)
-
-
-def _message(text: str, fd: int, event: str = "", fields: Mapping[str, object] | None = None) -> str:
-    """A message as a JSON object, or as text for what shows the descriptor."""
-    before = after_echo(fd >= 0 and os.isatty(fd))
-    if connection_words:
-        text = _OF_SERVER.sub(lambda found: f"{found[0]} {connection_words}", text)
-    if not json_log:
-        return before + laid_out(text, columns_of(fd))
-    from pgtail.commands.console.log import log_line  # not loaded without
-
-    return before + log_line(_PASSWORDS.sub(_masked, text), event, fields or {})
+def repeat_connection(words: str) -> None:
+    """From now on the commands in messages reach the server with these words, in what messages() shows."""
+    for handler in logger.handlers:
+        if isinstance(handler.formatter, TextFormatter):
+            handler.formatter.connection = words
 
 
 def laid_out(text: str, columns: int | None) -> str:
-    """The lines of a message, the text of which has newlines and commands (errors.COMMAND); passwords are masked.
+    """The lines of a message, the text of which has newlines and commands (errors.COMMAND).
 
     On a terminal of so many columns they are broken between words, and a command has its own line, which is not broken;
     nor is JSON. Elsewhere (None) a command follows the line before it.
     """
-    text = _PASSWORDS.sub(_masked, text)
     if columns is None:
         first, *rest = text.split("\n")
         between = f"\n{' ' * len(_NAME)}"
@@ -106,8 +140,8 @@ def laid_out(text: str, columns: int | None) -> str:
     return "\n".join(lines)
 
 
-def _masked(found: re.Match[str]) -> str:
-    return f"{found[1]}:********@" if found[1] else f"{found[2]}{found[3]}********"
+def _masked(password: re.Match[str]) -> str:
+    return f"{password[1]}:********@" if password[1] else f"{password[2]}{password[3]}********"
 
 
 def _is_command(line: str) -> bool:
@@ -135,174 +169,44 @@ def _width(text: str) -> int:
     return width_of(text)
 
 
-def _descriptor() -> int:
+def descriptor() -> int:
     """The file descriptor of standard error; -1 if it has none."""
     with contextlib.suppress(OSError):
         return -1 if sys.stderr is None else sys.stderr.fileno()
     return -1
 
 
+def on_terminal(fd: int) -> bool:
+    """Whether a descriptor (-1: none) is a terminal."""
+    return fd >= 0 and os.isatty(fd)
+
+
 def columns_of(fd: int) -> int | None:
     """The width of the terminal that shows what is written to a descriptor, by itself or a pager; None without one."""
     if errors_paged():
         return int(os.environ["COLUMNS"])
-    if fd < 0 or not os.isatty(fd):
+    if not on_terminal(fd):
         return None
     with contextlib.suppress(OSError):
         return os.get_terminal_size(fd).columns or 80
     return 80
 
 
-def _left_out(text: str) -> bool:
-    return _Muted.now or (quiet_mode and text.startswith("note:"))
-
-
 @contextlib.contextmanager
 def exit_statuses() -> Iterator[None]:
     """Turn PgtailError into a message on standard error and its exit status, and ClosedPipe into status 0."""
-    try:
-        yield
-    except ClosedPipe:
-        raise SystemExit(0) from None
-    except PgtailError as error:
-        say(f"error: {_in_words(error)}")
-        raise SystemExit(error.exit_status) from None
-    finally:
-        global connection_words  # noqa: PLW0603 -- of the command that ends here
-        connection_words = ""
+    with messages():
+        try:
+            yield
+        except ClosedPipe:
+            raise SystemExit(0) from None
+        except PgtailError as error:
+            logger.error(_in_words(error))
+            raise SystemExit(error.exit_status) from None
 
 
 def _in_words(error: PgtailError) -> str:
-    """Its message, escaped. What names the source is of one line: the name of a file may have several."""
+    """Its message. What names the source is of one line: the name of a file may have several."""
     if isinstance(error, InputError):
-        return ": ".join([*map(escape, error.where()), escape_lines(error.reason)])
-    return escape_lines(str(error))
-
-
-class StderrThread:
-    """Writes messages; from `verbosity` 1 also details, from 2 also the trace. Escapes what it writes."""
-
-    def __init__(self, verbosity: int) -> None:
-        # Without sys.stderr the descriptor was closed, and its number may belong to a socket by now.
-        self._fd = _descriptor()
-        self._on_terminal = terminal = self._fd >= 0 and os.isatty(self._fd)
-        self.wants_status = terminal and not quiet_mode and not json_log
-        self.wants_trace = verbosity >= 2
-        self._wants_more = verbosity >= 1 or json_log
-        self._wants_detail = (terminal and not quiet_mode) or self._wants_more
-        self._lines: deque[str] = deque()
-        self._status: list[str] | None = None
-        self._dropped = 0
-        self._drawn = False
-        self._closed = False
-        self._changed = threading.Condition()
-        self._terminal = threading.Lock()
-        self._thread = threading.Thread(target=self._write_all, name="stderr", daemon=True)
-        self._thread.start()
-
-    def tell(self, text: str, /, event: str = "", **fields: object) -> None:
-        """Write a message, with -q no note; `event` and `fields` are for --log-format json."""
-        if _left_out(text):
-            return
-        self._put(_message(escape_lines(text), self._fd, event, fields))
-
-    def inform(self, text: str) -> None:
-        """Write a message that nobody needs to act on; not with -q."""
-        if not quiet_mode:
-            self.tell(text)
-
-    def detail(self, text: str) -> None:
-        """Write a message on a terminal, or with -v."""
-        if self._wants_detail:
-            self.tell(text)
-
-    def more(self, text: str, /, event: str = "", **fields: object) -> None:
-        """Write a message with -v, or in a log of JSON."""
-        if self._wants_more:
-            self.tell(text, event, **fields)
-
-    def trace(self, text: str) -> None:
-        """Write a line of the trace, with -vv."""
-        if self.wants_trace:
-            self._put(_message(escape(text), -1, "trace") if json_log else escape(text))
-
-    def status(self, parts: Sequence[str]) -> None:
-        """Replace the status line. Parts for which the terminal has no room are left out, the last ones first."""
-        with self._changed:
-            self._status = [escape(part) for part in parts]
-            self._changed.notify()
-
-    def close(self) -> None:
-        """Write what is queued, waiting at most a second."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify()
-        self._thread.join(1)
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Write the queued messages, erase the status line, and write nothing while the body uses the terminal."""
-        if not self._on_terminal:
-            yield
-            return
-        with self._terminal:
-            self._write_queued(with_status=False)
-            yield
-
-    def _put(self, line: str) -> None:
-        with self._changed:
-            if len(self._lines) >= _QUEUE_LIMIT:
-                self._lines.popleft()
-                self._dropped += 1
-            self._lines.append(line)
-            self._changed.notify()
-
-    def _write_all(self) -> None:
-        closed = False
-        while not closed:
-            with self._changed:
-                while not (self._lines or self._status is not None or self._closed):
-                    self._changed.wait()
-                closed = self._closed
-            with self._terminal:
-                self._write_queued(with_status=not closed)
-
-    def _write_queued(self, *, with_status: bool) -> None:
-        """Called with the terminal's lock, so that messages are written in the order of the queue."""
-        with self._changed:
-            lines, dropped = list(self._lines), self._dropped
-            status = self._status if with_status else None
-            self._lines.clear()
-            self._dropped = 0
-            if with_status:
-                self._status = None
-        if dropped:
-            lines.insert(0, _message(f"{dropped} lines were dropped here: standard error was blocked", -1))
-        self._draw(lines, status)
-
-    def _draw(self, lines: list[str], status: list[str] | None) -> None:
-        text = "".join([f"{line}\n" for line in lines])
-        if self._drawn:  # also ^C
-            after_echo(terminal=False)
-            text = _ERASE + text.removeprefix("\n")
-        self._drawn = False
-        if status is not None:
-            text += _joined(status, (columns_of(self._fd) or 80) - 1)
-            self._drawn = True
-        self._write(text)
-
-    def _write(self, text: str) -> None:
-        view = memoryview(text.encode("utf-8", "backslashreplace"))
-        with contextlib.suppress(OSError):
-            while view:
-                view = view[os.write(self._fd, view) :]
-
-
-def _joined(parts: Sequence[str], room: int) -> str:
-    """The first parts, as many as there is room for; the first one is cut if it has to be."""
-    text, *others = parts
-    for part in others:
-        if len(longer := f"{text} · {part}") > room:
-            break
-        text = longer
-    return text[:room]
+        return ": ".join([*map(escape, error.where()), error.reason])
+    return str(error)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from pgtail.commands.console import messages as stderr
 from pgtail.commands.console.styling import is_pipe
 from pgtail.humanize import grouped
 from pgtail.terminal.escape import escape
@@ -30,10 +29,10 @@ class Consumed(Protocol):
     def consumed(self) -> int: ...
 
 
-def has_bar() -> bool:
-    """Whether standard error is a terminal on which a bar can be drawn; not with -q."""
+def has_bar(*, quiet: bool) -> bool:
+    """Whether standard error is a terminal on which a bar can be drawn; not with -q (`quiet`)."""
     terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return terminal and not stderr.quiet_mode
+    return terminal and not quiet
 
 
 def _may_reach_terminal() -> bool:
@@ -45,14 +44,16 @@ def _may_reach_terminal() -> bool:
 
 
 @contextlib.contextmanager
-def progress(source: Consumed, file: str | None, done: Callable[[], int], unit: str) -> Iterator[None]:
+def progress(
+    source: Consumed, file: str | None, done: Callable[[], int], unit: str, *, quiet: bool = False
+) -> Iterator[None]:
     """Show progress while the body runs, and how many `unit` per second are `done`.
 
     Nothing for a small file or one of unknown size, and if the output (`file`; None: standard output) is a terminal, or
     a pipe, whose reader probably writes to it.
     """
     elsewhere = file not in (None, "-") or not _may_reach_terminal()
-    if source.size is None or source.size < SMALL or not (elsewhere and has_bar()):
+    if source.size is None or source.size < SMALL or not (elsewhere and has_bar(quiet=quiet)):
         yield
         return
     from rich.console import Console

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from pgtail.capture.format import BEGINNING, CLOSED, END, OPEN
-from pgtail.commands.console.messages import tell
 from pgtail.commands.input.selection import expanded, folders
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
+from pgtail.log import logger
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage.options import StorageOptions
+from pgtail.terminal.escape import escape
 
 _MOST_END: Final = 512
 """More bytes than the end of a segment and the beginning of the next one have."""
@@ -72,7 +73,7 @@ def verify(names: Iterable[str], storage: StorageOptions) -> None:
             if problem is not None and not open_:
                 raise InputError(problem, source=source.name)
             if source.checked is None and not source.verified:
-                tell(f"note: {source.name} has no checksum: --verify cannot check it")
+                logger.info(f"{escape(source.name)} has no checksum: --verify cannot check it")
 
 
 def _problem(source: Source) -> str | None:

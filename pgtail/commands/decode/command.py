@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -15,7 +16,7 @@ from pgtail.capture.format import CLOSED, COMPLETE, OPEN, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import CHANGES, Note
 from pgtail.changes.filters import Filter
-from pgtail.commands.console.messages import muted, say, tell
+from pgtail.commands.console.messages import handled_by
 from pgtail.commands.console.pager import paged
 from pgtail.commands.console.progress import progress
 from pgtail.commands.decode.checksums import Coverage, verify
@@ -29,19 +30,19 @@ from pgtail.commands.input.selection import (
     folders,
     is_local_file,
     no_quotes,
-    tell_filter,
-    tell_note,
-    tell_nothing_passed,
-    tell_unmasked,
+    report_filter,
+    report_note,
+    report_nothing_passed,
+    report_unmasked,
     without_change,
 )
 from pgtail.commands.options.common import DecodeOptions, FilterOptions
 from pgtail.commands.output.build import (
     build_output,
     open_target,
+    report_dropped,
     seen_rows_of,
     show_of,
-    tell_dropped,
     with_old_values,
 )
 from pgtail.commands.output.file_sink import FileSink, check_not_read
@@ -51,11 +52,13 @@ from pgtail.files.stopping import begin, postpone
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
+from pgtail.log import logger
 from pgtail.native import compiled, keep_memory
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
+from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
     from pgtail.capture.verify import CaptureVerifier, SegmentsToRead
@@ -65,10 +68,10 @@ if TYPE_CHECKING:
     from pgtail.storage import Location
 
 HINT_AFTER: Final = 10.0
-"""Seconds of decoding after which a note tells how to get the compiled scanner where it was not built."""
+"""Seconds of decoding after which a note says how to get the compiled scanner where it was not built."""
 _STORE_PAUSE: Final = 5.0
 """Seconds after which a capture in a store is listed again."""
-_HINT: Final = """note: this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
+_HINT: Final = """this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
 
@@ -119,8 +122,8 @@ class Decode:
         """The LSN at which the last gap between what is selected ends; 0 if there is none."""
         self._error: InputError | None = None
         """The last error in the current file."""
-        self._told = True
-        """Whether that was told."""
+        self._reported = True
+        """Whether there was a message about that."""
         self._fed, self._changed = 0, False
         """How many messages the current file has, and whether it has a change."""
         self.shown = 0
@@ -141,8 +144,8 @@ class Decode:
         keep_memory()
         if any(name.endswith(CLOSED) or not is_local_file(name) for name in files):
             self.options = replace(self.options, format=with_old_values(self.options.format))
-        if self.options.verbosity.verbose and self.options.verbosity.settings:
-            tell(f"settings: {self.options.verbosity.settings}")
+        if self.options.verbosity.settings:
+            logger.debug(escape(f"settings: {self.options.verbosity.settings}"))
         self._filter()  # refuses wrong filters
         self._check(files)
         self._begin_with_last(files)
@@ -158,11 +161,11 @@ class Decode:
                 with _hint_if_not_built():
                     whole = self._read_files(lambda: self._every(files, run, parallel), run)
         finally:
-            unmasked = tell_unmasked(self.redaction, whole=whole)
+            unmasked = report_unmasked(self.redaction, whole=whole)
         skipped = self.skipped or options.filter.since is not None
-        tell_nothing_passed(run.pipeline.seen, whole=whole and not skipped)
-        tell_filter(run.filter_)
-        tell_dropped(run.pipeline.seen_rows, options.format)
+        report_nothing_passed(run.pipeline.seen, whole=whole and not skipped)
+        report_filter(run.filter_)
+        report_dropped(run.pipeline.seen_rows, options.format)
         return self.damaged or run.pipeline.damaged or unmasked
 
     def _filter(self) -> Filter:
@@ -232,7 +235,7 @@ class Decode:
             )
             decode = Decode(counting)
             try:
-                with muted():
+                with handled_by(logging.NullHandler()):  # the pass that shows them says the same
                     decode.run(files)
             except Interrupted:
                 raise
@@ -288,8 +291,8 @@ class Decode:
                 self.damaged = True
                 end = lsn_text(self._gap_end)
                 after = f", --since {end} those for what came after the gap" if self._gap_end else ""
-                tell(
-                    "warning: no statements were written: they would undo the older changes without those that are"
+                logger.warning(
+                    "no statements were written: they would undo the older changes without those that are"
                     f" missing; pgtail decode --resync writes them{after}"
                 )
             else:
@@ -317,7 +320,7 @@ class Decode:
         Statements that undo the older changes alone would overwrite the newer ones with old values.
         """
         if self.options.format.undo:
-            tell("warning: no statements were written: they would undo the older changes without the newer ones")
+            logger.warning("no statements were written: they would undo the older changes without the newer ones")
         else:
             pipeline.break_off()
 
@@ -353,7 +356,7 @@ class Decode:
 
         skipping = pipeline.may_skip and not self.options.strict
         skips, follows = pipeline.skips if skipping else None, pipeline.messages > 0
-        verifier = CaptureVerifier(tell, skips, self.options.dump.encoding, follows=follows)
+        verifier = CaptureVerifier(skips, self.options.dump.encoding, follows=follows)
         try:
             yield verifier
         finally:
@@ -370,7 +373,7 @@ class Decode:
         run: Run,
     ) -> bool:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
-        self._error, self._told = None, True
+        self._error, self._reported = None, True
         if verifier is None:  # else what is missing before it shows as descriptions at its beginning
             run.pipeline.forget_rows("another file begins")
         if run.pipeline.seen_rows is not None:
@@ -382,7 +385,7 @@ class Decode:
                 verifier.conclude(error)
             raise
         if goes_on and verifier is not None:
-            verifier.conclude(self._error, told=self._told)
+            verifier.conclude(self._error, reported=self._reported)
         return goes_on
 
     def _trust(self, seen_rows: SeenRows, verifier: CaptureVerifier | None) -> None:
@@ -410,23 +413,22 @@ class Decode:
         follow = self.options.follow and str(name).endswith(OPEN)
         with Source(name, on_wait=run.sink.flush, check=check, follow=follow) as source, Reading(source) as reading:
             self._source = source.name
-            form = self.options.dump.input_format
+            form, quiet = self.options.dump.input_format, self.options.verbosity.quiet
             reading.input_ = input_ = open_input(source, run.decoder, format=form, read=self._segments)
-            if self.options.verbosity.verbose:
-                tell(f"{source.name}: {input_.name}")
+            logger.debug(escape(f"{source.name}: {input_.name}"))
             with (
                 contextlib.closing(input_),
-                progress(source, self.options.format.file, lambda: pipeline.rows, "rows"),
+                progress(source, self.options.format.file, lambda: pipeline.rows, "rows", quiet=quiet),
             ):
                 before = pipeline.rows, pipeline.kept
                 self._fed, self._changed = -pipeline.messages, False
                 goes_on = self._read(reading, pipeline, source, verifier)
                 self._segments = input_.read
                 for note in input_.notes:
-                    tell(f"note: {note}")
+                    logger.info(escape(note))
                 changed = self._changed or before != (pipeline.rows, pipeline.kept)
                 if not changed and not source.name.endswith((CLOSED, OPEN)):
-                    tell(f"note: {without_change(input_, self._fed + pipeline.messages)}")
+                    logger.info(escape(without_change(input_, self._fed + pipeline.messages)))
                 return goes_on
         return False
 
@@ -443,9 +445,9 @@ class Decode:
                 self._error = error
                 coverage.explain(error)
                 if source.name.endswith(OPEN) and _is_unfinished(error, source):
-                    self._told = verifier is None or verifier.may_lack_end  # else it is damage, and told as such
-                    if self._told:
-                        tell(f"note: {error}")
+                    self._reported = verifier is None or verifier.may_lack_end  # else it is damage, reported as such
+                    if self._reported:
+                        logger.info(escape(str(error)))
                     return True
                 if not self.options.resync:
                     name_cure(error, source)
@@ -473,7 +475,7 @@ class Decode:
                 self._changed = self._changed or type(message) in changes
                 feed(message, lsn, offset)
                 if settings.looks and settings.show_others(message):
-                    tell(f"note: {NOTE}")
+                    logger.info(NOTE)
                 if last is not None:
                     last.take_text(pipeline)
                 coverage.used(pipeline.end_lsn)
@@ -489,16 +491,16 @@ class Decode:
 
     def _note(self, note: Note) -> None:
         self.noted = True
-        tell_note(note, self._source)
+        report_note(note, self._source)
 
 
 @contextlib.contextmanager
 def _hint_if_not_built() -> Iterator[None]:
-    """Tell how to get the compiled scanner if the body takes long without it; not if PGTAIL_PURE switched it off."""
+    """Say how to get the compiled scanner if the body takes long without it; not if PGTAIL_PURE switched it off."""
     if compiled() is not None or os.environ.get("PGTAIL_PURE"):
         yield
         return
-    timer = threading.Timer(HINT_AFTER, say, [_HINT])
+    timer = threading.Timer(HINT_AFTER, logger.info, [_HINT])
     timer.daemon = True
     timer.start()
     try:

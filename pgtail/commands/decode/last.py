@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pgtail.commands.console.messages import tell
 from pgtail.commands.output.file_sink import FileSink
 from pgtail.files.spool import SpoolFile
+from pgtail.log import logger
 from pgtail.pipeline.pipeline import Pipeline
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class LastTransactions(FileSink):
         if spool is None:
             return
         if self._left_out and not self._texts:
-            tell("note: no transaction is selected (--last): what comes outside of transactions is not shown")
+            logger.info("no transaction is selected (--last): what comes outside of transactions is not shown")
         texts = [*self._texts, self._open]
         for number, (text, stop) in enumerate(
             zip(texts, [*[text.start for text in texts[1:]], spool.size], strict=True)

@@ -6,13 +6,14 @@ from collections.abc import Generator, Iterator
 from types import TracebackType
 from typing import Final, Self
 
-from pgtail.commands.console.messages import tell
 from pgtail.errors import InputError, Interrupted, Malformed, Truncated
 from pgtail.files.stopping import is_broken_off, postpone, status_after, stop_if_asked
 from pgtail.humanize import counted
 from pgtail.inputs.base import Chunk, Input
 from pgtail.inputs.source.file import Source
+from pgtail.log import log_damage
 from pgtail.pgoutput.decoder import Decoded
+from pgtail.terminal.escape import escape
 
 _NOT_READ: Final = "the rest was not read"
 BROKEN_OFF: Final = "interrupted while writing: the output may end inside a line"
@@ -74,12 +75,12 @@ def interrupted(stopped: KeyboardInterrupt) -> Interrupted:
 
 
 def skip_damage(input_: Input, error: InputError) -> bool:
-    """Skip damage, and tell so; returns whether a message decodes after it."""
+    """Skip damage, and say so; returns whether a message decodes after it."""
     start = input_.position  # of the message, in which the error has its own place
     found = input_.resync()
     goes_on = "nothing decodes after that" if found is None else f"going on at byte {input_.position}"
     skipped = f"{counted(input_.skipped, 'byte')} from byte {start} on" if input_.skipped else "the rest of the member"
-    tell(f"damage: {error}; skipped {skipped}, {goes_on}")
+    log_damage(escape(f"{error}; skipped {skipped}, {goes_on}"))
     return found is not None
 
 

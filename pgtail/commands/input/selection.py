@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.condition import PROPERTIES, Test
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
-from pgtail.commands.console.messages import say
 from pgtail.commands.options.common import FilterOptions
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.files.small import read_small
 from pgtail.humanize import counted, did_you_mean
 from pgtail.inputs.base import Input
 from pgtail.local_time import zone_text
+from pgtail.log import logger
 from pgtail.options import Option, options_of
 from pgtail.pgoutput.scalars import Point, lsn_text, time_text
 from pgtail.storage.options import StorageOptions, is_uri
@@ -157,11 +158,11 @@ def build_types(
     return Types(encoding=encoding, numbers=numbers, enums=names)
 
 
-def tell_note(note: Note, source: str | None = None, tell: Callable[[str], None] = say) -> None:
-    """Print a note with its source and byte offset; as a warning, which -q does not leave out, if it is of damage."""
+def report_note(note: Note, source: str | None = None) -> None:
+    """Report a note with its source and byte offset; as a warning, which -q does not leave out, if it is of damage."""
     offset = None if note.offset is None else f"byte {note.offset}"
-    kind = "warning" if note.damage else "note"
-    tell(escape(": ".join([kind, *[part for part in (source, offset) if part], note.text])))
+    text = escape(": ".join([*[part for part in (source, offset) if part], note.text]))
+    logger.log(logging.WARNING if note.damage else logging.INFO, text)
 
 
 def without_change(input_: Input, messages: int) -> str:
@@ -173,38 +174,38 @@ def without_change(input_: Input, messages: int) -> str:
     return f"{input_.source.name}: {what}"
 
 
-def tell_filter(filter_: Filter, tell: Callable[[str], None] = say) -> None:
+def report_filter(filter_: Filter) -> None:
     """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
     if filter_.no_table_passed:
         names = [*filter_.left_out, *[name.partition(".")[2] for name in filter_.left_out]]
         meant = next(filter(None, [did_you_mean(glob, names) for glob in filter_.tables]), "")
         shown = _some(sorted(filter_.left_out))
-        tell(escape(f"note: no selected table has a change: the changes are of {shown}{meant}"))
+        logger.info(escape(f"no selected table has a change: the changes are of {shown}{meant}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
-        tell(
-            f"note: --where could not be tested on {rows}: the value was not sent or cannot be compared; UNKNOWN in"
+        logger.info(
+            f"--where could not be tested on {rows}: the value was not sent or cannot be compared; UNKNOWN in"
             " pgtail-filter(7) says what helps"
         )
     for column, test, meant in unknown_columns(filter_):
-        tell(escape(f"note: no table had a column {column} (--where {test.shown}){meant}"))
+        logger.info(escape(f"no table had a column {column} (--where {test.shown}){meant}"))
     for text in filter_.notes:
-        tell(escape(f"note: {text}"))
+        logger.info(escape(text))
     for name, table in filter_.shadowed.items():
-        tell(escape(f'note: {name} in --where is not the column {name} of {table}, which is written "{name}"'))
+        logger.info(escape(f'{name} in --where is not the column {name} of {table}, which is written "{name}"'))
 
 
-def tell_nothing_passed(seen: Seen, tell: Callable[[str], None] = say, *, whole: bool = True) -> None:
+def report_nothing_passed(seen: Seen, *, whole: bool = True) -> None:
     """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
     if not seen.nothing_passed:
         return
     if seen.transactions:
-        text = f"note: 0 of {counted(seen.transactions, 'transaction')} matched"
+        text = f"0 of {counted(seen.transactions, 'transaction')} matched"
         if seen.times is not None:
             text += f"; {'the input' if whole else 'what was read'} covers {_span(*seen.times)}"
-        tell(text)
+        logger.info(text)
     elif seen.past is not None:
-        tell(f"note: 0 transactions matched; the first one was committed later, at {_span(seen.past, seen.past)}")
+        logger.info(f"0 transactions matched; the first one was committed later, at {_span(seen.past, seen.past)}")
 
 
 def _span(first: int, last: int) -> str:
@@ -226,7 +227,7 @@ def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:
             yield column, test, did_you_mean(column, [*map(as_written, filter_.columns), *PROPERTIES])
 
 
-def tell_unmasked(redaction: Redaction | None, tell: Callable[[str], None] = say, *, whole: bool = True) -> bool:
+def report_unmasked(redaction: Redaction | None, *, whole: bool = True) -> bool:
     """At the end: what --redact names and no table had. Returns whether a name of the command line is among them.
 
     Without `whole` a part of the input was not read.
@@ -238,9 +239,9 @@ def tell_unmasked(redaction: Redaction | None, tell: Callable[[str], None] = say
         if rule.text in redaction.names:
             missing = True
             where = "" if whole else " in what was read"
-            tell(escape(f"warning: --redact {rule.text} masked nothing{where}{rule.meant(redaction.tables)}"))
+            logger.warning(escape(f"--redact {rule.text} masked nothing{where}{rule.meant(redaction.tables)}"))
         else:
-            tell(escape(f"note: no table had a column {rule.text} (--redact)"))
+            logger.info(escape(f"no table had a column {rule.text} (--redact)"))
     return missing and whole
 
 

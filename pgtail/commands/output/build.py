@@ -4,34 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from pgtail.changes.streaming import Show
-from pgtail.commands.console.messages import say
 from pgtail.commands.console.pager import pager_in_use
 from pgtail.commands.console.styling import terminal_width, to_terminal, wants_color
 from pgtail.commands.output.file_sink import GZIP, FileSink, open_sink
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, size_text
+from pgtail.log import logger
 from pgtail.options import options_of
 from pgtail.outputs import FORMATS, OUTPUTS, TEMPLATE, Format, OutputOptions, open_output
 from pgtail.outputs.base import Output
-from pgtail.terminal.escape import EscapingSink, escape, escape_lines
+from pgtail.terminal.escape import EscapingSink
 
 if TYPE_CHECKING:
     from pgtail.changes.filters import Filter
-    from pgtail.changes.relations import Relation
     from pgtail.changes.seen_rows import IsSame, SeenRows
     from pgtail.commands.output.directory_sink import DirectorySink
     from pgtail.outputs.base import OpenFile
     from pgtail.replication.plan import Plan
 
-_RESTS_ON: Final = """note: --old-values seen is right for tables of which the input has every insert, update and \
-delete: their publication must leave out none of these, and the input must not be made with origin = none"""
 _BY_DEFAULT: Final = ("table", "line", "json", "json-tx")
 """The formats in which --changed takes seen values by default: in csv these are rows of their own."""
 
@@ -53,13 +50,11 @@ def build_output(
     sink: Sink,
     *,
     masked: bool,
-    tell: Callable[[str], None] = say,
     database: str = "",
 ) -> Output:
     """The output that the options ask for, to `sink`. Raises OptionError.
 
-    `masked`: the values that it gets are masked. `tell` gets the output's messages for people; `database` is the name
-    of the one being read, if known.
+    `masked`: the values that it gets are masked. `database` is the name of the one being read, if known.
     """
     terminal = to_terminal(options.file)
     name = _format_name(options, terminal)
@@ -75,12 +70,11 @@ def build_output(
         paged=pager_in_use(),
         measure=terminal_width if terminal else None,
         database=database,
-        tell=lambda text: tell(escape_lines(text)),
         open_file=_opener(sink),
     )
     if masked and name == "sql":
         raise OptionError("-o sql cannot be used with --redact: the statements would write the masks into a database")
-    return open_output(name, _shown(sink, format_, tell, colored=resolved.colored), resolved)
+    return open_output(name, _shown(sink, format_, colored=resolved.colored), resolved)
 
 
 def is_in_order(options: OutputOptions) -> bool:
@@ -101,7 +95,6 @@ def with_old_values(options: OutputOptions) -> OutputOptions:
 def seen_rows_of(
     options: OutputOptions,
     filter_: Filter,
-    tell: Callable[[str], None] = say,
     *,
     asked: bool,
     is_same: IsSame | None = None,
@@ -111,27 +104,15 @@ def seen_rows_of(
         return None
     from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
 
-    def refuse(relation: Relation) -> None:
-        tell(
-            escape(f"note: nothing is taken from {relation.qualified}: the publications leave out some of its changes")
-        )
-
-    return SeenRows(
-        options.old_values_limit,
-        asked=asked,
-        selects=filter_.name_passes,
-        refuse=refuse,
-        unknown=lambda: tell(_RESTS_ON),
-        is_same=is_same,
-    )
+    return SeenRows(options.old_values_limit, asked=asked, selects=filter_.name_passes, is_same=is_same)
 
 
-def tell_dropped(seen_rows: SeenRows | None, options: OutputOptions, tell: Callable[[str], None] = say) -> None:
-    """Tell how many rows did not fit into the memory for them."""
+def report_dropped(seen_rows: SeenRows | None, options: OutputOptions) -> None:
+    """Report how many rows did not fit into the memory for them."""
     if seen_rows is not None and seen_rows.dropped:
         limit = size_text(options.old_values_limit)
-        tell(
-            f"note: {counted(seen_rows.dropped, 'row')} did not fit into {limit} (--old-values-limit):"
+        logger.info(
+            f"{counted(seen_rows.dropped, 'row')} did not fit into {limit} (--old-values-limit):"
             " their old values were taken for unknown"
         )
 
@@ -171,7 +152,7 @@ def _format_name(options: OutputOptions, terminal: bool) -> str:
     return options.output or ("table" if terminal else "json")
 
 
-def _shown(sink: Sink, format_: Format, tell: Callable[[str], None], *, colored: bool) -> Sink:
+def _shown(sink: Sink, format_: Format, *, colored: bool) -> Sink:
     """The sink of a format; on a terminal, values cannot control it, and JSON is coloured."""
     if format_.hidden == "spelled out" or not (isinstance(sink, FileSink) and sink.on_terminal):
         return sink
@@ -179,8 +160,8 @@ def _shown(sink: Sink, format_: Format, tell: Callable[[str], None], *, colored:
     if json and colored:
         from pgtail.terminal.json_colors import ColoringSink
 
-        return EscapingSink(ColoringSink(sink), tell, json=True)
-    return EscapingSink(sink, tell, json=json)
+        return EscapingSink(ColoringSink(sink), json=True)
+    return EscapingSink(sink, json=json)
 
 
 def _check_shows(options: OutputOptions, name: str, format_: Format) -> None:

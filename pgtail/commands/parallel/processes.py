@@ -1,13 +1,13 @@
 """Reads a capture in several processes: they decode parts of it into files, which are written in their order.
 
 This process decodes the first part, the last one, and each that another process gives up: one that depends on those
-before it, or about which there is something to say. So it alone reports errors, damage, and what is told at the end.
+before it, or about which there is something to say. So it alone reports errors, damage, and what is said at the end.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
+import logging
 import multiprocessing
 import os
 import resource
@@ -19,17 +19,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from logging.handlers import BufferingHandler
 from multiprocessing import resource_tracker
 from typing import Final, NamedTuple, NoReturn
 
 from msgspec.structs import replace
 
+from pgtail.commands.console.messages import handled_by
 from pgtail.commands.decode.command import Decode, Run
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.output.file_sink import FileSink
 from pgtail.commands.parallel.parts import CaptureParts, Part
 from pgtail.errors import OutputError
 from pgtail.files.stopping import SIGNALS, postponed
+from pgtail.log import SUMMARY, logger
 from pgtail.pipeline.pipeline import Seen
 
 KEPT: Final = 256 << 20
@@ -41,7 +44,7 @@ _PIECE: Final = 1 << 20
 class _Decoded(NamedTuple):
     """What must be known of a part that another process has decoded."""
 
-    said: str
+    messages: list[logging.LogRecord]
     seen: Seen
     skipped: bool
     not_sent: int
@@ -133,8 +136,8 @@ def _write(given: Future[_Decoded | None] | None, name: str, decode: Decode, run
         while piece := file.read(_PIECE):
             run.sink.write(piece)
         run.sink.flush()
-    if sys.stderr is not None:
-        sys.stderr.write(decoded.said)
+    for record in decoded.messages:
+        logger.handle(record)
     decode.skipped = decode.skipped or decoded.skipped
     run.filter_.not_sent += decoded.not_sent
     run.output.left_out += decoded.left_out
@@ -169,7 +172,9 @@ def _end_with_parent() -> None:
 
 def decode_part(options: DecodeOptions, part: Part, once: dict[str, object], name: str) -> _Decoded | None:
     """Decode a part into a new file; None if it is given up. `once` is what the output has done once before."""
-    with open(name, "xb") as file, contextlib.redirect_stderr(io.StringIO()) as said:
+    messages = BufferingHandler(sys.maxsize)
+    level = logging.DEBUG if options.verbosity.verbose else SUMMARY
+    with open(name, "xb") as file, handled_by(messages, level):
         try:
             decode = Decode(options)
             run = decode.build(FileSink(file.fileno(), name))
@@ -181,11 +186,11 @@ def decode_part(options: DecodeOptions, part: Part, once: dict[str, object], nam
             run.sink.flush()
         except Exception:  # noqa: BLE001 -- the parent finds the same error, and where it is
             decoded = False
-        if not decoded or (said.getvalue() and not options.verbosity.verbose):
+        if not decoded or (messages.buffer and not options.verbosity.verbose):
             os.unlink(name)
             return None
     written, left_out = frozenset(run.output.written.names), run.output.left_out
-    return _Decoded(said.getvalue(), run.pipeline.seen, decode.skipped, run.filter_.not_sent, left_out, written)
+    return _Decoded(messages.buffer, run.pipeline.seen, decode.skipped, run.filter_.not_sent, left_out, written)
 
 
 def _give_up() -> NoReturn:

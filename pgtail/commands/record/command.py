@@ -21,16 +21,17 @@ from pgtail.capture.upload import Uploader
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches
 from pgtail.commands.connect import connector_of
-from pgtail.commands.console.messages import StderrThread, tell
+from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.decode.checksums import verify
 from pgtail.commands.input.interruption import interrupted
 from pgtail.commands.options.server import RecordOptions
 from pgtail.commands.record import dumps as convert
 from pgtail.commands.service.service import Service
-from pgtail.commands.stream.command import limits_of, request_of, tell_withheld
+from pgtail.commands.stream.command import limits_of, report_withheld, request_of
 from pgtail.errors import OptionError, PgtailError
 from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import counted
+from pgtail.log import event, log_outcome, log_summary, logger
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
@@ -72,7 +73,6 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
                 dump,
                 rotation=_rotation(options),
                 compress=options.compress,
-                tell=tell,
             )
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
@@ -89,7 +89,7 @@ class RecordSlot:
         """The tables of which the slot has every change, as far as known."""
         self._copying = False
         self._waiting = ""
-        """What is waited for, as it was told last."""
+        """What is waited for, as it was said last."""
         self._progress = SlotProgress()
 
     def run(self) -> bool:
@@ -100,31 +100,32 @@ class RecordSlot:
         check_name(options.request.slot)
         target = locate(options.directory, options.dump.storage)
         spool = _spool_of(target, options.spool)
-        self._stderr = StderrThread(options.verbosity.verbose)
         info = {"command": "record", "version": __version__, "slot": options.request.slot}
-        try:
-            with Service(options.service, self._progress, self._stderr.tell, info):
-                while True:
-                    if options.wait:
-                        self._wait()
-                    try:
-                        self._run_on(target, spool)
-                        return False
-                    except _TAKEN as error:
-                        if not options.wait:
-                            raise
-                        self._tell_waiting(error)
-                        time.sleep(_PAUSE)
-        except KeyboardInterrupt:
-            self._stderr.tell(
-                "stopped before all tables were copied: those that are complete stay, and the same command copies the"
-                " others"
-                if self._copying
-                else "stopped before anything was read"
-            )
-        finally:
-            self._stderr.close()
+        with StderrThread(quiet=options.verbosity.quiet) as self._stderr:
+            try:
+                with Service(options.service, self._progress, info):
+                    self._run_in_turn(target, spool)
+            except KeyboardInterrupt:
+                log_outcome(
+                    "stopped before all tables were copied: those that are complete stay, and the same command copies"
+                    " the others"
+                    if self._copying
+                    else "stopped before anything was read"
+                )
         return False
+
+    def _run_in_turn(self, target: Location, spool: Path) -> None:
+        """Record until the end; with --wait, once no other recorder has the slot or the capture."""
+        while True:
+            if self._options.wait:
+                self._wait()
+            try:
+                return self._run_on(target, spool)
+            except _TAKEN as error:
+                if not self._options.wait:
+                    raise
+                self._report_waiting(error)
+                time.sleep(_PAUSE)
 
     def _run_on(self, target: Location, spool: Path) -> None:
         """Record until the end, unless another recorder has the slot or the capture."""
@@ -134,7 +135,6 @@ class RecordSlot:
                 uploader = Uploader(
                     directory,
                     target,
-                    self._stderr.tell,
                     compress=options.compress,
                     progress=progress,
                     takes_over=options.wait,
@@ -158,37 +158,37 @@ class RecordSlot:
                             return
                         check_free(connection, slot, cure="")
                 except Unreachable as error:
-                    self._tell_waiting(error)
+                    self._report_waiting(error)
                 select.select([interrupt], [], [], _PAUSE)
 
-    def _tell_waiting(self, why: PgtailError) -> None:
+    def _report_waiting(self, why: PgtailError) -> None:
         reason = str(why).partition("\n")[0].removesuffix(".")
         if reason != self._waiting:
             self._waiting = reason
             self._progress.lost(reason)
-            self._stderr.tell(f"waiting: {reason}", "waiting")
+            log_outcome(f"waiting: {reason}", extra=event("waiting"))
 
     def _record(self, directory: Path, uploader: Uploader | None) -> None:
-        options, stderr = self._options, self._stderr
+        options = self._options
         wanted = replace(options.request.wanted, streaming="off")
         request = replace(request_of(options.request, options.end), ack="commit", wanted=wanted)
         connector = connector_of(options.connection)
         recovered = recover(directory, compress=options.compress)
         for warning in recovered.warnings:
-            stderr.tell(warning)
-        state = open_state(directory, recovered.position, stderr.tell, spool=uploader is not None)
+            logger.warning(warning)
+        state = open_state(directory, recovered.position, spool=uploader is not None)
         files = CaptureFiles(directory, state, _rotation(options), options.compress, uploader)
         known = self._known(files, recovered.position)
         with Interrupt() as interrupt:
             plan = self._plan(request, known, connector, interrupt)
-            publisher = Publisher(plan, connector, interrupt, stderr, self._progress)
+            publisher = Publisher(plan, connector, interrupt, self._progress, self._stderr.show_status)
             same_tables, copied = SameTables(publisher), list[CopiedTable]()
             if options.snapshot.wanted:
                 copied = self._copy_tables(publisher, known, files, same_tables)
                 known = self._known(files, recovered.position)  # whose rows it has now
                 publisher = replace(publisher, plan=self._plan(request, known, connector, interrupt))
             for warning in publisher.plan.warnings:
-                stderr.tell(f"warning: {warning}")
+                logger.warning(warning)
             self._follow(publisher, known, files, same_tables, copied, request.until_time)
 
     def _copy_tables(
@@ -253,18 +253,18 @@ class RecordSlot:
         except _TAKEN as error:
             if not (self._options.wait and publisher.interrupt.count):
                 raise
-            self._stderr.tell(str(error))  # what was asked for is to stop, not to wait
+            log_outcome(str(error))  # what was asked for is to stop, not to wait
         finally:
             if tail.resume is not None and recorders and files.directory.is_dir():
                 self._summarize(tail.resume, recorders[0], files)
         if recorders and not recorders[0].transactions:
-            tell_withheld(publisher.connector, list(plan.options.publications), self._stderr.tell)
+            report_withheld(publisher.connector, list(plan.options.publications))
 
     def _summarize(self, resume: int, recorder: Recorder, files: CaptureFiles) -> None:
-        self._stderr.inform(convert.summary(resume, recorder, self._options.directory))
+        log_summary(convert.summary(resume, recorder, self._options.directory))
         waiting = 0 if files.uploader is None else files.uploader.waiting
         if waiting:
-            self._stderr.tell(
+            log_outcome(
                 f"{counted(waiting, 'segment')} in {files.directory} not uploaded, and not acknowledged: the next run"
                 " does that"
             )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.commands.console import messages
 from pgtail.commands.decode.checksums import Coverage
 from pgtail.commands.input.interruption import Reading, name_cure
 from pgtail.commands.options.common import DumpOptions
@@ -17,10 +16,12 @@ from pgtail.humanize import counted, size_text
 from pgtail.inputs.base import NOTHING_READ, Chunk
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import Source
+from pgtail.log import log_outcome, log_summary, logger
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.decoder import AnyMessage, Decoder
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import is_uri, locate
+from pgtail.terminal.escape import escape
 
 
 class RawDecoder(Decoder):
@@ -42,7 +43,6 @@ def record_dumps(
     *,
     rotation: Rotation,
     compress: bool,
-    tell: Callable[[str], None],
 ) -> bool:
     """Record files, one after another, as one stream. Returns whether the capture lacks something or has damage.
 
@@ -51,8 +51,8 @@ def record_dumps(
     """
     head = {"client_encoding": dump.encoding, DUMPS: "dumps, streamed transactions as whole ones"}
     recorder = Recorder(directory, head, rotation=rotation, compress=compress)
-    converter = DumpConverter(recorder, tell)
-    recording = _Recording(converter, dump, tell)
+    converter = DumpConverter(recorder)
+    recording = _Recording(converter, dump)
     left = list(files)
     try:
         while left:
@@ -65,11 +65,11 @@ def record_dumps(
     finally:
         converter.finish()
         if left[1:]:
-            tell(f"not in the capture: {', '.join(left[1:])}, after {left[0]}")
-        if converter.recorded and not messages.quiet_mode:
-            tell(summary(converter.recorded, recorder, str(directory)))
+            log_outcome(escape(f"not in the capture: {', '.join(left[1:])}, after {left[0]}"))
+        if converter.recorded:
+            log_summary(escape(summary(converter.recorded, recorder, str(directory))))
     if not converter.recorded:
-        tell(f"note: nothing was recorded: there is no whole transaction in {', '.join(files)}")
+        logger.info(escape(f"nothing was recorded: there is no whole transaction in {', '.join(files)}"))
     return converter.left_out > 0 or converter.damaged
 
 
@@ -83,11 +83,10 @@ def summary(position: int, recorder: Recorder, directory: str) -> str:
 class _Recording:
     """Feeds files to a converter, one after another."""
 
-    def __init__(self, converter: DumpConverter, dump: DumpOptions, tell: Callable[[str], None]) -> None:
+    def __init__(self, converter: DumpConverter, dump: DumpOptions) -> None:
         self._converter = converter
         self._decoder = RawDecoder(encoding=dump.encoding)
         self._form = dump.input_format
-        self._tell = tell
         self._read = NOTHING_READ
         """The segments of captures that were read before."""
 
@@ -107,7 +106,7 @@ class _Recording:
                 coverage.used(converter.recorded or None)
                 decoder.raw = b""
             for note in input_.notes:
-                self._tell(f"note: {note}")
+                logger.info(escape(note))
             self._read = input_.read
         except InputError as error:
             if error.source is None:

@@ -7,13 +7,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from pgtail.commands.options.server import Address, MaxLag, ServiceOptions
 from pgtail.errors import COMMAND, OptionError, PgtailError
 from pgtail.humanize import seconds_text, size_text
+from pgtail.log import event, log_outcome, logger
 from pgtail.service.progress import Progress
 
 if TYPE_CHECKING:
@@ -113,12 +114,9 @@ class Service:
     Nothing is started if nothing is asked for. Raises OptionError if it cannot be shown so.
     """
 
-    def __init__(
-        self, options: ServiceOptions, progress: Progress, tell: Callable[..., None], info: Mapping[str, str]
-    ) -> None:
+    def __init__(self, options: ServiceOptions, progress: Progress, info: Mapping[str, str]) -> None:
         self._options = options
         self._progress = progress
-        self._tell = tell
         self._health = Health(progress, options.max_lag, info)
         self._notifier = Notifier(os.environ)
         self._server: Server | None = None
@@ -133,7 +131,7 @@ class Service:
             self._server = _server(self._health, options.metrics)
             host, port = self._server.address
             host = f"[{host}]" if ":" in host else host
-            self._tell(f"note: metrics at http://{host}:{port}/metrics", "metrics", port=port)
+            logger.info(f"metrics at http://{host}:{port}/metrics", extra=event("metrics", port=port))
         by_the_clock = bool(self._notifier) or options.max_lag is not None
         self._progress.watched = self._server is not None or by_the_clock
         if by_the_clock:
@@ -166,12 +164,12 @@ class Service:
             self._notify(now)
 
     def _check_lag(self, now: float) -> None:
-        """Tell when the lag begins to be too much, and when that ends."""
+        """Say when the lag begins to be too much, and when that ends."""
         excess = self._health.excess(now)
         if excess is not None and not self._exceeded:
-            self._tell(f"warning: {excess}, more than {self._health.max_lag} (--max-lag)", "lag_exceeded")
+            logger.warning(f"{excess}, more than {self._health.max_lag} (--max-lag)", extra=event("lag_exceeded"))
         elif excess is None and self._exceeded:
-            self._tell(f"the lag is no longer more than {self._health.max_lag}", "lag_recovered")
+            log_outcome(f"the lag is no longer more than {self._health.max_lag}", extra=event("lag_recovered"))
         self._exceeded = excess is not None
 
     # -- systemd -----------------------------------------------------------------------------------------------

@@ -6,12 +6,12 @@ import sys
 from typing import Literal
 
 from pgtail.commands.connect import connector_of
-from pgtail.commands.console.messages import say, tell
 from pgtail.commands.options.server import ChangeOptions, ConnectionOptions, CreateOptions
 from pgtail.commands.output.file_sink import put
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import seconds_text, size_text
+from pgtail.log import log_outcome
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, slot_report, slots
 from pgtail.postgres.catalog import Slot
@@ -29,18 +29,18 @@ def create(options: CreateOptions, name: str) -> None:
         try:
             with interrupt.raising():
                 server = creation.prepare()
-            session, (point, _) = creation.create(interrupt, server, tell)
+            session, (point, _) = creation.create(interrupt, server)
         except KeyboardInterrupt:
             # The server may have created it before it received the request to cancel.
             created = slots.exists(connector, name)
-            say(f"stopped: slot {name} {'exists, and stays' if created else 'was not created'}")
+            log_outcome(f"stopped: slot {name} {'exists, and stays' if created else 'was not created'}")
             raise SystemExit(1) from None
         try:
             if not temporary:  # first, because the slot exists even if the position cannot be written
-                say(f"slot {name} was created. {slots.retains(name)}")
+                log_outcome(f"slot {name} was created. {slots.retains(name)}")
             put(lsn_text(point))
             if temporary:
-                say(f"temporary slot {name} exists, and retains WAL, until Ctrl-C")
+                log_outcome(f"temporary slot {name} exists, and retains WAL, until Ctrl-C")
                 slots.hold(session, interrupt)
         finally:
             session.close()
@@ -54,7 +54,7 @@ def drop(options: ChangeOptions, name: str) -> None:
         if not options.yes:
             _confirm(connection, slot, "Drop it")
         slots.drop(connection, slot)
-        say(f"slot {name} was dropped")
+        log_outcome(f"slot {name} was dropped")
 
 
 def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None:
@@ -75,8 +75,8 @@ def copy(options: ConnectionOptions, source: str, name: str) -> None:
         original, made = slots.copy(connection, source, name)
     for flag, set_ in {"two_phase": original.two_phase, "failover": original.failover}.items():
         if set_:
-            say(f"slot {source} has {flag}, its copy does not: the server does not copy it")
-    say(f"slot {name} is a copy of {source}. {slots.retains(name)}")
+            log_outcome(f"slot {source} has {flag}, its copy does not: the server does not copy it")
+    log_outcome(f"slot {name} is a copy of {source}. {slots.retains(name)}")
     position = made.confirmed_flush_lsn or made.restart_lsn
     put("" if position is None else lsn_text(position))
 
@@ -88,7 +88,7 @@ def _confirm(connection: Connection, slot: Slot, action: str) -> None:
             f"slot {slot.name} was not changed: there is no terminal to ask on whether to"
             f" {action[0].lower()}{action[1:]}, which cannot be undone; --yes does it without asking"
         )
-    say(f"slot {_described(connection, slot)}")
+    log_outcome(f"slot {_described(connection, slot)}")
     sys.stderr.write(f"{action}? It cannot be undone. [y/N]: ")
     sys.stderr.flush()
     try:
@@ -98,7 +98,7 @@ def _confirm(connection: Connection, slot: Slot, action: str) -> None:
     if not answer:
         sys.stderr.write("\n")
     if answer.strip().lower() not in ("y", "yes"):
-        say("nothing was done")
+        log_outcome("nothing was done")
         raise SystemExit(1)
 
 

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.full_screen import INTERVAL, Screen
-from pgtail.commands.console.messages import say
 from pgtail.commands.console.styling import report_json, report_palette, terminal_width, to_terminal
 from pgtail.commands.options.server import ListOptions
 from pgtail.commands.output.file_sink import FileSink, open_sink
 from pgtail.commands.slot.table import away_note, render
 from pgtail.files.stopping import Interrupt, begin
+from pgtail.log import log_outcome
 from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
@@ -77,7 +77,7 @@ def _watch(
                     continue  # the order has changed
                 before, (report, away) = away, _next(connector, growth, report, away)
             if screen is None and (before is None) != (away is None):
-                say("connected again" if away is None else escape(away))
+                log_outcome("connected again" if away is None else escape(away))
 
 
 def _next(connector: Connector, growth: SlotGrowth, shown: _Report, away: str | None) -> tuple[_Report, str | None]:

@@ -15,13 +15,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail import __version__
-from pgtail.commands.console.messages import say, tell
 from pgtail.commands.console.progress import has_bar
+from pgtail.commands.options.common import Verbosity
 from pgtail.commands.options.spark import SparkOptions, VacuumOptions
 from pgtail.commands.service.service import Service
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
 from pgtail.humanize import counted, seconds_text, size_text
+from pgtail.log import event, log_outcome, logger
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.service.progress import LakeProgress
 from pgtail.spark.session import check_installed, end_jvm, session
@@ -67,14 +68,14 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> bool:
         if out is not None and has_segments(out):
             raise OptionError(f"{options.out} is a capture; captures are named first, and last where to write")
         for capture in options.captures:
-            places_of(capture, options.storage)  # what is not there is told before Spark starts
+            places_of(capture, options.storage)  # what is not there is an error before Spark starts
         verbose = options.verbosity.verbose
-        progress = SparkProgress(verbose, watch=options.watch)
+        progress = SparkProgress(options.verbosity, watch=options.watch)
         started = session(options.master, conf, quiet=not verbose)
         stopped = list[str]()
         info = {"command": "spark", "version": __version__, "out": options.out}
         with (
-            Service(options.service, progress.lake, say, info),
+            Service(options.service, progress.lake, info),
             progress.shown(),
             started as spark,
             progress.counting(spark),
@@ -102,14 +103,14 @@ def _update(
         tables=options.tables,
         snapshot_changes=not options.no_snapshot_changes,
         storage=options.storage,
-        tell=progress.tell,
+        show_task=progress.show_task,
         progress=progress.lake,
     )
     while True:
         began, batch = time.monotonic(), lake.plan.batch
         update = lake.update(options.captures, typed=typed)
         if update.batches or not options.watch:
-            _say_update(update)
+            _report_update(update)
         applied = [_update_state(lake, settings, options) for settings in kept]
         waiting = [
             f"{settings.kind} waits for {one.waiting.what}" if one.waiting is not None else _first_line(one.stopped)
@@ -117,12 +118,12 @@ def _update(
         ]
         for text in (now := [text for one in applied for text in one.stopped]):
             if text not in stopped:
-                say(f"error: {text}")
+                logger.error(text)
         stopped[:] = now
         progress.updated(began, waiting)
         merged = compact(lake) if options.compact or batch // _OFTEN < lake.plan.batch // _OFTEN else 0
         if merged or options.compact:
-            say(f"{counted(merged, 'small file')} merged into larger ones")
+            log_outcome(f"{counted(merged, 'small file')} merged into larger ones")
         if not options.watch:
             return
         progress.wait(lake.newest())
@@ -150,9 +151,10 @@ def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> Appl
 
     applied = update_state(lake, settings)
     if applied.changes or applied.waiting is not None or not options.watch:
-        tell(_summary(settings.kind, applied, verbose=options.verbosity.verbose > 0), "applied")
+        text = _summary(settings.kind, applied, verbose=options.verbosity.verbose > 0)
+        log_outcome(escape(text), extra=event("applied"))
     for text in applied.passed:
-        tell(f"note: {text}")
+        logger.info(escape(text))
     changes = lake.progress.changes
     changes[settings.kind] = changes.get(settings.kind, 0) + applied.changes
     return applied
@@ -165,9 +167,9 @@ def vacuum(out: str, options: VacuumOptions) -> None:
 
     found = expired(locate_target(out, options.storage), delete=options.delete)
     for path in found if options.verbosity.verbose or not options.delete else ():
-        tell(path)
+        log_outcome(escape(path))
     done = "removed" if options.delete else "would be removed with --delete"
-    say(f"{counted(len(found), 'file')} {done}")
+    log_outcome(f"{counted(len(found), 'file')} {done}")
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
@@ -184,12 +186,13 @@ def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
     return "; ".join(parts)
 
 
-def _say_update(update: Update) -> None:
+def _report_update(update: Update) -> None:
     for note in update.notes:
-        tell(f"note: {note}")
+        logger.info(escape(note))
     copied = f", {counted(update.snapshots, 'new snapshot')} of tables" if update.snapshots else ""
     text = f"{counted(update.segments, 'new segment')}{copied}"
-    say(text, "updated", segments=update.segments, snapshots=update.snapshots, batches=update.batches)
+    counts = {"segments": update.segments, "snapshots": update.snapshots, "batches": update.batches}
+    log_outcome(text, extra=event("updated", **counts))
 
 
 @contextlib.contextmanager
@@ -204,7 +207,7 @@ def _stoppable() -> Iterator[None]:
         except Exception:
             if not stop.asked:
                 raise
-    say("stopped: what was written stays, and the same command continues from there")
+    log_outcome("stopped: what was written stays, and the same command continues from there")
 
 
 def conf_of(texts: Sequence[str]) -> dict[str, str]:
@@ -221,8 +224,8 @@ def conf_of(texts: Sequence[str]) -> dict[str, str]:
 class SparkProgress:
     """Shows what is under way: as a bar of Spark's tasks on a terminal, as lines with -v."""
 
-    def __init__(self, verbose: int, *, watch: bool = False) -> None:
-        self.verbose = verbose
+    def __init__(self, verbosity: Verbosity, *, watch: bool = False) -> None:
+        self.verbose, self._quiet = verbosity.verbose, verbosity.quiet
         self._watch = watch
         self._newest: datetime | None = None
         """While nothing is under way: the newest commit that was applied."""
@@ -239,12 +242,12 @@ class SparkProgress:
         elif lake.target is None or lake.target.reason != missing:
             lake.target = lake.failed(time.monotonic(), missing)
 
-    def tell(self, text: str) -> None:
+    def show_task(self, text: str) -> None:
         """Set what is under way now."""
         self._text, self._newest = escape(text), None
         self.lake.task = [text]
         if self.verbose:
-            say(self._text)
+            log_outcome(self._text)
 
     def wait(self, newest: datetime | None) -> None:
         """Show that nothing is under way, and how old the newest commit that was applied is."""
@@ -266,8 +269,8 @@ class SparkProgress:
 
         Spark is polled whenever the bar is drawn.
         """
-        self.tell(self._text)
-        if self.verbose or not has_bar():
+        self.show_task(self._text)
+        if self.verbose or not has_bar(quiet=self._quiet):
             yield
             return
         from rich.console import Console

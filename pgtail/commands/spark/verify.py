@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +16,7 @@ from pgtail.capture.format import DUMPS
 from pgtail.capture.reader import Reach, reach_of
 from pgtail.changes.filters import selected
 from pgtail.commands.connect import connector_of
-from pgtail.commands.console.messages import StderrThread, say, tell
+from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.console.styling import report_json, report_palette, terminal_width
 from pgtail.commands.input.interruption import interrupted
 from pgtail.commands.options.spark import VerifyOptions
@@ -26,6 +26,7 @@ from pgtail.commands.spark.verify_report import report_table, verified_json
 from pgtail.errors import InputError, OptionError
 from pgtail.files.stopping import Interrupt, Stoppable
 from pgtail.humanize import seconds_text
+from pgtail.log import DETAIL, SUMMARY, logger
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
@@ -102,7 +103,7 @@ class _Verify(Struct, frozen=True):
         """
         from pgtail.spark.verify.scratch import begin, scratch_folder
 
-        stderr, roots = StderrThread(self.options.verbosity.verbose), set[int]()
+        roots = set[int]()
 
         def is_copied(table: PublishedTable) -> bool:
             if any(part.source is None or part.source.oid != table.oid for part in table.parts):
@@ -110,28 +111,21 @@ class _Verify(Struct, frozen=True):
             return self._is_selected(table.schema, table.name, base)
 
         with scratch_folder(self.out) as scratch, TemporaryDirectory(prefix="pgtail-verify-") as spool:
-            try:
+            with StderrThread(quiet=self.options.verbosity.quiet) as stderr:
                 with self.interrupt.raising():
                     base = begin(self.out, scratch / "state")
                     known, plan = self._plan(base)
                 for warning in plan.warnings:
-                    stderr.tell(f"warning: {warning}")
-                copying = ServerCopying(
-                    Publisher(plan, self.connector, self.interrupt, stderr, SlotProgress()),
-                    known,
-                    is_copied,
-                    sample=self._sample,
-                )
-                copy = copying.run(scratch, Path(spool))
+                    logger.warning(warning)
+                publisher = Publisher(plan, self.connector, self.interrupt, SlotProgress(), stderr.show_status)
+                copy = ServerCopying(publisher, known, is_copied, sample=self._sample).run(scratch, Path(spool))
                 with self.interrupt.raising():
-                    self._wait(copy.lsn, stderr)
-            finally:
-                stderr.close()
+                    self._wait(copy.lsn, stderr.show_status)
             found = self._compare(base, copy, scratch)
         compared, names = {one.relid for one in found}, {(one.schema, one.table) for one in found}
         for name in base.names(lambda relid: relid not in compared):
             if name not in names and self._is_selected(*name, base):
-                tell(f"note: {'.'.join(name)} is in the state, and not published: it was not compared")
+                logger.info(f"{escape('.'.join(name))} is in the state, and not published: it was not compared")
         slot = known.head.get(SLOT)
         if slot is None:
             return copy.lsn, found, roots, "pgtail record"
@@ -180,9 +174,9 @@ class _Verify(Struct, frozen=True):
         """Whether a table is selected, and can be in the state."""
         return all(selected(schema, table, globs) for globs in (self.options.tables, base.plan.tables))
 
-    def _wait(self, lsn: int, stderr: StderrThread) -> None:
+    def _wait(self, lsn: int, show_status: Callable[[Sequence[str]], None] | None) -> None:
         """Wait until every capture is complete up to the position. Raises InputError after --timeout."""
-        begun, told = time.monotonic(), 0.0
+        begun, due = time.monotonic(), 0.0
         while behind := [(place, at) for place in self.captures if (at := self._reach(place).position) < lsn]:
             place, at = behind[0]
             words = f"{place} is complete up to {lsn_text(at)}, not yet {lsn_text(lsn)}"
@@ -193,18 +187,18 @@ class _Verify(Struct, frozen=True):
                     " segment after --segment-age"
                 )
             line = f"waiting for captures: {words}; pgtail record has to run, and close a segment (--segment-age)"
-            if stderr.wants_status:
-                stderr.status([line])
-            elif waited >= told:
-                (stderr.detail if told else stderr.inform)(line)
-                told += _LINE_EVERY
+            if show_status is not None:
+                show_status([line])
+            elif waited >= due:
+                logger.log(DETAIL if due else SUMMARY, line)
+                due += _LINE_EVERY
             time.sleep(_PAUSE)
 
     # -- in Spark ------------------------------------------------------------------------------------------------
 
     def _compare(self, base: Base, copy: ServerCopy, scratch: Location) -> list[VerifiedTable]:
         verbose = self.options.verbosity.verbose
-        progress = SparkProgress(verbose)
+        progress = SparkProgress(self.options.verbosity)
         with Stoppable(end_jvm) as stop:
             try:
                 started = session(self.options.master, self.conf, quiet=not verbose)
@@ -229,11 +223,11 @@ class _Verify(Struct, frozen=True):
             tables=base.plan.tables,
             snapshot_changes=base.plan.snapshot_changes,
             storage=storage,
-            tell=progress.tell,
+            show_task=progress.show_task,
         )
         state.update(self.captures, typed=True)
         for text in update_state(state, Settings(until=copy.lsn - 1)).stopped:
-            say(f"error: {text}")
+            logger.error(text)
         return compare_tables(state, copy.capture, sample=self._sample)
 
 

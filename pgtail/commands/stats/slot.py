@@ -6,13 +6,14 @@ import contextlib
 import shutil
 import sys
 import time
-from collections import deque
+from logging.handlers import BufferingHandler
 from typing import Final, Protocol
 
 from pgtail.commands.console.full_screen import HEAD, INTERVAL, Screen
-from pgtail.commands.console.messages import StderrThread
+from pgtail.commands.console.messages import handled_by
+from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.console.styling import report_json, report_palette, to_terminal
-from pgtail.commands.input.selection import tell_filter
+from pgtail.commands.input.selection import report_filter
 from pgtail.commands.options.common import ReportOptions
 from pgtail.commands.options.server import StreamOptions
 from pgtail.commands.output.file_sink import FileSink
@@ -20,6 +21,7 @@ from pgtail.commands.stream.command import STREAM_SPILLS_MORE, Stream, StreamSin
 from pgtail.errors import PgtailError
 from pgtail.files.spool import SpoolLimit
 from pgtail.local_time import clock
+from pgtail.log import SUMMARY, logger
 from pgtail.outputs.base import Output
 from pgtail.replication.plan import Plan
 from pgtail.replication.probe import Probe
@@ -31,19 +33,7 @@ from pgtail.stats.top import Position, Sample, Top
 from pgtail.terminal.keys import Keys
 
 _MESSAGES: Final = 100
-"""Messages that are kept while the screen is shown."""
-
-
-class _KeptMessages(StderrThread):
-    """Keeps messages while the screen is shown; the screen shows the last one, and all are printed after it."""
-
-    def __init__(self, verbosity: int) -> None:
-        super().__init__(verbosity)
-        self.wants_status, self._wants_detail = False, verbosity > 0
-        self.kept: deque[str] = deque(maxlen=_MESSAGES)
-
-    def _put(self, line: str) -> None:
-        self.kept.append(line)
+"""Messages that are written after the screen was shown, at most."""
 
 
 class _Show(Protocol):
@@ -104,7 +94,7 @@ class StatsSlot(Stream):
         return self._stats
 
     def _summarize(self, error: PgtailError | None = None) -> None:
-        tell_filter(self._filter, self._stderr.tell)
+        report_filter(self._filter)
 
 
 class StatsWatch(StatsSlot):
@@ -117,7 +107,10 @@ class StatsWatch(StatsSlot):
         screen = self._palette is not None and sink.on_terminal and to_terminal()
         self._screen = Screen(sink) if screen else None
         self._shown = contextlib.ExitStack()
-        self._messages: deque[str] = deque()
+        self._kept = BufferingHandler(sys.maxsize)
+        """Messages while the screen is shown: the screen shows the last one, and the last ones are written after it."""
+        if not options.verbosity.verbose:
+            self._kept.setLevel(SUMMARY)  # no details, although it is a terminal
 
     def run(self) -> bool:
         """Count and show until the end, as Stream.run()."""
@@ -125,23 +118,21 @@ class StatsWatch(StatsSlot):
             with self._shown:
                 return super().run()
         finally:
-            if self._messages and sys.stderr is not None:
-                sys.stderr.write("".join([f"{line}\n" for line in self._messages]))
+            for record in self._kept.buffer[-_MESSAGES:]:
+                logger.handle(record)
 
-    def _open_stderr(self) -> StderrThread:
-        if self._screen is None:
-            stderr = super()._open_stderr()
-            stderr.wants_status = stderr.wants_status and self._report.file not in (None, "-")  # the output says it
-            return stderr
-        kept = _KeptMessages(self._options.verbosity.verbose)
-        self._messages = kept.kept
-        return kept
+    def _open_messages(self) -> contextlib.AbstractContextManager[StderrThread | None]:
+        if self._screen is not None:
+            return handled_by(self._kept)
+        quiet = self._options.verbosity.quiet or self._report.file in (None, "-")  # then the output says it
+        return StderrThread(quiet=quiet)
 
     def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
         if self._screen is not None:  # not before: the connection may have asked for a password
             self._shown.enter_context(self._screen.shown())
         lag = Probe(self._connector, pause=INTERVAL)
         lag.poll()
+        kept = self._kept
         top = Top(self._stats, time.monotonic())
 
         sample: Sample | None = None
@@ -155,7 +146,7 @@ class StatsWatch(StatsSlot):
                 lag.poll()
             text = self._text(sample)
             if self._screen is not None:
-                self._screen.show(text, f"\n{self._messages[-1]}\n" if self._messages else "")
+                self._screen.show(text, f"\n{kept.format(kept.buffer[-1])}\n" if kept.buffer else "")
             else:
                 self._sink.show(text)
 

@@ -8,7 +8,7 @@ import signal
 import stat
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -21,26 +21,26 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.connect import connector_of, with_name_cure
-from pgtail.commands.console.messages import StderrThread
 from pgtail.commands.console.pager import paged, pager_in_use
+from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.console.styling import is_pipe
 from pgtail.commands.input.selection import (
     build_redaction,
     check_range,
     filter_arguments,
     no_quotes,
-    tell_filter,
-    tell_note,
-    tell_nothing_passed,
-    tell_unmasked,
+    report_filter,
+    report_note,
+    report_nothing_passed,
+    report_unmasked,
 )
 from pgtail.commands.options.server import EndOptions, StreamOptions
 from pgtail.commands.output.build import (
     build_output,
     check_acknowledged,
+    report_dropped,
     seen_rows_of,
     show_of,
-    tell_dropped,
     with_old_values,
 )
 from pgtail.commands.output.file_sink import FileSink, check_appended, continue_file, open_sink
@@ -51,6 +51,7 @@ from pgtail.files.spool import SpoolLimit
 from pgtail.files.stopping import Interrupt
 from pgtail.humanize import counted, grouped
 from pgtail.local_time import clock
+from pgtail.log import log_detail, log_outcome, log_summary, logger
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.scalars import Point, lsn_text
 from pgtail.pipeline.pipeline import Pipeline
@@ -147,7 +148,8 @@ class Stream:
 
     _filter: Filter
     _connector: Connector
-    _stderr: StderrThread
+    _stderr: StderrThread | None = None
+    """What writes messages, where that is a thread with a status line."""
     _around: contextlib.ExitStack
     """What ends after the stream: a pager, which may be left open when everything else has ended."""
     _pipeline: Pipeline
@@ -190,17 +192,16 @@ class Stream:
             )
         request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
         self._connector = connector_of(options.connection)
-        self._stderr = self._open_stderr()
-        if options.verbosity.settings:
-            self._stderr.detail(f"settings: {options.verbosity.settings}")
-        with contextlib.ExitStack() as self._around:
+        with contextlib.ExitStack() as self._around, self._open_messages() as self._stderr:
+            if options.verbosity.settings:
+                log_detail(f"settings: {options.verbosity.settings}")
             return self._run(request)
 
     def _run(self, request: Request) -> bool:
         options = self._options
         try:
             with (
-                Service(options.service, self._progress, self._stderr.tell, self._info()),
+                Service(options.service, self._progress, self._info()),
                 Interrupt() as interrupt,
                 open_sink(options.format.file, append=True) as target,
                 self._shared(target) as sink,
@@ -210,12 +211,14 @@ class Stream:
             raise with_name_cure(error, options.connection.dsn, self._name) from None
         except KeyboardInterrupt:
             if not self._copied:
-                self._stderr.tell("stopped while the tables were copied: the output has only a part of their rows")
+                log_outcome("stopped while the tables were copied: the output has only a part of their rows")
                 return True
-            self._stderr.tell("stopped before anything was read")
+            log_outcome("stopped before anything was read")
             return False
-        finally:
-            self._stderr.close()
+
+    def _open_messages(self) -> contextlib.AbstractContextManager[StderrThread | None]:
+        """A context in which messages are written, and a status line."""
+        return StderrThread(quiet=self._options.verbosity.quiet)
 
     def _info(self) -> dict[str, str]:
         """What runs, for the metrics."""
@@ -245,9 +248,10 @@ class Stream:
         spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
         output = self._output(sink, plan, spool)
         self._check(plan, request, output)
-        self._tell_plan(plan)
-        self._tell_repeated(plan, sink)
-        publisher = Publisher(plan, self._connector, interrupt, self._stderr, self._progress)
+        self._report_plan(plan)
+        self._report_repeated(plan, sink)
+        show_status = None if self._stderr is None else self._stderr.show_status
+        publisher = Publisher(plan, self._connector, interrupt, self._progress, show_status)
         assembler = Assembler(
             types,
             buffer=StreamBuffer(spool=spool),
@@ -263,10 +267,11 @@ class Stream:
     def _page(self, plan: Plan) -> None:
         """Use a pager from now on if the server has everything already that is to be shown."""
         options, bounded = self._options, plan.until is not None and plan.until <= plan.server.position
-        if bounded and options.pager and options.format.file is None:
-            self._around.callback(self._stderr.close)  # what a full pager did not let through before it ended
+        if bounded and options.pager and options.format.file is None and self._stderr is not None:
+            self._around.callback(self._stderr.wait)  # for what a full pager did not let through before it ended
             self._around.enter_context(paged(True))
-            self._stderr.wants_status &= not pager_in_use()
+            if pager_in_use():
+                self._stderr.show_status = None
 
     def _rendering(self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink) -> Rendering:
         plan, options = publisher.plan, self._options
@@ -276,7 +281,7 @@ class Stream:
             output,
             filter_=self._filter,
             redaction=self._redaction if self._masks else None,
-            note=lambda note: tell_note(note, tell=self._stderr.tell),
+            note=report_note,
             limit=options.limit,
             until=None if options.snapshot.wanted else plan.until,
             seen_rows=self._seen_rows(plan, same_tables),
@@ -322,20 +327,20 @@ class Stream:
                 " --yes confirms this"
             )
 
-    def _tell_plan(self, plan: Plan) -> None:
+    def _report_plan(self, plan: Plan) -> None:
         for warning in plan.warnings:
-            self._stderr.tell(f"warning: {warning}")
+            logger.warning(warning)
         for note in plan.notes:
-            self._stderr.tell(f"note: {note}")
+            logger.info(note)
 
-    def _tell_repeated(self, plan: Plan, sink: StreamSink) -> None:
-        """Tell from which position on a file may have what comes now: a run that was killed does not acknowledge it."""
+    def _report_repeated(self, plan: Plan, sink: StreamSink) -> None:
+        """Say from which position on a file may have what comes now: a run that was killed does not acknowledge it."""
         if plan.slot is None or plan.ack == "none" or self._options.format.file in (None, "-"):
             return
         if os.fstat(sink.fd).st_size:
             position = lsn_text(max(plan.start, plan.slot.confirmed))
-            self._stderr.tell(
-                f"note: {sink.name} may have changes of transactions that commit at or after {position} already, if the"
+            logger.info(
+                f"{sink.name} may have changes of transactions that commit at or after {position} already, if the"
                 " run before was killed: they are written again"
             )
 
@@ -355,9 +360,7 @@ class Stream:
     def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
         """What remembers the rows of the stream; None if that is not wanted."""
         is_same = None if same_tables is None else same_tables.is_same
-        seen_rows = seen_rows_of(
-            self._options.format, self._filter, self._stderr.tell, asked=self._asked, is_same=is_same
-        )
+        seen_rows = seen_rows_of(self._options.format, self._filter, asked=self._asked, is_same=is_same)
         if seen_rows is not None:
             seen_rows.trust(self._complete, until=plan.server.position)
         return seen_rows
@@ -373,9 +376,9 @@ class Stream:
             raise
         finally:
             self._copied = self._tail.copied
-            unmasked = tell_unmasked(self._redaction, self._stderr.tell)
+            unmasked = report_unmasked(self._redaction)
         self._summarize()
-        self._tell_withheld()
+        self._report_withheld()
         return self._pipeline.damaged or unmasked
 
     def _plan(self, request: Request, types: Types, interrupt: Interrupt) -> Plan:
@@ -392,9 +395,6 @@ class Stream:
                 types.declare_enums(catalog.enums(connection))
         return plan
 
-    def _open_stderr(self) -> StderrThread:
-        return StderrThread(self._options.verbosity.verbose)
-
     def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
         """The thread that feeds the pipeline."""
         return RenderThread(rendering, queue, position=position)
@@ -408,7 +408,7 @@ class Stream:
     def _output(self, sink: StreamSink, plan: Plan, spool: SpoolLimit) -> Output:
         format_, database = replace(self._options.format, spool=spool), plan.server.database
         masked = self._redaction is not None
-        return build_output(format_, sink, masked=masked, tell=self._stderr.tell, database=database)
+        return build_output(format_, sink, masked=masked, database=database)
 
     def _ready(self, position: int) -> None:
         """Called once the stream has started: every commit from `position` on will be seen."""
@@ -419,13 +419,13 @@ class Stream:
         Nothing can be resumed once a temporary slot is gone, but a copy of a slot can be made again.
         """
         if not self._tail.copied:
-            self._tell_broken_off()
-            self._stderr.tell("the copy of the tables is not complete: the output has only a part of their rows")
+            self._report_broken_off()
+            log_outcome("the copy of the tables is not complete: the output has only a part of their rows")
         if self._tail.resume is None:
             return
-        tell_nothing_passed(self._pipeline.seen, self._stderr.tell, whole=False)
-        tell_filter(self._filter, self._stderr.tell)
-        tell_dropped(self._pipeline.seen_rows, self._options.format, self._stderr.tell)
+        report_nothing_passed(self._pipeline.seen, whole=False)
+        report_filter(self._filter)
+        report_dropped(self._pipeline.seen_rows, self._options.format)
         pipeline = self._pipeline
         after = " after the snapshot" if self._options.snapshot.wanted else ""
         shown = f"{counted(pipeline.shown, 'transaction')} shown{after}"
@@ -433,23 +433,23 @@ class Stream:
             selected = counted(pipeline.rows - pipeline.left_out, "row")
             shown = f"{shown}, {selected} selected of {grouped(pipeline.rows)} read"
         position, is_known = lsn_text(self._tail.resume), not isinstance(error, OutputError)
-        self._tell_broken_off()
+        self._report_broken_off()
         if self._resumable:
-            self._stderr.inform(f"{shown}; resume at {position}" if is_known else f"resume at {position}")
+            log_summary(f"{shown}; resume at {position}" if is_known else f"resume at {position}")
             return
         read = f"{shown}, up to {position}" if is_known else f"written up to {position}"
         cure = " (--slot NAME --create-slot makes one that stays)" if error is None else ""
-        self._stderr.inform(f"{read}; the temporary slot is gone{cure}")
+        log_summary(f"{read}; the temporary slot is gone{cure}")
 
-    def _tell_withheld(self) -> None:
-        """If nothing was shown, or nothing of an operation of --op came: tell what the publications leave out."""
+    def _report_withheld(self) -> None:
+        """If nothing was shown, or nothing of an operation of --op came: report what the publications leave out."""
         pipeline = self._pipeline
         counts = pipeline.rows_by_table() or []
         missing = [op for op in self._filter.ops if not any(getattr(rows, f"{op}s", 1) for rows in counts)]
         if missing or not (pipeline.shown or pipeline.rows > pipeline.left_out):
-            tell_withheld(self._connector, self._published, self._stderr.tell, missing)
+            report_withheld(self._connector, self._published, missing)
 
-    def _tell_broken_off(self) -> None:
+    def _report_broken_off(self) -> None:
         """Name the transaction, or the table's snapshot, of which only a part was shown."""
         pipeline, broken_off = self._pipeline, self._pipeline.broken_off
         if broken_off is None or self._options.format.undo:
@@ -458,13 +458,11 @@ class Stream:
         where = f"the snapshot of {table}" if broken_off.snapshot else f"transaction {broken_off.xid}"
         changes = counted(broken_off.count, "row" if broken_off.snapshot else "change")
         selected = ", of which those selected were shown" if pipeline.left_out else ""
-        self._stderr.tell(f"note: stopped inside {where}, after {changes}{selected}")
+        logger.info(f"stopped inside {where}, after {changes}{selected}")
 
 
-def tell_withheld(
-    connector: Connector, names: list[str], tell: Callable[[str], None], ops: Collection[str] = ()
-) -> None:
-    """Tell what publications leave out, with `ops` of these operations; nothing if the server does not answer soon."""
+def report_withheld(connector: Connector, names: list[str], ops: Collection[str] = ()) -> None:
+    """Report what publications leave out, of `ops` if there are any; nothing if the server does not answer soon."""
     texts = list[str]()
 
     def ask() -> None:
@@ -478,7 +476,7 @@ def tell_withheld(
     asking.start()
     asking.join(_LAST_PAUSE)
     for text in texts:
-        tell(escape(f"note: {text}"))
+        logger.info(escape(text))
 
 
 def request_of(request: Request, end: EndOptions) -> Request:

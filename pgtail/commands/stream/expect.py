@@ -19,12 +19,13 @@ from msgspec.structs import replace
 from pgtail.changes.events import Change, LogicalMessage, Outcome
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.commands.input.selection import filter_arguments, filters, tell_filter
+from pgtail.commands.input.selection import filter_arguments, filters, report_filter
 from pgtail.commands.options.server import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.stream.command import STREAM_SPILLS_MORE, Stream, StreamSink
 from pgtail.errors import OptionError, PgtailError
 from pgtail.files.stopping import Interrupt
 from pgtail.humanize import counted
+from pgtail.log import log_outcome, log_summary
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
@@ -149,7 +150,7 @@ class Expect(Stream):
 
     def _ready(self, position: int) -> None:
         self._since = time.monotonic()
-        self._stderr.tell(f"ready: every commit from {lsn_text(position)} on will be seen")
+        log_outcome(f"ready: every commit from {lsn_text(position)} on will be seen")
         if self._command:
             self._start_command()
 
@@ -162,14 +163,14 @@ class Expect(Stream):
         self._watching.start()
 
     def _watch(self) -> None:
-        """If the command fails, tell it, and wait only for what was committed before."""
+        """If the command fails, say so, and wait only for what was committed before."""
         assert self._process is not None
         status = self._process.wait()
         if status and not self._failed:
             self._failed = True
             how = f"exit status {status}" if status > 0 else signal.strsignal(-status) or f"signal {-status}"
             stopped = self._interrupt.count or status == -signal.SIGINT  # Ctrl-C is for both
-            self._stderr.tell(f"{self._command[0]} {'was stopped' if stopped else f'failed: {how}'}")
+            log_outcome(f"{self._command[0]} {'was stopped' if stopped else f'failed: {how}'}")
             self._tail.end_now()
 
     def _end_command(self, process: subprocess.Popen[bytes], interrupt: Interrupt) -> None:
@@ -184,25 +185,25 @@ class Expect(Stream):
                 process.wait(_PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
-            self._stderr.tell(f"{self._command[0]} was stopped")
+            log_outcome(f"{self._command[0]} was stopped")
         self._watching.join()
 
     def _summarize(self, error: PgtailError | None = None) -> None:
         if self._tail.resume is None or isinstance(error, OptionError):
             return  # it was never ready, or could not test a change, and the error says why
-        stderr, expectation, after = self._stderr, self.expectation, f"after {time.monotonic() - self._since:.1f} s"
+        expectation, after = self.expectation, f"after {time.monotonic() - self._since:.1f} s"
         if expectation.met:
-            stderr.inform(f"as expected, {after}: {counted(expectation.came, 'change')}")
+            log_summary(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
-        tell_filter(expectation, stderr.tell)
+        report_filter(expectation)
         came = f"{expectation.came} of {counted(expectation.count, 'change')} came"
         unread = "; changes may be among those that were not read" if self._pipeline.gap else ""
-        stderr.tell(f"not as expected, {after}: {came} ({self._conditions()}){unread}")
-        stderr.tell(_what_came_instead(expectation))
+        log_outcome(f"not as expected, {after}: {came} ({self._conditions()}){unread}")
+        log_outcome(_what_came_instead(expectation))
 
-    def _tell_withheld(self) -> None:
+    def _report_withheld(self) -> None:
         if not self.expectation.met:
-            super()._tell_withheld()
+            super()._report_withheld()
 
     def _conditions(self) -> str:
         """The filters, as they were given."""

@@ -19,6 +19,7 @@ from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
+from pgtail.log import log_outcome, logger
 from pgtail.native.plan import (
     Cell,
     Cells,
@@ -108,7 +109,7 @@ class Debezium(PlannedOutput):
         super().close()
         self._snapshot.end(complete=False)
         if self._truncates:
-            self.options.tell(f"left out {counted(self._truncates, 'truncate')}: they have no key (--keys)")
+            log_outcome(f"left out {counted(self._truncates, 'truncate')}: they have no key (--keys)")
             self._truncates = 0
 
     def _row(self, change: RowChange) -> None:
@@ -239,7 +240,7 @@ class Debezium(PlannedOutput):
             return line
         names = frozenset(relation.key)
         if not names or relation.partition is not None:
-            self._tell_without_key(relation)
+            self._note_without_key(relation)
             return joined([b"\t", *line])
         cells = tuple([cell for cell in row.cells if converters[cell.index][0].name in names])
         described = [pair for pair in converters if pair[0].name in names]
@@ -248,14 +249,12 @@ class Debezium(PlannedOutput):
         tombstone = [*key, b"\t\n"] if op == b"d" else []
         return joined([*key, b"\t", *line, *tombstone])
 
-    def _tell_without_key(self, relation: Relation) -> None:
+    def _note_without_key(self, relation: Relation) -> None:
         name = relation.qualified
         if name not in self._without_key:
             self._without_key.add(name)
             identity = relation.identity or "unknown"
-            self.options.tell(
-                f"note: the key of {escape(name)} is not known (replica identity {identity}): --keys leaves it empty"
-            )
+            logger.info(f"the key of {escape(name)} is not known (replica identity {identity}): --keys leaves it empty")
 
     def _with_schema(self, described: bytes, payload: list[Piece]) -> list[Piece]:
         """A key or an event with its schema, if that is asked for."""

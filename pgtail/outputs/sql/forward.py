@@ -21,6 +21,7 @@ from pgtail.changes.relations import differences
 from pgtail.files.sink import Sink
 from pgtail.files.spool import SpoolFile
 from pgtail.humanize import counted
+from pgtail.log import log_outcome
 from pgtail.native.plan import INSERT_OPS, Cells, Empty, Field, NoPlan, Plan, Text, Value
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
@@ -205,7 +206,7 @@ class Sql(PlannedOutput):
             kept.close()
         if self.left_out:
             changes = counted(self.left_out, "change")
-            self.options.tell(f"{changes} could not be written as SQL; each is replaced by a comment")
+            log_outcome(f"{changes} could not be written as SQL; each is replaced by a comment")
             self.left_out = 0
 
     def _write(self, text: bytes) -> None:

@@ -16,6 +16,7 @@ from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.files.spool import SpoolFile, SpoolLimit
 from pgtail.humanize import plural
+from pgtail.log import log_outcome
 from pgtail.native import Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs import OutputOptions
@@ -247,9 +248,9 @@ class SqlUndo(PlannedOutput):
         self._sink.write(b"\n")
         helps = any(_NOT_SENT in reason for reason in self._omitted)
         hint = "; --old-values seen undoes those whose rows the input showed before" if helps else ""
-        self.options.tell(f"{changes} cannot be undone; each is replaced by a comment{hint}")
+        log_outcome(f"{changes} cannot be undone; each is replaced by a comment{hint}")
         for reason, count in self._omitted.most_common():
-            self.options.tell(f"{count} times {reason}" if count > 1 else reason)
+            log_outcome(f"{count} times {reason}" if count > 1 else reason)
 
 
 def _write_nothing(text: bytes) -> None:

@@ -211,7 +211,7 @@ class RowFormatter:
             arrow = _SEEN_ARROW if change.old_kind == SEEN else _ARROW
             unchanged = self._written(row, parts, whole, new, arrow, changed=changed)
             if changed and row.values and not whole:
-                self._choice.tell_unknown(change.relation)
+                self._choice.note_unknown(change.relation)
             if change.nothing_changed:
                 row.values.append(_NOTHING_CHANGED)
             if unchanged and not self._choice.changed_alone:

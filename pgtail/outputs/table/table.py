@@ -104,7 +104,7 @@ class TableOutput(Output):
     def finish(self) -> None:
         """Write the page."""
         self._lay_out()
-        self._choice.tell_unused()
+        self._choice.note_unused()
 
     # -- the scanner -------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Final
 from pgtail.changes.events import LogicalMessage, Transaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.files.sink import Sink
+from pgtail.log import logger
 from pgtail.native.plan import Encoding, Field, Form, Piece, Side, Value
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import dumps, keys
@@ -117,7 +118,7 @@ class Wal2JsonBase(PlannedOutput):
         table = self.written.repeated(transaction)
         if table is not None:
             name, place = escape(table.qualified), lsn_text(transaction.commit_lsn or 0)
-            self.options.tell(f"note: the snapshot of {name} at {place} repeats rows: readers take them for inserts")
+            logger.info(f"the snapshot of {name} at {place} repeats rows: readers take them for inserts")
         super().started(transaction)
 
     def table_keys(self, relation: Relation) -> bytes:

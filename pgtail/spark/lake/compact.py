@@ -55,7 +55,7 @@ def compact(lake: Lake) -> int:
     count = sum(len(merging.files) for merging in plans)
     if not plans:
         return 0
-    lake.tell(f"merging {counted(count, 'file')}")
+    lake.show_task(f"merging {counted(count, 'file')}")
     size = sum(size for merging in plans for _, size in merging.files)
     done = collected(lake.spark, _Merging.done, plans, size)
     commits = []

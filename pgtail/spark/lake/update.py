@@ -63,7 +63,7 @@ class Update(Struct):
 
 class Lake:
     """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
-    whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `tell` is called with
+    whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `show_task` gets
     what is under way, `progress` is how far it is; a batch, which is what is repeated after a crash, has at most
     `batch_segments`. Raises OptionError where OUT is of another kind, InputError where it is damaged.
     """
@@ -76,7 +76,7 @@ class Lake:
         tables: Sequence[str] = (),
         snapshot_changes: bool = True,
         storage: StorageOptions = NO_OPTIONS,
-        tell: Callable[[str], None] = lambda text: None,
+        show_task: Callable[[str], None] = lambda text: None,
         progress: LakeProgress | None = None,
         batch_segments: int = 1000,
     ) -> None:
@@ -85,7 +85,7 @@ class Lake:
         self.out = locate_target(out, storage)
         self.storage = storage
         self.codec = codec_of(str(spark.conf.get(_CODEC)))
-        self.tell = tell
+        self.show_task = show_task
         self.progress = progress or LakeProgress()
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
@@ -164,7 +164,7 @@ class Lake:
             decoded = self._decode(dict.fromkeys(sizes, EVERYWHERE), sizes, known)
             found = [one for one in decoded.surveys if one.path not in whole]
         else:
-            self.tell(f"looking through {counted(len(paths), 'segment')}")
+            self.show_task(f"looking through {counted(len(paths), 'segment')}")
             found = surveys(self.spark, paths, self.storage)
         plan.server = server_of(found, plan.server, plan.captures)
         found = _begun(found, plan.captures, listed.pruned)
@@ -196,7 +196,7 @@ class Lake:
         return not self.plan.tables and len(directories([*paths, *read])) == 1
 
     def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
-        self.tell(f"decoding {counted(len(parts), 'segment')}")
+        self.show_task(f"decoding {counted(len(parts), 'segment')}")
         plan = self.plan
         how = Decoding(self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes)
         files = [((path, some), sizes[path]) for path, some in parts.items()]
@@ -206,7 +206,7 @@ class Lake:
         self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int], done: Update
     ) -> list[Commit]:
         """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
-        self.tell("collecting tables")
+        self.show_task("collecting tables")
         relations, commits = self._relations(found)
         commits += self._transactions(decoded.transactions, decoded.shared, split)
         if known is not None:
@@ -288,7 +288,7 @@ class Lake:
         how = Decoding(self.out, self.codec, (), known)
         files = [(table.place / file.path, file.size) for file in table.files()]
         if files:
-            self.tell("typing the changes that are there")
+            self.show_task("typing the changes that are there")
         size = sum(size for _, size in files)
         made = joined(collected(self.spark, how.stored, groups(self.spark, files), size))
         self.commit(plan, self._typed(made.tables, known, known, done))

@@ -65,7 +65,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
 
     Raises MissingSegment and other InputErrors, OptionError, OutputError.
     """
-    lake.tell(f"bringing {settings.kind} up to date")
+    lake.show_task(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
     notes = plan.notes.setdefault(settings.kind, Notes())
     increment = next_increment(plan.runs, notes, plan.following, allow_gap=settings.allow_gap)

@@ -141,7 +141,7 @@ def compare_tables(state: Lake, server: Location, *, sample: int | None) -> list
     """
     listed = listed_in(str(server), read_state(server))
     pairs = {one.table.relid: _pair(state, one, sample) for one in listed}
-    state.tell(f"comparing {counted(len(pairs), 'table')}")
+    state.show_task(f"comparing {counted(len(pairs), 'table')}")
     files = [((relid, file), size) for relid, pair in pairs.items() for file, size in pair.files]
     compared: dict[int, list[Comparison]] = {relid: [] for relid in pairs}
     for relid, part in _compared(state.spark, pairs, files):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.commands.console.messages import StderrThread, laid_out
+from pgtail.commands.console.messages import laid_out, messages
+from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.errors import COMMAND
+from pgtail.log import log_outcome, log_trace
 from tests.support.run import command
+from tests.support.tail import wait_for
 from tests.support.terminals import on_terminal, open_terminal
 
 ALTER = 'ALTER TABLE "public"."a table with a long name" REPLICA IDENTITY FULL;'
@@ -75,19 +80,43 @@ def test_messages_come_before_what_is_written_later_to_the_same_terminal(
     monkeypatch: pytest.MonkeyPatch, quiet: bool
 ) -> None:
     """Also with -q, which leaves out notes and the status line, not warnings."""
-    monkeypatch.setattr("pgtail.commands.console.messages.quiet_mode", quiet)
     ours, programs = open_terminal()
     with open(programs, "w") as terminal:
         monkeypatch.setattr("sys.stderr", terminal)
-        stderr = StderrThread(0)
         shown = b""
-        for number in range(200):
-            stderr.tell(f"message {number}")
-            with stderr.quiet():
-                os.write(programs, b"output\n")
-            while shown.count(b"output") <= number:
-                shown += os.read(ours, 1000)
-        stderr.close()
+        with messages(quiet=quiet), StderrThread(quiet=quiet) as stderr:
+            for number in range(200):
+                log_outcome(f"message {number}")
+                with stderr.quiet():
+                    os.write(programs, b"output\n")
+                while shown.count(b"output") <= number:
+                    shown += os.read(ours, 1000)
     os.close(ours)
     lines = shown.decode().splitlines()
     assert lines == [line for number in range(200) for line in (f"pgtail: message {number}", "output")]
+
+
+def test_a_blocked_terminal_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it has no room for is counted where it is missing."""
+    ours, programs = open_terminal()
+    with open(programs, "w") as terminal:
+        monkeypatch.setattr("sys.stderr", terminal)
+        with messages(verbose=2), StderrThread():
+            for number in range(20_000):
+                log_trace(f"line {number} {'.' * 80}")
+            reader = threading.Thread(target=lines_of, args=(ours, lines := list[str]()))
+            reader.start()
+            wait_for("room", lambda: len(lines) > 10_000)
+            log_outcome("the last one")
+    reader.join()
+    os.close(ours)
+    *shown, dropped, last = lines
+    assert [line.split()[1] for line in shown] == [str(number) for number in range(len(shown))]
+    assert dropped == f"pgtail: {20_000 - len(shown)} lines were dropped here: standard error was blocked"
+    assert last == "pgtail: the last one"
+
+
+def lines_of(terminal: int, lines: list[str]) -> None:
+    """Read a terminal to its end."""
+    with contextlib.suppress(OSError), open(terminal, closefd=False) as shown:
+        lines.extend(line.rstrip() for line in shown)

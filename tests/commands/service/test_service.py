@@ -21,6 +21,7 @@ from pgtail.commands.options.server import Address, ServiceOptions
 from pgtail.commands.service.service import Notifier, Service
 from pgtail.service.progress import CommitTimes, Counts, SlotProgress
 from tests.support.limits import within
+from tests.support.messages import messages_said
 from tests.support.run import command, here
 from tests.support.servers import Database
 from tests.support.services import DIRECT, Notifications, service, values_of, walsender
@@ -238,11 +239,10 @@ def test_lag() -> None:
 
 
 def test_metrics_over_http_need_no_other_thread() -> None:
-    ports: list[int] = []
     options = ServiceOptions(metrics=Address("127.0.0.1", 0))
-    with Service(options, SlotProgress(), lambda text, event, port: ports.append(port), {"command": "record"}):
+    with messages_said() as said, Service(options, SlotProgress(), {"command": "record"}):
         assert [one.name for one in threading.enumerate() if one.name in ("service", "metrics")] == ["metrics"]
-        with DIRECT.open(f"http://127.0.0.1:{ports[0]}/metrics", timeout=within(30)) as answer:
+        with DIRECT.open(said[0].removeprefix("note: metrics at "), timeout=within(30)) as answer:
             assert b"pgtail_up 0" in answer.read()
     wait_for("the end", lambda: "metrics" not in [one.name for one in threading.enumerate()])
 

@@ -32,14 +32,12 @@ def record(capture: Capture, folder: Path, *, size: int = 100_000) -> list[Path]
     folder.mkdir()
     source = [str(capture.forms["walsender.bin"])]
     rotation = Rotation(size=size)
-    notes: list[str] = []
     record_dumps(
         source,
         folder,
         DumpOptions(input_format="lengths", encoding=capture.encoding),
         rotation=rotation,
         compress=True,
-        tell=notes.append,
     )
     return segments(folder)
 

@@ -272,7 +272,7 @@ class Recording:
                     recorder.take(encode.frame(message, step.lsn))
             elif self._snapshots:  # as by another run of the command, whose session sends every description again
                 recorder.close()
-                state = StateFile(self.directory, print)
+                state = StateFile(self.directory)
                 for one in self._copies(step):
                     state.list_snapshot(one, HEAD)
                 recorder, described = Recorder(self.directory, HEAD, rotation=SMALL, state=state), {}
