@@ -543,22 +543,22 @@ class Assembler:
             transaction.changes = transaction.messages = 0
         else:
             yield from self._start(transaction)
-        for found in self.streams.changes(transaction):
+        for event in self.streams.changes(transaction):
             stop_if_asked()
-            if isinstance(found, Described):
-                yield found
+            if isinstance(event, Described):
+                yield event
                 continue
-            if isinstance(found, UndecodedRows):
-                yield from (found,) if transaction.changes >= changes else ()
+            if isinstance(event, UndecodedRows):
+                yield from (event,) if transaction.changes >= changes else ()
                 continue
-            if found.aborted:
+            if event.aborted:
                 is_new = transaction.changes >= changes
-            elif isinstance(found, LogicalMessage):
+            elif isinstance(event, LogicalMessage):
                 is_new = transaction.messages > messages
             else:
                 is_new = transaction.changes > changes
             if is_new:
-                yield from self._checked(found)
+                yield from self._checked(event)
         yield Ended(transaction)
 
     # -- prepared transactions ---------------------------------------------------------------------------------

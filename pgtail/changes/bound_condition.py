@@ -37,7 +37,7 @@ class BoundTest:
         self.test, self.left, self.right, self._how = test, left, right, how
         self._literals = [_literal(test, left, how, value) for value in test.values] if self._compares else []
         self._keys = [how.key(value) for value in self._literals]
-        self._found = self._finder()
+        self._passes = self._text_test()
 
     @property
     def _compares(self) -> bool:
@@ -73,7 +73,7 @@ class BoundTest:
         if op == "is null":
             return text is None
         if self.right is None:
-            return self._of_null if text is None else self._of_text(text, self._found)
+            return self._of_null if text is None else self._of_text(text, self._passes)
         other = self.right.text(right)
         if text is None or other is None:
             return (text is None) != (other is None) if op == "distinct" else None
@@ -106,9 +106,9 @@ class BoundTest:
         """Whether the server sent that a value is as before, in place of the value."""
         return change.new is not None and change.new[self.left.index : self.left.index + 1] == (UNCHANGED,)
 
-    def _of_text(self, text: str, found: Callable[[str], bool]) -> bool | None:
+    def _of_text(self, text: str, passes: Callable[[str], bool]) -> bool | None:
         try:
-            return found(text)
+            return passes(text)
         except ValueError:
             if self.left.path:  # it is no number, which counts as NULL
                 return self._of_null
@@ -119,12 +119,12 @@ class BoundTest:
         assert self.right is not None
         other_key = self.right.how.key
 
-        def found(text: str) -> bool:
+        def passes(text: str) -> bool:
             return compare(key(text), other_key(other))
 
-        return found
+        return passes
 
-    def _finder(self) -> Callable[[str], bool]:
+    def _text_test(self) -> Callable[[str], bool]:
         """What tests a value's text against constants. It raises ValueError for a value that cannot be compared."""
         op = self.test.op
         if op in ("like", "ilike"):
@@ -169,9 +169,9 @@ class Bound:
 
         Kinds are test, not, and, or, true, false and unknown. A node stands before its parts.
         """
-        found: list[tuple[str, int, BoundTest | None]] = []
-        _add_nodes(self.root, found)
-        return found
+        nodes: list[tuple[str, int, BoundTest | None]] = []
+        _add_nodes(self.root, nodes)
+        return nodes
 
     def holds(self, change: Change) -> Truth:
         """Whether it is true for a change of this kind."""
@@ -188,15 +188,15 @@ class Bound:
         if not isinstance(part, Node):
             return part
         if part.kind == "not":
-            found = self._holds(part.parts[0], change)
-            return None if found is None else not found
+            truth = self._holds(part.parts[0], change)
+            return None if truth is None else not truth
         decisive = part.kind == "or"
         unknown = False
         for one in part.parts:
-            found = self._holds(one, change)
-            if found is decisive:
+            truth = self._holds(one, change)
+            if truth is decisive:
                 return decisive
-            unknown = unknown or found is None
+            unknown = unknown or truth is None
         return None if unknown else not decisive
 
     def _part(self, condition: Condition) -> Part:
@@ -232,18 +232,18 @@ def _is_known(part: Part) -> bool:
     return part is None or isinstance(part, bool)
 
 
-def _add_nodes(part: Part, found: list[tuple[str, int, BoundTest | None]]) -> None:
-    place = len(found)
-    found.append(("", 0, None))
+def _add_nodes(part: Part, nodes: list[tuple[str, int, BoundTest | None]]) -> None:
+    place = len(nodes)
+    nodes.append(("", 0, None))
     if isinstance(part, BoundTest):
-        found[place] = ("test", place + 1, part)
+        nodes[place] = ("test", place + 1, part)
         return
     if not isinstance(part, Node):
-        found[place] = ("unknown" if part is None else "true" if part else "false", place + 1, None)
+        nodes[place] = ("unknown" if part is None else "true" if part else "false", place + 1, None)
         return
     for one in part.parts:
-        _add_nodes(one, found)
-    found[place] = (part.kind, len(found), None)
+        _add_nodes(one, nodes)
+    nodes[place] = (part.kind, len(nodes), None)
 
 
 def _bind(test: Test, relation: Relation | None, op: str) -> BoundTest | bool | None:
@@ -257,10 +257,10 @@ def _bind(test: Test, relation: Relation | None, op: str) -> BoundTest | bool | 
         return None
     if test.op == "changed" and op != "update":
         return False
-    for one in (left, right):
-        if one.path and one.column is not None and not is_json(one.column):
+    for operand in (left, right):
+        if operand.path and operand.column is not None and not is_json(operand.column):
             raise OptionError(
-                f"--where {test.shown!r}: {one.name} is {one.column.type_name}; -> and ->> need json or jsonb"
+                f"--where {test.shown!r}: {operand.name} is {operand.column.type_name}; -> and ->> need json or jsonb"
             )
     how = NUMBER if left.path and test.numeric else left.how
     if test.other is not None:

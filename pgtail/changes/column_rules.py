@@ -52,17 +52,17 @@ def as_written(name: str) -> str:
 
 def unmatched(rules: Iterable[ColumnRule], relations: Collection[Relation]) -> list[ColumnRule]:
     """The rules that match no column of these tables, each text once; none if there is no table."""
-    found = {
+    by_text = {
         rule.text: rule
         for rule in rules
         if relations and not any(rule.matches(one, column.name) for one in relations for column in one.columns)
     }
-    return [*found.values()]
+    return [*by_text.values()]
 
 
 def column_rules(option: str, text: str) -> list[ColumnRule]:
     """The rules in the value of an option, separated by commas. Raises OptionError."""
-    found, pos = [], 0
+    rules, pos = [], 0
     while pos < len(text):
         match = _RULE.match(text, pos)
         if match is None:
@@ -75,9 +75,9 @@ def column_rules(option: str, text: str) -> list[ColumnRule]:
         table, schema = [*reversed(parts[:-1]), None, None][:2]
         name = [one or other for one, other in zip(quoted, plain, strict=True) if one or other][-1]
         is_name = not any(set("*?[") & set(part or "") for part in plain)
-        found.append(ColumnRule(match[0].strip(" ,"), schema, table, parts[-1], name, is_name))
+        rules.append(ColumnRule(match[0].strip(" ,"), schema, table, parts[-1], name, is_name))
         pos = match.end()
-    return found
+    return rules
 
 
 def _pattern(quoted: str | None, plain: str | None) -> re.Pattern[str]:

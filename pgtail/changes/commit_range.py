@@ -50,16 +50,16 @@ def point_of(text: str, now: int | None = None) -> Point:
     try:
         if text not in ("today", "yesterday") and text[-1:].isalpha() and text[-1] not in "Zz":
             return Point(time=now - int(parse_seconds(text) * 1_000_000))
-        found, zone = _clock_time(text, now)
+        micros, zone = _clock_time(text, now)
     except (ValueError, OverflowError):
         raise ValueError(
             f"{text!r} is neither an LSN such as 0/1949A30, nor a time such as 10m (ago), yesterday, 10:30 or"
             " 2026-11-22T10:00 (local time without a zone)"
         ) from None
     if zone:
-        return Point(time=found)
+        return Point(time=micros)
     try:
-        return Point(time=to_utc(found), local=True)
+        return Point(time=to_utc(micros), local=True)
     except ValueError as error:
         raise ValueError(f"{text!r} is not one time: {error}") from None
 

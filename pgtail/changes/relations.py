@@ -205,17 +205,17 @@ class Relations:
 
     def follow(self, message: AnyFrame, stream: int | None = None) -> list[Versions]:
         """The next message, inside a segment of transaction `stream` or outside: the versions that it changes."""
-        found = self.partition_of(message)
-        if found is not None or not isinstance(message, _BETWEEN):
+        partition_of = self.partition_of(message)
+        if partition_of is not None or not isinstance(message, _BETWEEN):
             self.adjacent = None
-        return [] if found is None else self.set_partition(found, stream)
+        return [] if partition_of is None else self.set_partition(partition_of, stream)
 
-    def set_partition(self, found: PartitionOf, stream: int | None = None) -> list[Versions]:
+    def set_partition(self, partition_of: PartitionOf, stream: int | None = None) -> list[Versions]:
         """A table is a partition, or none any more: the versions that this changes.
 
         It is none of a table that does not have all of its columns.
         """
-        root, leaf = found
+        root, leaf = partition_of
         if root == leaf:
             return self._remove_partition(leaf)
         table, partition = self._find(root, stream), self._find(leaf, stream)
@@ -360,12 +360,12 @@ def differences(before: Relation, now: Relation) -> list[str]:
 
     A column at the same index with another name and the same type counts as renamed: Relation has no column numbers.
     """
-    found = []
+    texts = []
     if (before.schema, before.name) != (now.schema, now.name):
-        found.append(f"renamed from {before.qualified}")
+        texts.append(f"renamed from {before.qualified}")
     if (before.identity, before.partition) != (now.identity, now.partition):
-        found.append(f"replica identity {before.identity} -> {now.identity}{_as_of(now)}")
-    return found + _column_differences(before.columns, now.columns)
+        texts.append(f"replica identity {before.identity} -> {now.identity}{_as_of(now)}")
+    return texts + _column_differences(before.columns, now.columns)
 
 
 def _as_of(relation: Relation) -> str:
@@ -386,10 +386,10 @@ def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list
         for one, other in pairs
         if one.name not in new and other.name not in old and one.type_oid == other.type_oid
     }
-    found = [f"column {name} renamed to {renamed[name]}" for name in renamed]
-    found += [f"column {name} dropped" for name in old if name not in new and name not in renamed]
-    found += [f"column {name} added" for name in new if name not in old and name not in renamed.values()]
-    return found + [text for name in new if name in old for text in _alterations(old[name], new[name])]
+    texts = [f"column {name} renamed to {renamed[name]}" for name in renamed]
+    texts += [f"column {name} dropped" for name in old if name not in new and name not in renamed]
+    texts += [f"column {name} added" for name in new if name not in old and name not in renamed.values()]
+    return texts + [text for name in new if name in old for text in _alterations(old[name], new[name])]
 
 
 def _alterations(before: Column, now: Column) -> Iterator[str]:

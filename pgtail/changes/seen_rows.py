@@ -39,12 +39,12 @@ _BATCH: Final = 64
 
 def _oids(*names: str) -> frozenset[int]:
     """The OIDs of these types and their arrays; a name that ends with * stands for all that begin so."""
-    found = {
+    oids = {
         oid
         for oid, builtin in BUILTIN.items()
         if any(builtin.name.startswith(name[:-1]) if name[-1] == "*" else builtin.name == name for name in names)
     }
-    return frozenset([*found, *(oid for oid, builtin in BUILTIN.items() if builtin.element in found)])
+    return frozenset([*oids, *(oid for oid, builtin in BUILTIN.items() if builtin.element in oids)])
 
 
 _RENAMED: Final = _oids("reg*", "aclitem")
@@ -167,7 +167,7 @@ class SeenRows:
             Note: lambda event: self.forget_all(event.text),
         }
 
-    def take(self, event: Event) -> None:
+    def take_event(self, event: Event) -> None:
         """The next event of the stream, in its order; the old row of an update or delete is filled in if it is known.
 
         A change that is not committed, or not yet, is left as it is.

@@ -83,12 +83,12 @@ class StreamBuffer:
             self._free.clear()
             self.file.truncate()
 
-    def take(self, xid: int) -> Iterator[Any]:
+    def take_entries(self, xid: int) -> Iterator[Any]:
         """Yield the entries of a transaction that were not rolled back, in order; drop it at the end."""
         return (entry for entry, aborted in self.take_all(xid) if not aborted)
 
     def take_all(self, xid: int) -> Iterator[tuple[Any, bool]]:
-        """As take(), for all entries: yield (entry, whether it was rolled back)."""
+        """As take_entries(), for all entries: yield (entry, whether it was rolled back)."""
         entries = self._open[xid]
         first, after = 0, 0
         aborted = iter([*entries.aborted, (sys.maxsize, sys.maxsize)])
@@ -130,13 +130,13 @@ class StreamBuffer:
 
 def _merged(extents: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Join neighbouring extents, (offset, size), of a file."""
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for offset, size in sorted(extents):
-        if found and sum(found[-1]) == offset:
-            found[-1] = (found[-1][0], found[-1][1] + size)
+        if merged and sum(merged[-1]) == offset:
+            merged[-1] = (merged[-1][0], merged[-1][1] + size)
         elif size:
-            found.append((offset, size))
-    return found
+            merged.append((offset, size))
+    return merged
 
 
 class _Entries:

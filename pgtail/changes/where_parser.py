@@ -69,22 +69,22 @@ class Parser:
 
     def parse(self) -> Condition:
         """The condition. Raises OptionError."""
-        found = self._disjunction()
+        condition = self._disjunction()
         if self._pos < len(self._text):
             rest = self._text[self._pos :]
             advice = _advice_on(rest) or "; a value of several words stands in single quotes"
             self._fail(f"the condition ends before this{advice}")
-        return found
+        return condition
 
     def _disjunction(self) -> Condition:
         parts = [self._conjunction()]
-        while self._take("or"):
+        while self._take_token("or"):
             parts.append(self._conjunction())
         return parts[0] if len(parts) == 1 else Or(tuple(parts))
 
     def _conjunction(self) -> Condition:
         parts = [self._negation()]
-        while self._take("and"):
+        while self._take_token("and"):
             parts.append(self._negation())
         return parts[0] if len(parts) == 1 else And(tuple(parts))
 
@@ -95,13 +95,13 @@ class Parser:
             self._fail(f"more than {_MOST_DEPTH} levels of brackets and NOT")
         try:
             start = self._pos
-            if self._take("not"):
+            if self._take_token("not"):
                 return Not(self._negation())
             if self._take_text("("):
-                found = self._disjunction()
+                condition = self._disjunction()
                 if not self._take_text(")"):
                     self._fail("this bracket is not closed", start)
-                return found
+                return condition
             return self._test()
         finally:
             self._depth -= 1
@@ -114,18 +114,18 @@ class Parser:
             self._pos = function.end()
             return self._changed(start)
         operand = self._operand()
-        negated = self._take("not") is not None
+        negated = self._take_token("not") is not None
         test: Condition
-        if found := self._take("like"):
-            op = "ilike" if found["insensitive"] else "like"
+        if token := self._take_token("like"):
+            op = "ilike" if token["insensitive"] else "like"
             test = self._made(start, operand, op, [self._pattern()])
-        elif self._take("in"):
+        elif self._take_token("in"):
             test = self._made(start, operand, "in", self._list())
-        elif self._take("between"):
+        elif self._take_token("between"):
             test = self._between(start, operand)
         elif negated:
             self._fail("expected LIKE, ILIKE, IN or BETWEEN after NOT")
-        elif self._take("is"):
+        elif self._take_token("is"):
             return self._is(start, operand)
         else:
             return self._comparison(start, operand)
@@ -133,17 +133,17 @@ class Parser:
 
     def _comparison(self, start: int, operand: Operand) -> Condition:
         place = self._pos
-        found = self._take("operator")
-        if found is None:
+        token = self._take_token("operator")
+        if token is None:
             self._fail(f"expected an operator: {' '.join(_OPERATORS)}, [NOT] LIKE, ILIKE, IN or BETWEEN, IS [NOT] NULL")
-        op = found[0]
+        op = token[0]
         if op not in _OPERATORS:
             words = (
                 f"there is no operator {op}, only {' '.join(_OPERATORS)}; put a value that starts so in single quotes"
             )
             self._fail(words, place)
         negated, op = op.startswith("!~"), _NEGATED.get(op, op)
-        if "~" not in op and (column := self._take("column")):
+        if "~" not in op and (column := self._take_token("column")):
             self._pos = column.start()
             return self._made(start, operand, op, [], self._operand())
         place = self._pos
@@ -154,25 +154,25 @@ class Parser:
         return Not(test) if negated else test
 
     def _is(self, start: int, operand: Operand) -> Condition:
-        found = self._take("after is")
-        if found is None:
+        token = self._take_token("after is")
+        if token is None:
             self._fail("expected [NOT] NULL, TRUE, FALSE, UNKNOWN or DISTINCT FROM after IS")
-        what = found["what"].lower()
+        what = token["what"].lower()
         if what in ("null", "unknown"):
             test = self._made(start, operand, "is null", [])
-            return Not(test) if found["not"] else test
+            return Not(test) if token["not"] else test
         if what in ("true", "false"):
             test = self._made(start, operand, "distinct", [_Value(what, quoted=False)])
-        elif column := self._take("column"):
+        elif column := self._take_token("column"):
             self._pos = column.start()
             test = self._made(start, operand, "distinct", [], self._operand())
         else:
             test = self._made(start, operand, "distinct", [self._literal()])
-        return test if bool(found["not"]) is (what in ("true", "false")) else Not(test)
+        return test if bool(token["not"]) is (what in ("true", "false")) else Not(test)
 
     def _between(self, start: int, operand: Operand) -> Condition:
         low = self._literal()
-        if not self._take("and"):
+        if not self._take_token("and"):
             self._fail("expected AND and the upper bound of BETWEEN")
         high = self._literal()
         return And((self._made(start, operand, ">=", [low]), self._made(start, operand, "<=", [high])))
@@ -180,35 +180,35 @@ class Parser:
     def _changed(self, start: int) -> Condition:
         opening = self._pos
         self._take_text("(")
-        found = self._take("name")
-        if found is None or found["row"] or not self._take_text(")"):
+        token = self._take_token("name")
+        if token is None or token["row"] or not self._take_text(")"):
             self._fail("expected changed(COLUMN)", opening)
-        name = _name(found)
+        name = _name(token)
         return self._made(start, Operand(name, "new"), "changed", [], Operand(name, "old"))
 
     # -- operands and values ---------------------------------------------------------------------------------------
 
     def _operand(self) -> Operand:
-        found = self._take("name")
-        if found is None:
+        token = self._take_token("name")
+        if token is None:
             self._fail("expected the name of a column, NOT, changed(COLUMN) or a bracket")
-        name, path = _name(found), self._path()
-        is_property = not found["row"] and not found["quoted"] and name in PROPERTIES
+        name, path = _name(token), self._path()
+        is_property = not token["row"] and not token["quoted"] and name in PROPERTIES
         if is_property and path:
-            self._fail(f'{name} is no column here; the column of this name is "{name}"', found.start())
-        row: Literal["", "old", "new"] = "old" if found["row"] == "old" else "new" if found["row"] else ""
+            self._fail(f'{name} is no column here; the column of this name is "{name}"', token.start())
+        row: Literal["", "old", "new"] = "old" if token["row"] == "old" else "new" if token["row"] else ""
         return Operand(name, row, is_property, path)
 
     def _path(self) -> tuple[str | int, ...]:
         steps: list[str | int] = []
         last = ""
-        while arrow := self._take("arrow"):
+        while arrow := self._take_token("arrow"):
             if last == "->>":
                 self._fail("only the last arrow is ->>", arrow.start())
             last = arrow[0]
-            if key := self._take("quoted"):
+            if key := self._take_token("quoted"):
                 steps.append(_unquoted(key))
-            elif index := self._take("index"):
+            elif index := self._take_token("index"):
                 steps.append(int(index[0]))
             else:
                 self._fail("expected a key in single quotes or an index")
@@ -239,7 +239,7 @@ class Parser:
             return self._quoted()
         if self._text.startswith('"', start):
             self._fail("a value stands in single quotes; a column after an operator is old.NAME or new.NAME")
-        word = self._take("word")
+        word = self._take_token("word")
         if word is None:
             self._fail("expected a value; one with blanks, commas or brackets stands in single quotes, no text is ''")
         if operator := _OPERATOR.search(word[0]):
@@ -250,12 +250,12 @@ class Parser:
         return _Value(word[0], quoted=False)
 
     def _quoted(self) -> _Value:
-        found = self._take("quoted")
-        if found is None:
+        token = self._take_token("quoted")
+        if token is None:
             self._fail("this quote is not closed; double a quote inside a quoted value")
         if self._pos < len(self._text) and not _word("after quote").match(self._text, self._pos):
             self._fail(f"the quoted value ends before this{_advice_on(self._text[self._pos :])}")
-        return _Value(_unquoted(found), quoted=True)
+        return _Value(_unquoted(token), quoted=True)
 
     # -- the text --------------------------------------------------------------------------------------------------
 
@@ -263,13 +263,13 @@ class Parser:
         while self._pos < len(self._text) and self._text[self._pos].isspace():
             self._pos += 1
 
-    def _take(self, kind: str) -> re.Match[str] | None:
+    def _take_token(self, kind: str) -> re.Match[str] | None:
         self._blanks()
-        found = _word(kind).match(self._text, self._pos)
-        if found is not None:
-            self._pos = found.end()
+        token = _word(kind).match(self._text, self._pos)
+        if token is not None:
+            self._pos = token.end()
             self._blanks()
-        return found
+        return token
 
     def _take_text(self, text: str) -> bool:
         self._blanks()
@@ -320,13 +320,13 @@ def _width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
-def _name(found: re.Match[str]) -> str:
-    quoted: str | None = found["quoted"]
-    return quoted.replace('""', '"') if quoted else found["plain"]
+def _name(token: re.Match[str]) -> str:
+    quoted: str | None = token["quoted"]
+    return quoted.replace('""', '"') if quoted else token["plain"]
 
 
-def _unquoted(found: re.Match[str]) -> str:
-    return str(found[1]).replace("''", "'")
+def _unquoted(token: re.Match[str]) -> str:
+    return str(token[1]).replace("''", "'")
 
 
 def _is_number(value: _Value) -> bool:

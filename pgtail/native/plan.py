@@ -287,13 +287,13 @@ Plan: TypeAlias = tuple[Piece, ...]
 
 def joined(pieces: Iterable[Any]) -> tuple[Any, ...]:
     """The pieces with neighbouring texts joined, without empty ones."""
-    found: list[Any] = []
+    merged: list[Any] = []
     for piece in pieces:
-        if isinstance(piece, bytes) and found and isinstance(found[-1], bytes):
-            found[-1] += piece
+        if isinstance(piece, bytes) and merged and isinstance(merged[-1], bytes):
+            merged[-1] += piece
         elif piece != b"":
-            found.append(piece)
-    return tuple(found)
+            merged.append(piece)
+    return tuple(merged)
 
 
 def grouped(pieces: Sequence[Any]) -> Iterator[Any]:

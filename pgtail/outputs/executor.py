@@ -106,20 +106,20 @@ class Execution:
                     cell = before
                     filled.append(index)
             if cell is None or cell is UNCHANGED:
-                found = self._replacement(piece.side, plan, cell)
+                part = self._replacement(piece.side, plan, cell)
             else:
-                found = self._value(piece.side, plan, cell)
-            if found is None:
+                part = self._value(piece.side, plan, cell)
+            if part is None:
                 continue
             parts += (separator, plan.before if plan.uncompared is None or before is not UNCHANGED else plan.uncompared)
             if plan.previous is not None and before is not UNCHANGED and cell is not UNCHANGED and before != cell:
                 value: Part
                 if plan.previous.pair is not None and before is not None and cell is not None:
-                    value, found = plan.previous.pair(before, cell)
+                    value, part = plan.previous.pair(before, cell)
                 else:
                     value = (plan.null or b"") if before is None else self._value(_OTHER[piece.side], plan, before)
                 parts += (plan.previous.before, value, plan.previous.after)
-            parts += (found, plan.after)
+            parts += (part, plan.after)
             separator, empty = piece.separator, False
         if piece.not_empty and empty:
             raise Empty("no value was sent")
@@ -153,12 +153,12 @@ class Execution:
             return encoding.undecoded(undecoded)
 
     def _names(self, piece: Names) -> bytes:
-        found: list[int] = []
+        indexes: list[int] = []
         for side in piece.sides:
             unchanged, filled, absent = self._not_sent.get(side, ((), (), ()))
             listed = unchanged if piece.filled else [index for index in unchanged if index not in filled]
-            found += sorted([*listed, *absent]) if piece.absent else listed
-        return piece.render(found) if found else b""
+            indexes += sorted([*listed, *absent]) if piece.absent else listed
+        return piece.render(indexes) if indexes else b""
 
 
 def dollar_quoted(text: bytes) -> bytes:

@@ -150,13 +150,13 @@ def text_of_value(value: Value, row: PlanRow) -> bytes:
     """A field of a row between its texts, or what stands for a missing one."""
     field_ = value.field
     if field_ in row.known:
-        found = row.known[field_]
+        text = row.known[field_]
     else:
-        found = FIELDS[field_](row)
+        text = FIELDS[field_](row)
         if field_ in TRANSACTION_FIELDS:
-            row.known[field_] = found
-    if found is not None:
-        return value.before + found + value.after
+            row.known[field_] = text
+    if text is not None:
+        return value.before + text + value.after
     return value.missing if isinstance(value.missing, bytes) else FIELDS[value.missing](row) or b""
 
 

@@ -402,14 +402,14 @@ def cut(columns: Sequence[ColumnText], most: int, more: str) -> str:
 
 def _first_cells(parts: list[str], left: int) -> str:
     """The first `left` cells of text, of which every second part is an SGR sequence."""
-    found = ""
+    text = ""
     for number, part in enumerate(parts):
         if number % 2 == 0:
             end = fit_end(part, 0, left)
-            found += part[:end]
+            text += part[:end]
             left -= width_of(part[:end])
             if end < len(part):
                 break
         else:
-            found += part
-    return found
+            text += part
+    return text

@@ -168,7 +168,7 @@ class PreparedBuffer:
         transaction.state = transaction.gid = None
         transaction.commit_lsn, transaction.commit_ts, transaction.end_lsn = outcome.lsn, outcome.time, outcome.end_lsn
         self._pass_on(Started(transaction))
-        for entry in self._buffer.take(outcome.xid):
+        for entry in self._buffer.take_entries(outcome.xid):
             self._pass_on(self._change(transaction, entry))
         del self._waiting[outcome.xid]
         self._pass_on(Ended(transaction))

@@ -233,7 +233,7 @@ class Pipeline:
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
-        self._take(self._assembler.feed(message, lsn, offset))
+        self._take_events(self._assembler.feed(message, lsn, offset))
 
     def describe(self, message: AnyFrame, lsn: int | None) -> None:
         """A description from before the messages that are shown: nothing is written of it."""
@@ -268,16 +268,16 @@ class Pipeline:
         filter_, tables = self._filter, contents.tables
         if filter_ is None or tables is None or self._is_shown or self._needs(filter_, contents):
             return False
-        described = {(one.schema, one.table): one.descriptions > 0 for one in tables}
+        described = {(table.schema, table.table): table.descriptions > 0 for table in tables}
         if not filter_.skips(described, contents.messages, contents.xids, contents.times):
             return False
         self._assembler.skip([one.gid for one in contents.prepared], [one.gid for one in contents.outcomes])
         self._waiting = None
-        for one in contents.prepared:
-            if not filter_.xids or one.xid in filter_.xids:
-                self._remember(one.xid, shown=False)
-        for one in contents.outcomes:
-            self._prepared.pop(one.xid, None)
+        for transaction in contents.prepared:
+            if not filter_.xids or transaction.xid in filter_.xids:
+                self._remember(transaction.xid, shown=False)
+        for outcome in contents.outcomes:
+            self._prepared.pop(outcome.xid, None)
         return True
 
     @property
@@ -311,12 +311,12 @@ class Pipeline:
             self.lost()
         if self.seen_rows is not None:
             self.seen_rows.restart()
-        self._take(self._assembler.restart())
+        self._take_events(self._assembler.restart())
 
     def lost(self) -> None:
         """Messages are missing here."""
         self.forget_rows("messages are missing there")
-        self._take(self._assembler.lost())
+        self._take_events(self._assembler.lost())
 
     def forget_rows(self, why: str) -> None:
         """What comes next need not follow what came before: forget the rows that were seen."""
@@ -330,7 +330,7 @@ class Pipeline:
     def finish(self) -> None:
         """The source ended. Raises AssemblyError if strict and a transaction is open."""
         try:
-            self._take(self._assembler.finish())
+            self._take_events(self._assembler.finish())
         finally:
             self._output.finish()
             self.damaged = self.damaged or self._output.lacks_changes
@@ -344,13 +344,13 @@ class Pipeline:
         self._output.finish()
         self.damaged = self.damaged or self._output.lacks_changes
 
-    def _take(self, events: Iterable[Event]) -> None:
+    def _take_events(self, events: Iterable[Event]) -> None:
         seen_rows, counter = self.seen_rows, self._counter
         for event in events:
             if seen_rows is not None:
-                seen_rows.take(event)
+                seen_rows.take_event(event)
             if counter is not None:
-                counter.take(event)
+                counter.take_event(event)
             if event.__class__ is RowChange:
                 self.rows += 1
                 if self._filter is None:

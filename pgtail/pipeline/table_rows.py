@@ -20,21 +20,21 @@ class TableRowCounter:
     def __init__(self) -> None:
         self._counts: _Counts = {}
 
-    def take(self, event: Event) -> None:
+    def take_event(self, event: Event) -> None:
         """Count a change that the scanner has not processed."""
         if isinstance(event, RowChange | TableTruncate):
             _counts_of(self._counts, (event.relation.schema, event.relation.name))[_OPS[event.op]] += 1
 
     def rows(self, scanned: Mapping[tuple[str, str], list[int]]) -> list[TableRows]:
         """What was counted, here and by the scanner. Any thread may ask."""
-        found = {name: [*counts] for name, counts in list(self._counts.items())}
+        totals = {name: [*counts] for name, counts in list(self._counts.items())}
         for name, counts in scanned.items():
-            sums = _counts_of(found, name)
+            sums = _counts_of(totals, name)
             for place, count in enumerate(counts):
                 sums[place] += count
         return [
             TableRows(*name, inserts, updates, deletes, truncates, snapshots)
-            for name, (inserts, updates, deletes, snapshots, truncates) in found.items()
+            for name, (inserts, updates, deletes, snapshots, truncates) in totals.items()
         ]
 
 

@@ -29,10 +29,10 @@ def of_postgresql(name: str) -> str:
     """
     probe = bytes(range(0x80)) + b"\\ud800+2AA-~{\x1b$B!!"
     try:
-        found = python_name(name)
-        same = probe.decode(found) == probe.decode("ascii") and b"xn--p1ai".decode(found) == "xn--p1ai"
+        codec = python_name(name)
+        same = probe.decode(codec) == probe.decode("ascii") and b"xn--p1ai".decode(codec) == "xn--p1ai"
     except ValueError as error:
         raise LookupError(f"{name} is no encoding of PostgreSQL") from error
-    if not same or found == "utf-8-sig":
+    if not same or codec == "utf-8-sig":
         raise LookupError(f"{name} is no encoding of PostgreSQL")
-    return found
+    return codec

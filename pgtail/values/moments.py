@@ -33,21 +33,21 @@ def moment(text: str) -> Moment:
     """
     if text in ("infinity", "-infinity"):
         return Moment(float(text))
-    found = re.fullmatch(_MOMENT, text, re.VERBOSE | re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(_MOMENT, text, re.VERBOSE | re.IGNORECASE)
+    if match is None:
         raise ValueError("not a date and time")
-    year, month, day = int(found[1]), int(found[2] or 1), int(found[3] or 1)
-    if found[9]:
+    year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
+    if match[9]:
         year = 1 - year
     days = days_from_civil(year, month, day)
-    hour, minute, second = int(found[4] or 0), int(found[5] or 0), int(found[6] or 0)
+    hour, minute, second = int(match[4] or 0), int(match[5] or 0), int(match[6] or 0)
     if (year, month, day) != civil_from_days(days) or hour > 24 or minute > 59 or second > 60:
         raise ValueError("no such date or time")
-    clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((found[7] or "").ljust(6, "0"))
+    clock = ((hour * 60 + minute) * 60 + second) * 1_000_000 + int((match[7] or "").ljust(6, "0"))
     if clock > DAY:
         raise ValueError("no such time of day")
-    micros = (days + UNIX_EPOCH_DAYS) * DAY + clock - _offset(found[8] or "Z")
-    return Moment(micros, found[4] is not None, found[8] is not None)
+    micros = (days + UNIX_EPOCH_DAYS) * DAY + clock - _offset(match[8] or "Z")
+    return Moment(micros, match[4] is not None, match[8] is not None)
 
 
 def _offset(zone: str) -> int:

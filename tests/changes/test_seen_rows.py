@@ -61,7 +61,7 @@ def old_rows(*messages: Messages, rows: SeenRows | None = None, show: Show | Non
             continue
         framed = frame(data)
         for event in assembler.feed(*decoder.frame(framed, 0, len(framed))[:2]):
-            rows.take(event)
+            rows.take_event(event)
             if isinstance(event, RowChange) and event.op in ("update", "delete"):
                 found.append(event.old if event.old_kind == SEEN else None)
     assembler.close()

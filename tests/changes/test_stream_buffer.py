@@ -54,7 +54,7 @@ def test_starting_again_drops_old_entries(make: MakeBuffer) -> None:
     buffer.add(1, 1, "old" * CHUNK, CHUNK)
     buffer.start(1)
     buffer.add(1, 1, "new", 1)
-    assert list(buffer.take(1)) == ["new"]
+    assert list(buffer.take_entries(1)) == ["new"]
 
 
 @pytest.mark.parametrize("limit", [0, 1000, 100_000, 10**9])
@@ -78,13 +78,13 @@ def test_buffer_agrees_with_the_model(make: MakeBuffer, limit: int, seed: int) -
                 subxid = xid + choose.randrange(1, 5)
                 assert buffer.abort(xid, subxid) == model.abort(xid, subxid)
             case chance if chance < 0.98:
-                assert list(buffer.take(xid)) == [entry for _, entry in model.open.pop(xid)]
+                assert list(buffer.take_entries(xid)) == [entry for _, entry in model.open.pop(xid)]
                 assert xid not in buffer
             case _:
                 model.open.pop(xid)
                 buffer.drop(xid)
     for xid, entries in model.open.items():
-        assert list(buffer.take(xid)) == [entry for _, entry in entries]
+        assert list(buffer.take_entries(xid)) == [entry for _, entry in entries]
 
 
 def test_cells_keep_their_kinds_on_disk(make: MakeBuffer) -> None:
@@ -93,7 +93,7 @@ def test_cells_keep_their_kinds_on_disk(make: MakeBuffer) -> None:
     message = Insert(5, 6, (b"text", Binary(b"binary"), None, UNCHANGED))
     buffer.add(1, 5, message, CHUNK)
     buffer.add(1, 5, "in memory", 1)
-    kept, last = buffer.take(1)
+    kept, last = buffer.take_entries(1)
     assert kept == message
     assert [type(cell) for cell in kept.new] == [bytes, Binary, type(None), type(UNCHANGED)]
     assert kept.new[3] is UNCHANGED
@@ -108,7 +108,7 @@ def test_many_small_transactions_stay_within_the_limit(make: MakeBuffer) -> None
             buffer.add(xid, xid, (xid, number), 100)
             assert buffer.used <= 20_000
     for xid in range(100):
-        assert list(buffer.take(xid)) == [(xid, number) for number in range(20)]
+        assert list(buffer.take_entries(xid)) == [(xid, number) for number in range(20)]
 
 
 def test_the_file_does_not_grow_while_one_stream_or_another_is_always_open(make: MakeBuffer) -> None:
@@ -119,7 +119,7 @@ def test_the_file_does_not_grow_while_one_stream_or_another_is_always_open(make:
         buffer.start(xid)
         for _ in range(3):
             buffer.add(xid, xid, bytes(CHUNK), CHUNK)
-        assert len(list(buffer.take(xid - 1))) == (3 if xid > 1 else 0)
+        assert len(list(buffer.take_entries(xid - 1))) == (3 if xid > 1 else 0)
         largest = max(largest, buffer.file.size)
     assert largest < 10 * CHUNK
     buffer.drop(59)
@@ -135,7 +135,7 @@ def test_a_hundred_thousand_rolled_back_savepoints_are_fast(make: MakeBuffer) ->
         buffer.add(1, 1, number, 1)
         buffer.add(1, 2 + number, -1, 1)
         buffer.abort(1, 2 + number)
-    assert list(buffer.take(1)) == list(range(100_000))
+    assert list(buffer.take_entries(1)) == list(range(100_000))
     assert time.process_time() - began < within(10)
 
 

@@ -37,38 +37,38 @@ _is_interval = re.compile(
 
 def date_days(text: str) -> int:
     """Days since 1970-01-01."""
-    found = _is_date(text)
-    if found is None:
+    match = _is_date(text)
+    if match is None:
         raise ValueError("not a date")
-    return _fits(_days(found[1], found[2], found[3], found[4]), 32)
+    return _fits(_days(match[1], match[2], match[3], match[4]), 32)
 
 
 def time_micros(text: str) -> int:
     """Microseconds since midnight."""
-    found = _is_time(text)
-    if found is None:
+    match = _is_time(text)
+    if match is None:
         raise ValueError("not a time")
-    return _clock(*found.groups())
+    return _clock(*match.groups())
 
 
 def timestamp_micros(text: str) -> int:
     """Microseconds since 1970-01-01 00:00:00, of a timestamp without a zone."""
     if text in ("infinity", "-infinity"):
         return POSITIVE_INFINITY if text == "infinity" else NEGATIVE_INFINITY
-    found = _is_timestamp(text)
-    if found is None:
+    match = _is_timestamp(text)
+    if match is None:
         raise ValueError("not a timestamp")
-    return _fits(_days(found[1], found[2], found[3], found[8]) * _DAY + _clock(*found.group(4, 5, 6, 7)), 64)
+    return _fits(_days(match[1], match[2], match[3], match[8]) * _DAY + _clock(*match.group(4, 5, 6, 7)), 64)
 
 
 def timestamptz_text(text: str, digits: int) -> str:
     """An instant as Java's ISO text in UTC, with `digits` digits of the fraction; 0: as many as needed."""
     if text in ("infinity", "-infinity"):
         return text
-    found = _is_timestamptz(text)
-    if found is None:
+    match = _is_timestamptz(text)
+    if match is None:
         raise ValueError("not a timestamp with time zone")
-    year, month, day, hours, minutes, seconds, fraction, *zone, before_christ = found.groups()
+    year, month, day, hours, minutes, seconds, fraction, *zone, before_christ = match.groups()
     local = _days(year, month, day, before_christ) * _DAY + _clock(hours, minutes, seconds, fraction)
     days, micros = divmod(local - (0 if zone == _UTC else _offset(*zone)), _DAY)
     return f"{_java_date(days)}T{_java_clock(micros, digits)}Z"
@@ -76,23 +76,23 @@ def timestamptz_text(text: str, digits: int) -> str:
 
 def timetz_text(text: str) -> str:
     """A time of day as Java's ISO text in UTC."""
-    found = _is_timetz(text)
-    if found is None:
+    match = _is_timetz(text)
+    if match is None:
         raise ValueError("not a time with time zone")
-    micros = _clock(*found.group(1, 2, 3, 4)) - _offset(*found.group(5, 6, 7, 8))
+    micros = _clock(*match.group(1, 2, 3, 4)) - _offset(*match.group(5, 6, 7, 8))
     return f"{_java_clock(micros if micros == _DAY else micros % _DAY, 0)}Z"
 
 
 def interval_micros(text: str) -> int:
     """An interval in microseconds, with months of 365.25 / 12 days."""
-    found = _is_interval(text)
-    if found is None or not text:
+    match = _is_interval(text)
+    if match is None or not text:
         raise ValueError("not an interval")
-    years, months, days = (int(part or 0) for part in found.group(1, 2, 3))
+    years, months, days = (int(part or 0) for part in match.group(1, 2, 3))
     clock = 0
-    if found[5] is not None:
-        hours, minutes, seconds, fraction = found.group(5, 6, 7, 8)
-        clock = _clock(hours, minutes, seconds, fraction) * (-1 if found[4] == "-" else 1)
+    if match[5] is not None:
+        hours, minutes, seconds, fraction = match.group(5, 6, 7, 8)
+        clock = _clock(hours, minutes, seconds, fraction) * (-1 if match[4] == "-" else 1)
     return _fits((12 * years + months) * _MONTH + days * _DAY + clock, 64)
 
 

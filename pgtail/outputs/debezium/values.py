@@ -208,14 +208,14 @@ def _decimal(
     """Kafka Connect's Decimal: the unscaled value as bytes in base64."""
 
     def json(text: str) -> bytes:
-        found = is_decimal(text)
-        if found is None:
+        match = is_decimal(text)
+        if match is None:
             raise ValueError("not a decimal")
-        digits, fraction = found[2].replace(",", ""), found[3] or ""
+        digits, fraction = match[2].replace(",", ""), match[3] or ""
         if len(fraction) > scale and (digits + fraction)[len(digits) + scale :].strip("0"):
             raise ValueError("digits beyond the scale")
         shifted = (digits + fraction.ljust(max(scale, 0), "0"))[: len(digits) + scale] or "0"
-        return _bytes(_two_complement(found[1] + shifted))
+        return _bytes(_two_complement(match[1] + shifted))
 
     name = "org.apache.kafka.connect.data.Decimal"
     schema = {"type": "bytes", "name": name, "version": 1, "parameters": {"scale": str(scale), **parameters}}
@@ -229,11 +229,11 @@ def _two_complement(digits: str) -> bytes:
 
 
 def _variable_scale(text: str) -> bytes:
-    found = _is_decimal(text)
-    if found is None:
+    match = _is_decimal(text)
+    if match is None:
         raise ValueError("not a decimal")
-    fraction = (found[3] or "").rstrip("0")
-    return b'{"scale":%d,"value":%b}' % (len(fraction), _bytes(_two_complement(found[1] + found[2] + fraction)))
+    fraction = (match[3] or "").rstrip("0")
+    return b'{"scale":%d,"value":%b}' % (len(fraction), _bytes(_two_complement(match[1] + match[2] + fraction)))
 
 
 def _money(numbers: Literal["exact", "string"]) -> Converter:
@@ -241,10 +241,10 @@ def _money(numbers: Literal["exact", "string"]) -> Converter:
         return _decimal(2, {}, _is_money)
 
     def json(text: str) -> bytes:
-        found = _is_money(text)
-        if found is None:
+        match = _is_money(text)
+        if match is None:
             raise ValueError("not money in the C locale")
-        return _dumps(f"{found[1]}{found[2].replace(',', '')}.{found[3]}")
+        return _dumps(f"{match[1]}{match[2].replace(',', '')}.{match[3]}")
 
     return Converter({"type": "string"}, json)
 
@@ -282,11 +282,11 @@ def _temporal(name: str, typmod: int) -> Converter:
 
 def _point(text: str) -> bytes:
     """x and y, and the point in WKB (little endian)."""
-    found = _is_point(text)
-    if found is None:
+    match = _is_point(text)
+    if match is None:
         raise ValueError("not a point")
-    wkb = struct.pack("<BIdd", 1, 1, float(found[1]), float(found[2]))
-    return b'{"x":%b,"y":%b,"wkb":%b,"srid":null}' % (_float(found[1]), _float(found[2]), _bytes(wkb))
+    wkb = struct.pack("<BIdd", 1, 1, float(match[1]), float(match[2]))
+    return b'{"x":%b,"y":%b,"wkb":%b,"srid":null}' % (_float(match[1]), _float(match[2]), _bytes(wkb))
 
 
 def _geometry(text: str) -> bytes:

@@ -48,7 +48,7 @@ _BOOLEANS: Final = {
 
 def enabled(given: Iterable[str]) -> frozenset[str]:
     """The options that are on, given NAME or NAME=VALUE for some of them. Raises OptionError."""
-    found = dict(DEFAULTS)
+    values = dict(DEFAULTS)
     for text in given:
         name, _, value = text.partition("=")
         if name not in DEFAULTS:
@@ -56,5 +56,5 @@ def enabled(given: Iterable[str]) -> frozenset[str]:
             raise OptionError(f"--wal2json {name}: {why}")
         if value.lower() not in _BOOLEANS:
             raise OptionError(f"--wal2json {text}: expected {name}=on or {name}=off")
-        found[name] = _BOOLEANS[value.lower()]
-    return frozenset([name for name, on in found.items() if on])
+        values[name] = _BOOLEANS[value.lower()]
+    return frozenset([name for name, on in values.items() if on])

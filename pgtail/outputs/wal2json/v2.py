@@ -48,14 +48,14 @@ class Wal2Json(Wal2JsonBase):
 
     def _head(self, action: bytes, lsn: Field) -> list[Piece]:
         """The keys of every line."""
-        found: list[Piece] = [b'{"action":"%b"' % action]
+        pieces: list[Piece] = [b'{"action":"%b"' % action]
         if "include-xids" in self._on:
-            found.append(member(b"xid", Field.XID, quote=b"", before=b","))
+            pieces.append(member(b"xid", Field.XID, quote=b"", before=b","))
         if "include-timestamp" in self._on:
-            found.append(member(b"timestamp", Field.TIMESTAMP, before=b","))
+            pieces.append(member(b"timestamp", Field.TIMESTAMP, before=b","))
         if "include-lsn" in self._on:
-            found.append(member(b"lsn", lsn, before=b","))
-        return found
+            pieces.append(member(b"lsn", lsn, before=b","))
+        return pieces
 
     def _boundary(self, action: bytes) -> Plan:
         """The line for the begin or the end of a transaction. Its end LSN is not known at the begin."""
