@@ -54,12 +54,12 @@ def to_utc(local: int) -> int:
     """A local time in UTC. Raises ValueError if clocks show it twice, or never."""
     second, fraction = divmod(local, _SECOND)
     around = {_offset(second - _DAY), _offset(second + _DAY)}
-    found = [second - offset for offset in sorted(around, reverse=True) if _offset(second - offset) == offset]
-    if len(found) != 1:
-        shown = "show it twice" if found else "never show it"
+    instants = [second - offset for offset in sorted(around, reverse=True) if _offset(second - offset) == offset]
+    if len(instants) != 1:
+        shown = "show it twice" if instants else "never show it"
         zones = " or ".join([_offset_text(offset) for offset in sorted(around, reverse=True)])
         raise ValueError(f"the clocks of this time zone {shown}; give its offset from UTC: {zones}")
-    return found[0] * _SECOND + fraction
+    return instants[0] * _SECOND + fraction
 
 
 def _offset(second: int) -> int:

@@ -58,12 +58,12 @@ class ExactInflater:
     def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes:
         before = self._zlib.copy()  # zlib does not return what precedes an error
         try:
-            found = self._zlib.decompress(data, max_length)
+            output = self._zlib.decompress(data, max_length)
         except zlib.error:
             self._zlib = before
             raise
-        self.needs_input = len(found) < max_length
-        return found
+        self.needs_input = len(output) < max_length
+        return output
 
 
 InflateErrors: Final[tuple[type[Exception], ...]] = (

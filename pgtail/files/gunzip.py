@@ -85,7 +85,7 @@ class Gunzip:
 
     def read(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; b"" at the end and after damage."""
-        while not (data := self._content.take(limit)):
+        while not (data := self._content.take_bytes(limit)):
             if not self._advance(limit):
                 return b""
         return data
@@ -131,13 +131,13 @@ class Gunzip:
         else:
             self._used += 1
         while True:
-            found = self._waiting.find(MEMBER, self._used)
-            if found < 0:
+            start = self._waiting.find(MEMBER, self._used)
+            if start < 0:
                 self._used = max(len(self._waiting) - len(MEMBER) + 1, self._used)
                 if not self._more():
                     return False
             else:
-                self._used = found
+                self._used = start
                 self._ahead(_TRIAL)
                 if self._unwraps():
                     self._member = self.damage = None
@@ -299,7 +299,7 @@ class _Content:
         before, self._released = self._released, self._held + self._rest.size - self._taken
         return self._released - before
 
-    def take(self, limit: int) -> bytes:
+    def take_bytes(self, limit: int) -> bytes:
         """The next bytes, at most `limit`; b"" if none are released."""
         limit = min(limit, self._released)
         if self._pieces and limit:

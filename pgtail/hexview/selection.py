@@ -48,43 +48,43 @@ class Between(Struct, frozen=True):
 
 def numbers(texts: Iterable[str]) -> list[Between]:
     """Parse message numbers: `N` or `N-M`, several separated by commas. Raises OptionError."""
-    found = []
+    ranges = []
     for text in ",".join(texts).split(","):
         match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", text)
         if match is None:
             raise OptionError(f"--message {text}: expected a number such as 7 or a range such as 7-9")
-        one = Between(int(match[1]), int(match[2] or match[1]))
-        if not 1 <= one.first <= one.last:
+        range_ = Between(int(match[1]), int(match[2] or match[1]))
+        if not 1 <= range_.first <= range_.last:
             raise OptionError(f"--message {text}: messages are counted from 1, a range begins with its lower number")
-        found.append(one)
-    return found
+        ranges.append(range_)
+    return ranges
 
 
 def lsns(texts: Iterable[str]) -> list[Between]:
     """Parse log positions: `LSN` or `LSN-LSN` each. Raises OptionError."""
-    found = []
+    ranges = []
     for text in texts:
         first, dash, last = text.partition("-")
         try:
-            found.append(Between(parse_lsn(first), parse_lsn(last if dash else first)))
+            ranges.append(Between(parse_lsn(first), parse_lsn(last if dash else first)))
         except ValueError:
             raise OptionError(
                 f"--lsn {text}: expected an LSN such as 0/1949A30 or a range such as 0/1949A30-0/1949B00"
             ) from None
-    return found
+    return ranges
 
 
 def kinds(texts: Iterable[str]) -> set[str]:
     """Parse names of messages and frames, or first bytes of messages. Raises OptionError."""
-    found = set()
+    chosen = set()
     for text in ",".join(texts).split(","):
         name = re.sub(r"[ _-]", "", text)
         kind = _KINDS.get(name) or _KINDS.get(name.lower())
         if kind is None:
             known = ", ".join(sorted(set(_KINDS.values())))
             raise OptionError(f"--kind {text}: expected one of {known}, or the first byte of a message")
-        found.add(kind)
-    return found
+        chosen.add(kind)
+    return chosen
 
 
 class MessageSelection:

@@ -138,7 +138,7 @@ class Cursor:
         """Go back, to read the same bytes in another way."""
         self.pos = pos
 
-    def take(self, size: int, field: str, type_: str) -> int:
+    def take_bytes(self, size: int, field: str, type_: str) -> int:
         """Skip the `size` bytes of one field; returns where they start."""
         start = self.pos
         if size > self.end - start:
@@ -152,7 +152,7 @@ class Cursor:
         return self.buf[self.pos - 1]
 
     def integer(self, size: int, field: str, type_: str, *, signed: bool = False) -> int:
-        start = self.take(size, field, type_)
+        start = self.take_bytes(size, field, type_)
         return int.from_bytes(self.buf[start : start + size], signed=signed)
 
     def u8(self, field: str, type_: str = "Int8") -> int:
@@ -194,7 +194,7 @@ class Cursor:
         """The same field by field, for errors."""
         values: list[Any] = []
         for field, type_, code in layout.fields:
-            start = self.take(struct.calcsize(">" + code), field, type_)
+            start = self.take_bytes(struct.calcsize(">" + code), field, type_)
             values += struct.unpack(">" + code, self.buf[start : self.pos])
         return tuple(values)
 
@@ -221,7 +221,7 @@ class Cursor:
             if self.end - start > limit:
                 raise Malformed(f"no end of the string within {limit} bytes", offset=start, field=field)
             raise Truncated("the string is not terminated", offset=start, field=field)
-        self.take(nul + 1 - start, field, "String")
+        self.take_bytes(nul + 1 - start, field, "String")
         return self.buf[start:nul].decode(self.encoding, "backslashreplace")
 
     def length(self, field: str) -> int:
@@ -232,7 +232,7 @@ class Cursor:
         return value
 
     def content(self, size: int, field: str, type_: str = "Byten") -> bytes:
-        start = self.take(size, field, type_)
+        start = self.take_bytes(size, field, type_)
         return self.buf[start : start + size]
 
     def tuple_data(self, field: str) -> TupleData:
@@ -298,8 +298,8 @@ class TracedCursor(Cursor):
         super().rewind(pos)
         self.trace = [traced for traced in self.trace if traced[3] <= pos]
 
-    def take(self, size: int, field: str, type_: str) -> int:
-        start = super().take(size, field, type_)
+    def take_bytes(self, size: int, field: str, type_: str) -> int:
+        start = super().take_bytes(size, field, type_)
         self.trace.append((start, field, type_, self.pos))
         return start
 

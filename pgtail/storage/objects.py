@@ -121,13 +121,13 @@ class ObjectReader(Reader):
         size = max(min(size, self.size - offset), 0)
         if size > _FIRST_BLOCK and not self._has(offset):
             return self._await(self._fetch(offset, size), offset)
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         while size > 0:
             piece = self._piece(size, offset)
-            found.append(piece)
+            pieces.append(piece)
             size -= len(piece)
             offset += len(piece)
-        return found[0] if len(found) == 1 else b"".join(found)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _piece(self, size: int, offset: int) -> bytes:
         """What the block has of these bytes, at least one; loads the block if it has none."""

@@ -42,10 +42,10 @@ NO_OPTIONS = StorageOptions()
 
 def parse_options(texts: Iterable[str]) -> StorageOptions:
     """Options given as KEY=VALUE; a later one replaces an earlier one. Raises OptionError."""
-    found: dict[str, str] = {}
+    options: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise OptionError("expected KEY=VALUE, such as aws_region=eu-central-1")
-        found[name] = value
-    return StorageOptions.of(found)
+        options[name] = value
+    return StorageOptions.of(options)

@@ -55,12 +55,12 @@ class Framed(BinaryInput):
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
-        found, _ = cls._best_run(head, decoder, 0)
-        if found.weight:
-            return found.ended or found.short or found.messages > 1
-        if found.messages >= ENOUGH or (found.messages and found.ended and final):
+        run, _ = cls._best_run(head, decoder, 0)
+        if run.weight:
+            return run.ended or run.short or run.messages > 1
+        if run.messages >= ENOUGH or (run.messages and run.ended and final):
             return True  # their lengths are right as well
-        return None if found.ended or found.short else False
+        return None if run.ended or run.short else False
 
     def items(self) -> Generator[Decoded | Chunk]:
         window, place = self._window, self.bounds
@@ -100,10 +100,10 @@ class Framed(BinaryInput):
         window, decoder = self._window, self._decoder
         while True:
             if window.pos < len(window.buf):
-                found, inside = self._best_run(window.buf, decoder, window.pos)
-                if found.messages:
+                run, inside = self._best_run(window.buf, decoder, window.pos)
+                if run.messages:
                     decoder.in_stream = inside
-                if found.messages or not found.short or len(window.buf) - window.pos > LARGE:
+                if run.messages or not run.short or len(window.buf) - window.pos > LARGE:
                     return
             if window.final or not window.more():
                 return
@@ -158,9 +158,9 @@ class Framed(BinaryInput):
             return False
         if stop >= len(window.buf):
             return False
-        found, inside = self._best_run(window.buf, self._decoder, stop)
-        if found.messages or found.short:
-            window.pos, self._decoder.in_stream = stop, inside if found.messages else None
+        run, inside = self._best_run(window.buf, self._decoder, stop)
+        if run.messages or run.short:
+            window.pos, self._decoder.in_stream = stop, inside if run.messages else None
             return True
         return False
 

@@ -46,16 +46,16 @@ class Unframed(BinaryInput):
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
-        found, _ = cls._best_run(head, decoder, 0, final=final)
+        run, _ = cls._best_run(head, decoder, 0, final=final)
         no_text = _NO_TEXT.search(head) is not None
-        if found.ended:
+        if run.ended:
             # The separator of a single message may still come, or never.
-            alone = found.messages == 1 and not head.endswith(cls.separator or b"\n")
-            known = final != bool(cls.separator) if alone else final or cls.separator or found.messages > 1
-            return True if known and (found.weight or (final and no_text)) else None
-        if found.short:
-            return True if found.weight else None if MESSAGE_START.match(head) else False
-        return found.weight > 1 or (found.messages >= ENOUGH and no_text)
+            alone = run.messages == 1 and not head.endswith(cls.separator or b"\n")
+            known = final != bool(cls.separator) if alone else final or cls.separator or run.messages > 1
+            return True if known and (run.weight or (final and no_text)) else None
+        if run.short:
+            return True if run.weight else None if MESSAGE_START.match(head) else False
+        return run.weight > 1 or (run.messages >= ENOUGH and no_text)
 
     def items(self) -> Generator[Decoded | Chunk]:
         window, decoder = self._window, self._decoder
@@ -106,8 +106,8 @@ class Unframed(BinaryInput):
             if pos < len(buf):
                 if buf[pos] not in IN_STREAM:
                     return
-                found, inside = self._best_run(buf, decoder, pos, final=final)
-                if found.messages or not found.short or final or len(buf) - pos > LARGE:
+                run, inside = self._best_run(buf, decoder, pos, final=final)
+                if run.messages or not run.short or final or len(buf) - pos > LARGE:
                     decoder.in_stream = inside
                     return
             if not window.more():
@@ -151,7 +151,7 @@ class Unframed(BinaryInput):
         rest = buf[stop + 1 : stop + SEARCHED]
         whole = final and stop + SEARCHED >= len(buf)
         runs = (self._best_run(bytes([tag]) + rest, self._decoder, 0, final=whole)[0] for tag in MESSAGES)
-        return any(found.credible(final=whole) for found in runs)
+        return any(run.credible(final=whole) for run in runs)
 
     @abstractmethod
     def _not_followed(self, message: AnyFrame, value: int, offset: int) -> Malformed:

@@ -63,7 +63,7 @@ class Flow:
         if last:
             self._end = start + len(data) + cut
         if data:
-            yield from self._take(start, data)
+            yield from self._take_data(start, data)
         yield from self._follow()
         while self._waiting_size > MOST_WAITING:
             yield from self._skip()
@@ -77,7 +77,7 @@ class Flow:
         if self._sent > self._done:
             yield self._missing(self._sent)
 
-    def _take(self, start: int, data: bytes) -> Iterator[Piece]:
+    def _take_data(self, start: int, data: bytes) -> Iterator[Piece]:
         """Add bytes at offset `start`: yield the new ones that are next, or let them wait."""
         if start > self._done:
             before = self._waiting.get(start)
@@ -252,7 +252,7 @@ class Direction:
         self._search_at = 1
         self._step = self._greeting if whole else self._middle
 
-    def take(self, piece: Piece) -> None:
+    def take_piece(self, piece: Piece) -> None:
         """Add a piece."""
         if self.stream is not None:
             self.stream.put(piece)
@@ -273,7 +273,7 @@ class Direction:
         """End it."""
         self.over = True
         for piece in self.flow.end():
-            self.take(piece)
+            self.take_piece(piece)
         if self.stream is None and self.other is None and self._step == self._middle:
             self._search(final=True)
         if self.stream is None and self.other is None and self._step == self._probe and self._at == len(self._head):

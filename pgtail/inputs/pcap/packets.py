@@ -140,7 +140,7 @@ class Packets:
 
     def _packets(self) -> Iterator[_Packet]:
         """Yield the packets. Raises InputError."""
-        magic = self._take(4)
+        magic = self._take_bytes(4)
         if magic == _SECTION:
             yield from self._blocks()
             return
@@ -149,30 +149,30 @@ class Packets:
             raise self._damaged("neither a pcap nor a pcapng file")
         head = struct.Struct(order + "IIII")
         divisor = 1000 if magic in _NANOSECONDS else 1
-        (link,) = struct.unpack_from(order + "I", self._take(20), 16)
+        (link,) = struct.unpack_from(order + "I", self._take_bytes(20), 16)
         while not self._ended():
-            seconds, fraction, size, _ = head.unpack(self._take(head.size))
+            seconds, fraction, size, _ = head.unpack(self._take_bytes(head.size))
             time = seconds * _MICROSECONDS + fraction // divisor - UNIX_EPOCH_OFFSET
-            yield _Packet(link & 0xFFFF, time, self._take(self._checked(size, 0)))
+            yield _Packet(link & 0xFFFF, time, self._take_bytes(self._checked(size, 0)))
 
     def _blocks(self) -> Iterator[_Packet]:
         """As _packets() for pcapng, after the type of the first block."""
         order, links, kind = "", list[_Interface](), _SECTION
         while True:
-            size = self._take(4)
+            size = self._take_bytes(4)
             if kind == _SECTION:
-                mark = self._take(4)
+                mark = self._take_bytes(4)
                 order, links = _ORDERS.get(mark, ""), []
                 if not order:
                     raise self._damaged("a pcapng section without its byte order")
-                self._take(self._checked(struct.unpack(order + "I", size)[0], 12) - 12)
+                self._take_bytes(self._checked(struct.unpack(order + "I", size)[0], 12) - 12)
             else:
                 (number,) = struct.unpack(order + "I", kind)
-                body = self._take(self._checked(struct.unpack(order + "I", size)[0], 12) - 8)
+                body = self._take_bytes(self._checked(struct.unpack(order + "I", size)[0], 12) - 8)
                 yield from self._block(number, kind + size + body, order, links)
             if self._ended():
                 return
-            kind = self._take(4)
+            kind = self._take_bytes(4)
 
     def _block(self, kind: int, block: bytes, order: str, links: list[_Interface]) -> Iterator[_Packet]:
         head = _HEADS.get(kind)
@@ -200,7 +200,7 @@ class Packets:
         window.hold(1)
         return window.pos == len(window.buf) and window.source.damage is None
 
-    def _take(self, size: int) -> bytes:
+    def _take_bytes(self, size: int) -> bytes:
         """The next `size` bytes of the file. Raises InputError if there are fewer."""
         window = self._window
         window.hold(size)

@@ -50,7 +50,7 @@ class Connections:
         """Read the next packet; False if there are no more."""
         for segment in self._segments:
             if segment is not None:
-                self._take(segment)
+                self._take_segment(segment)
             return True
         for key, direction in [*self._directions.items()]:
             if not direction.over:
@@ -65,7 +65,7 @@ class Connections:
             if stream is not None:
                 stream.close()
 
-    def _take(self, segment: TcpSegment) -> None:
+    def _take_segment(self, segment: TcpSegment) -> None:
         key = segment.source, segment.target
         opens = bool(segment.flags & SYN)
         number = segment.number + opens
@@ -76,7 +76,7 @@ class Connections:
         if direction.over:
             return  # a late copy
         for piece in direction.flow.segment(number, segment.data, cut=segment.cut, last=bool(segment.flags & FIN)):
-            direction.take(piece)
+            direction.take_piece(piece)
         if direction.stream is None:
             self._look_for_client(direction, segment)
         if direction.flow.over or segment.flags & RST:
@@ -173,12 +173,12 @@ class Pcap(NestedInput):
         self._check_end()
 
     def resync(self) -> int | None:
-        found = None if self._inner is None else self._inner.resync()
+        offset = None if self._inner is None else self._inner.resync()
         self.skipped = 0 if self._inner is None else self._inner.skipped
-        if found is None:
+        if offset is None:
             self._leave()
             return self.skipped if self._next(damaged=True) else None
-        return found
+        return offset
 
     def close(self) -> None:
         self._leave()

@@ -80,7 +80,7 @@ class SkimCursor(Cursor):
         super().start(buf, pos, end)
         self._buffer = cast(LookaheadBuffer, buf)
 
-    def take(self, size: int, field: str, type_: str) -> int:
+    def take_bytes(self, size: int, field: str, type_: str) -> int:
         start, end = self.pos, self.pos + size
         if end > _MAX:
             raise Malformed("a message of more than 1 GB", offset=start, field=field)
@@ -99,11 +99,11 @@ class SkimCursor(Cursor):
             if self._buffer.reaches(min(self.end, start + limit + 1)):
                 raise Malformed("the string is not terminated within its limit", offset=start, field=field)
             raise Truncated("the string is not terminated", offset=start, field=field)
-        self.take(nul + 1 - start, field, "String")
+        self.take_bytes(nul + 1 - start, field, "String")
         return ""
 
     def content(self, size: int, field: str, type_: str = "Byten") -> bytes:
-        self.take(size, field, type_)
+        self.take_bytes(size, field, type_)
         return b""
 
     def tuple_data(self, field: str) -> Any:

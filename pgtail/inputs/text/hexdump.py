@@ -229,10 +229,10 @@ class Hexdump(RestoringInput):
         return _WithOffsets(window) if found else _Alone(window)
 
     def _form(self, window: Window) -> type[Input]:
-        found = recognise(window, self._decoder, lambda head: self._shown())
-        if found is None:
-            names = ", ".join(form.name for form in self._shown())
+        form = recognise(window, self._decoder, lambda head: self._shown())
+        if form is None:
+            names = ", ".join(known.name for known in self._shown())
             raise self._restored.damage or InputError(
                 f"the bytes of this hex dump are none of the known forms ({names})", source=self.source.name
             )
-        return found
+        return form

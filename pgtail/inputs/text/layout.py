@@ -241,12 +241,12 @@ def _separators(lines: list[bytes], form: TextForm) -> list[tuple[bytes, bytes]]
     """Patterns of separators and cells, from what is next to LSNs and transaction ids."""
     if form.separators == b"":
         return []
-    found: Counter[bytes] = Counter()
+    counts: Counter[bytes] = Counter()
     for line in lines:
         ends = line if len(line) <= 2 * _NEAR else line[:_NEAR] + b"\n" + line[-_NEAR:]
         for pattern in (_AFTER_LSN, _BEFORE_LSN, _AFTER_XID, _BEFORE_XID):
-            found.update(pattern.findall(ends))
-    patterns = [_separator(run, form) for run, _ in found.most_common(6)]
+            counts.update(pattern.findall(ends))
+    patterns = [_separator(run, form) for run, _ in counts.most_common(6)]
     return list(dict.fromkeys(pattern for pattern in patterns if pattern is not None))
 
 

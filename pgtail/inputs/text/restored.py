@@ -116,7 +116,7 @@ class Restored(ByteStream):
         self.position = self.end = offset
 
     def _fetch(self, limit: int) -> bytes:
-        found = [self._left]
+        pieces = [self._left]
         size = len(self._left)
         while size < limit and self._bad is None and not (size and self.lines.waits):
             try:
@@ -127,9 +127,9 @@ class Restored(ByteStream):
                 self._bad = bad
                 break
             self._note(number, len(piece))
-            found.append(piece)
+            pieces.append(piece)
             size += len(piece)
-        data = b"".join(found)
+        data = b"".join(pieces)
         self._left = data[limit:]
         return data[:limit]
 
