@@ -50,7 +50,7 @@ class ConsumerThread(threading.Thread, ABC):
     def run(self) -> None:
         try:
             try:
-                while not self.reached and (frames := self._queue.take(BATCH, self.idle_timeout)) != b"":
+                while not self.reached and (frames := self._queue.take_frames(BATCH, self.idle_timeout)) != b"":
                     self.busy_since = time.monotonic()
                     if frames is None:
                         self._tick()

@@ -74,7 +74,7 @@ class EndPosition:
         """Whether only what was asked for has come of late."""
         return now - (feedback.last_data if self.asks else feedback.last_frame) > TICK
 
-    def take(self, frames: bytes) -> int | None:
+    def take_frames(self, frames: bytes) -> int | None:
         """The position at which to end, if received frames tell it."""
         if self._waited is None or self._until is None:
             return None

@@ -46,7 +46,7 @@ class Feedback:
         self._asked = False
         self._sent = now - self._interval
 
-    def take(self, frames: bytes, now: float) -> None:
+    def take_frames(self, frames: bytes, now: float) -> None:
         """Note received frames, each preceded by its length. Incomplete ones are skipped; the decoder reports them."""
         module = compiled()
         received, has_data, asked = (_positions if module is None else module.positions)(frames)

@@ -139,7 +139,7 @@ class SessionLoop:
         while True:
             frames, ready = session.next(others, poll_timeout)
             if frames:
-                if not self._take(frames, feedback):
+                if not self._take_frames(frames, feedback):
                     return Ending.FULL
                 session.check()
             if output in ready:
@@ -170,14 +170,14 @@ class SessionLoop:
             self._progress.timeline = identity.timeline
             self._consumer.server_changed(identity)
 
-    def _take(self, frames: bytes, feedback: Feedback) -> bool:
+    def _take_frames(self, frames: bytes, feedback: Feedback) -> bool:
         """Queue the frames. Returns False if the queue is full."""
         if logger.isEnabledFor(TRACE):
             for frame in each(frames):
                 log_trace(received_text(frame))
-        feedback.take(frames, time.monotonic())
+        feedback.take_frames(frames, time.monotonic())
         self._progress.received_bytes += len(frames)
-        self._end_at(self._end.take(frames))
+        self._end_at(self._end.take_frames(frames))
         try:
             return self._queue.put(frames)
         except OutputError as error:

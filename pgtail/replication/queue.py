@@ -52,7 +52,7 @@ class FrameQueue:
             self._changed.notify_all()
             return self._spilled <= self._limit
 
-    def take(self, most: int, seconds: float | None = None) -> bytes | None:
+    def take_frames(self, most: int, seconds: float | None = None) -> bytes | None:
         """Wait for the next frames: about `most` bytes, at least one frame. Returns b"" once the queue is closed.
 
         Returns None after this many seconds without a frame. The caller counts as busy until its next call.
@@ -67,7 +67,7 @@ class FrameQueue:
             if self._closed:
                 return b""
             self._busy = True
-            return self._take(most)
+            return self._take_frames(most)
 
     @property
     def paused(self) -> bool:
@@ -99,7 +99,7 @@ class FrameQueue:
                 self._files.popleft().close()
             self._changed.notify_all()
 
-    def _take(self, most: int) -> bytes:
+    def _take_frames(self, most: int) -> bytes:
         taken: list[bytes] = []
         size = 0
         while self._queue and size < most:

@@ -61,7 +61,7 @@ class ServerCopying:
 
         Raises OptionError if there is none, ServerError, OutputError, KeyboardInterrupt.
         """
-        numbers, found = itertools.count(), list[ServerCopy]()
+        numbers, copies = itertools.count(), list[ServerCopy]()
 
         def copy(_: Collection[int]) -> Copying:
             target = place / f"capture-{next(numbers)}"
@@ -70,13 +70,13 @@ class ServerCopying:
                 if target.path is None:
                     uploader = Uploader(directory, target, compress=True)
                 lsn, copying = self._copy(directory, uploader)
-            found[:] = [ServerCopy(lsn, target)]
+            copies[:] = [ServerCopy(lsn, target)]
             if copying.again:
                 target.delete_all()
             return copying
 
         copy_until_complete(copy, "all tables are copied again")
-        return found[0]
+        return copies[0]
 
     def _copy(self, directory: Path, uploader: Uploader | None) -> tuple[int, Copying]:
         """Copy them at one position, which is returned."""

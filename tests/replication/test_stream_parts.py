@@ -27,7 +27,7 @@ from tests.support.render import WAYS, rows_by
 
 
 def next_of(queue: FrameQueue, most: int) -> bytes:
-    frames = queue.take(most)
+    frames = queue.take_frames(most)
     assert frames is not None
     return frames
 
@@ -141,7 +141,7 @@ def implementation(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.mark.usefixtures("implementation")
 def test_positions_never_go_back() -> None:
     feedback = Feedback(acknowledge=False, flushed=0, sender_timeout=60, now=0)
-    feedback.take(with_lengths(data(100), data(0), data(90), keepalive(95), b"", b"w", b"k123", b"s" * 40), 1)
+    feedback.take_frames(with_lengths(data(100), data(0), data(90), keepalive(95), b"", b"w", b"k123", b"s" * 40), 1)
     assert feedback.received == 100
     assert feedback.status().write_lsn == 100
 
@@ -151,12 +151,12 @@ def test_a_keepalive_is_answered_at_once() -> None:
     feedback = Feedback(acknowledge=False, flushed=0, sender_timeout=60, now=0)
     feedback.sent(feedback.status(), 1)
     assert feedback.next() == 11
-    feedback.take(with_lengths(keepalive(5)), 1.5)
+    feedback.take_frames(with_lengths(keepalive(5)), 1.5)
     assert feedback.next() == 2
-    feedback.take(with_lengths(keepalive(5, reply=True), keepalive(6), data(7)), 1.6)
+    feedback.take_frames(with_lengths(keepalive(5, reply=True), keepalive(6), data(7)), 1.6)
     assert (feedback.last_data, feedback.last_frame) == (1.6, 1.6)
     assert feedback.next() <= 1.6
-    feedback.take(with_lengths(keepalive(8)), 1.65)
+    feedback.take_frames(with_lengths(keepalive(8)), 1.65)
     assert (feedback.last_data, feedback.last_frame) == (1.6, 1.65)
     assert feedback.next() <= 1.6
     feedback.sent(feedback.status(), 1.7)
@@ -173,7 +173,7 @@ def test_the_server_never_waits_half_its_timeout(timeout: float, interval: float
 
 def test_a_flush_position_is_sent_once_and_never_goes_back() -> None:
     feedback = Feedback(acknowledge=True, flushed=50, sender_timeout=60, now=0)
-    feedback.take(with_lengths(data(100)), 0)
+    feedback.take_frames(with_lengths(data(100)), 0)
     feedback.delivered = 40
     assert feedback.status().flush_lsn == 0
     feedback.delivered = 80
@@ -188,7 +188,7 @@ def test_a_flush_position_is_sent_once_and_never_goes_back() -> None:
 
 def test_acknowledging_only_at_the_end() -> None:
     feedback = Feedback(acknowledge=False, flushed=50, sender_timeout=60, now=0)
-    feedback.take(with_lengths(data(100)), 0)
+    feedback.take_frames(with_lengths(data(100)), 0)
     feedback.delivered = 90
     assert feedback.status().flush_lsn == 0
     assert feedback.status(last=True).flush_lsn == 90
