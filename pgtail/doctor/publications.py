@@ -107,12 +107,12 @@ def _not_found_out(context: Context, slot: Slot, unsure: list[str], reason: str)
 def _found(context: Context, missing: list[str], others: list[str], slots: list[str]) -> Finding:
     what = "decoding them fails" if context.server.major < _SILENT_SINCE else "the publication is skipped for them"
     text = f"slots have changes older than publication {_names(missing)}: {what}"
-    one = f" One that does can request only {_names(others)} until it has passed them." if others else ""
+    hint = f" One that does can request only {_names(others)} until it has passed them." if others else ""
     advance = [context.command(f"pgtail slot advance {name} now") for name in slots]
     return warning(
         "publication_age",
         text,
-        comment(f"Consumers that do not request {_names(missing)} are not affected.{one}"),
+        comment(f"Consumers that do not request {_names(missing)} are not affected.{hint}"),
         *destructive("Or continue from now (the consumer loses all changes that the slot still has)", *advance),
         subjects=slots,
     )

@@ -195,17 +195,17 @@ def _strict(major: int) -> str:
 
 def identity(context: Context) -> Iterator[Finding]:
     """Tables where UPDATE and DELETE fail because there is no usable replica identity."""
-    found = context.rows("the replica identities", sql(context, _WITHOUT_IDENTITY))
-    if not found:
+    rows = context.rows("the replica identities", sql(context, _WITHOUT_IDENTITY))
+    if not rows:
         published = context.only("the published tables", sql(context, _COUNT)).integer("tables")
         text = "all published tables have a replica identity" if published else "no table is published"
         yield ok("replica_identity", text)
         return
-    cure = [_identity(row) for row in found]
-    if any(row.optional_text("index") is None and not row.boolean("below_full") for row in found):
+    cure = [_identity(row) for row in rows]
+    if any(row.optional_text("index") is None and not row.boolean("below_full") for row in rows):
         cure.insert(0, comment("If there is a key, this is better than FULL: ADD PRIMARY KEY (...)"))
     text = "UPDATE and DELETE fail: the tables are published, but have no usable replica identity"
-    yield problem("replica_identity", text, *cure, subjects=[row.text("name") for row in found])
+    yield problem("replica_identity", text, *cure, subjects=[row.text("name") for row in rows])
 
 
 def _identity(row: Row) -> str:
@@ -272,13 +272,13 @@ def generated(context: Context) -> Iterator[Finding]:
 
 def toast(context: Context) -> Iterator[Finding]:
     """Tables whose updates omit large values that did not change."""
-    found = context.rows("the tables with large values", sql(context, _TOASTED))
-    names = [row.text("name") for row in found]
+    rows = context.rows("the tables with large values", sql(context, _TOASTED))
+    names = [row.text("name") for row in rows]
     if not names:
         yield ok("toast", "no published table omits large values (TOAST) from updates")
         return
     text = "updates omit large values (TOAST) that did not change: the consumer has to keep the previous ones"
-    cure = [f"ALTER TABLE {row.text('name')} REPLICA IDENTITY FULL;" for row in found if not row.boolean("strict")]
+    cure = [f"ALTER TABLE {row.text('name')} REPLICA IDENTITY FULL;" for row in rows if not row.boolean("strict")]
     if cure:
         cure.insert(0, comment("To get them in the old row, which takes more WAL:"))
     yield warning("toast", text, *cure, subjects=names)
@@ -286,28 +286,28 @@ def toast(context: Context) -> Iterator[Finding]:
 
 def unlogged(context: Context) -> Iterator[Finding]:
     """Unlogged tables that a publication of all tables, a schema or a partitioned table silently omits."""
-    found = {
+    by_name = {
         row.text("name"): (row.texts("above"), row.boolean("bare"))
         for row in context.rows("the unlogged tables", sql(context, _UNLOGGED))
     }
-    if not found:
+    if not by_name:
         yield ok("unlogged", "no unlogged table is silently omitted")
         return
     text = "unlogged tables are not published, although their database, schema or partitioned table is"
     cure = [comment("Each is locked while it is rewritten, and needs a replica identity once it is published:")]
     try:  # a logged table must not reference an unlogged one
-        names = list(TopologicalSorter({name: above for name, (above, _) in found.items()}).static_order())
+        names = list(TopologicalSorter({name: above for name, (above, _) in by_name.items()}).static_order())
         circle = False
     except CycleError as error:
-        names, circle = list(found), True
+        names, circle = list(by_name), True
         tables = ", ".join(error.args[1][1:])
         cure.insert(0, comment(f"First drop a foreign key between {tables}, which refer to each other."))
     for name in names:
-        if found[name][1]:
+        if by_name[name][1]:
             cure.append(f"ALTER TABLE {name} REPLICA IDENTITY FULL;")
         logged = f"ALTER TABLE {name} SET LOGGED;"
         cure.append(comment(logged) if circle else logged)
-    yield warning("unlogged", text, *cure, subjects=found)
+    yield warning("unlogged", text, *cure, subjects=by_name)
 
 
 CHECKS: Final[dict[str, Check]] = {

@@ -293,19 +293,19 @@ def session_info(connection: Connection, pid: int) -> SessionInfo | None:
 
 def blockers(connection: Connection, pid: int) -> list[str]:
     """Descriptions of the transactions that a session waits for, oldest first."""
-    found = [
+    descriptions = [
         f"pid {row.integer('pid')}, user {row.optional_text('usename') or ''},"
         f" {row.optional_text('application_name') or 'no application name'}, {row.optional_text('state') or ''}:"
         f" {row.optional_text('query') or 'its query cannot be seen'},"
         f" running for {seconds_text(row.optional_integer('age') or 0)}"
         for row in rows.rows(connection, "the blocking transactions", _BLOCKERS, pid)
     ]
-    found += [
+    descriptions += [
         f"the prepared transaction {row.text('gid')!r}, user {row.text('owner')},"
         f" prepared {seconds_text(row.integer('age'))} ago"
         for row in rows.rows(connection, "the blocking prepared transactions", _PREPARED_BLOCKERS, pid)
     ]
-    return found
+    return descriptions
 
 
 def enums(connection: Connection) -> list[int]:

@@ -82,13 +82,13 @@ def parameters(
 
     Raises OptionError if libpq cannot parse it. The error does not quote the text: it may contain a password.
     """
-    found: dict[str, str] = {}
+    merged: dict[str, str] = {}
     for text in (dsn, dbname):
         if text:
-            found.update(_parse(text))
+            merged.update(_parse(text))
     flags = {"host": host, "port": port, "user": user}
-    found.update({name: value for name, value in flags.items() if value is not None})
-    return found
+    merged.update({name: value for name, value in flags.items() if value is not None})
+    return merged
 
 
 def _parse(text: str) -> dict[str, str]:

@@ -61,21 +61,21 @@ class Options(Struct, frozen=True):
 
     def pairs(self) -> list[tuple[str, str]]:
         """Option names and values."""
-        found = [
+        pairs = [
             ("proto_version", str(self.proto_version)),
             ("publication_names", ",".join(map(identifier, self.publications))),
         ]
-        found += [
+        pairs += [
             (name, "on" if value else "off")
             for name, value in (("binary", self.binary), ("messages", self.messages))
             if value is not None
         ]
-        found += [
+        pairs += [
             (name, value)
             for name, value in (("streaming", self.streaming), ("origin", self.origin))
             if value is not None
         ]
-        return found
+        return pairs
 
     def start_replication(self, slot: str, lsn: int) -> str:
         """The command (manual: streaming replication protocol)."""

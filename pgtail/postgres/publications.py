@@ -70,13 +70,13 @@ def choose(
 
     Raises ServerError, with the existing ones and a cure.
     """
-    found = catalog.publications(connection)
+    existing = catalog.publications(connection)
     if not names:
-        return found if temporary and len(found) > 1 else [_only(found, server)]
-    by_name = {publication.name: publication for publication in found}
+        return existing if temporary and len(existing) > 1 else [_only(existing, server)]
+    by_name = {publication.name: publication for publication in existing}
     missing = [name for name in names if name not in by_name]
     if missing and not (allow_missing and server.major >= 18):
-        raise _missing(missing, found, server, allow_missing=allow_missing)
+        raise _missing(missing, existing, server, allow_missing=allow_missing)
     return [by_name.get(name, Publication(name, 0)) for name in dict.fromkeys(names)]
 
 
@@ -102,13 +102,13 @@ def warnings(
     """
     names = [publication.name for publication in chosen]
     empty = [publication.name for publication in chosen if not publication.tables]
-    found = [f"publication {escape(name)} has no tables: it shows nothing" for name in empty]
+    texts = [f"publication {escape(name)} has no tables: it shows nothing" for name in empty]
     if all_of_them and len(empty) < len(chosen):
-        found = []
+        texts = []
     if tables and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
-        found += [f"--table {escape(glob)}{text}" for glob in tables if (text := _without_match(published, glob))]
-    return found
+        texts += [f"--table {escape(glob)}{text}" for glob in tables if (text := _without_match(published, glob))]
+    return texts
 
 
 def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
@@ -119,17 +119,17 @@ def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
     return f" matches no published table (of {len(names)}){escape(did_you_mean(glob, names))}"
 
 
-def _only(found: list[Publication], server: ServerFacts) -> Publication:
-    if len(found) == 1:
-        return found[0]
-    if not found:
+def _only(existing: list[Publication], server: ServerFacts) -> Publication:
+    if len(existing) == 1:
+        return existing[0]
+    if not existing:
         raise ServerError(
             f"database {escape(server.database)} has no publication: pgoutput sends nothing without one.",
             cure=f"Create one there:{COMMAND}CREATE PUBLICATION some_name FOR TABLE some_table, another_table;",
         )
-    names = [one.name for one in found if one.tables] or [one.name for one in found]
+    names = [one.name for one in existing if one.tables] or [one.name for one in existing]
     raise ServerError(
-        f"database {escape(server.database)} has {len(found)} publications: {in_words(found)}.",
+        f"database {escape(server.database)} has {len(existing)} publications: {in_words(existing)}.",
         cure=f"Name the ones to read: {flags(names)}",
     )
 
@@ -201,9 +201,9 @@ def flags(names: Sequence[str]) -> str:
     return " ".join([f"-P {shell_word(name)}" for name in names])
 
 
-def _missing(missing: list[str], found: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:
+def _missing(missing: list[str], known: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:
     names = " and ".join([sql_identifier(name) for name in missing])
-    there = f"It has: {_names(found)}." if found else "It has none."
+    there = f"It has: {_names(known)}." if known else "It has none."
     cure = "\n".join(
         [f"Create it:{COMMAND}CREATE PUBLICATION {sql_identifier(name)} FOR TABLE some_table;" for name in missing]
     )
@@ -216,5 +216,5 @@ def _missing(missing: list[str], found: list[Publication], server: ServerFacts, 
     return ServerError(f"database {escape(server.database)} has no publication {names}. {there}", cure=cure)
 
 
-def _names(found: list[Publication]) -> str:
-    return ", ".join([sql_identifier(publication.name) for publication in found])
+def _names(publications: list[Publication]) -> str:
+    return ", ".join([sql_identifier(publication.name) for publication in publications])

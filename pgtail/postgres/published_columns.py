@@ -47,7 +47,7 @@ class CheckedTable(NamedTuple):
 def checked_tables(connection: Connection, publications: list[str], slot: str | None) -> list[CheckedTable]:
     """The tables of these publications; with a slot those that were altered later are marked. Raises ServerError."""
     relations = Relations(Types())
-    found = []
+    checked = []
     stored = _STORED if 120_000 <= connection.pgconn.server_version < 180_000 else "true"
     query = _COLUMNS.format(base_types=BASE_TYPES, stored=stored)
     every = rows.rows(connection, "the published columns", query, publications, slot)
@@ -67,5 +67,5 @@ def checked_tables(connection: Connection, publications: list[str], slot: str | 
             )
         )
         created_whole = len({row.text("written_by") for row in table}) == 1  # and not altered since
-        found.append(CheckedTable(relation, not created_whole and any(row.boolean("is_new") for row in table)))
-    return found
+        checked.append(CheckedTable(relation, not created_whole and any(row.boolean("is_new") for row in table)))
+    return checked

@@ -63,10 +63,10 @@ def check_older(
     the publications were not `named` and others are old enough: then it returns these.
     """
     older = publications.older(connection, slot)
-    unsure = [one.name for one in chosen if one.name not in older]
+    unsure = [publication.name for publication in chosen if publication.name not in older]
     if not unsure:
         return chosen, []
-    certain = [] if named else [one for one in chosen if one.name in older]
+    certain = [] if named else [publication for publication in chosen if publication.name in older]
     names = " and ".join(map(sql_identifier, unsure))
     unknown = (
         f"publication {names} may be newer than the changes of slot {slot.name}: the stream then ends at the first one"
@@ -78,7 +78,7 @@ def check_older(
     except QueryCanceled:
         unchecked = f"{unknown} (could not be checked within {_DECODE_SECONDS} s)"
         return (certain, []) if certain else (chosen, [unchecked])
-    readable = [one for one in chosen if one.name not in missing]
+    readable = [publication for publication in chosen if publication.name not in missing]
     if missing and (named or not readable):
         raise _newer(slot, missing[0], older)
     return readable, []

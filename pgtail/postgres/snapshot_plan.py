@@ -208,14 +208,14 @@ def snapshot_plan(
     """
     catalog = _Catalog(session)
     published = catalog.published(publications)
-    by_table = catalog.columns({*published, *(source.oid for one in published.values() for source in one.sources)})
+    by_oid = catalog.columns({*published, *(source.oid for entry in published.values() for source in entry.sources)})
     identities = catalog.identities(published)
-    sizes, block_size = catalog.sizes([source.oid for one in published.values() for source in one.sources])
+    sizes, block_size = catalog.sizes([source.oid for entry in published.values() for source in entry.sources])
     parts = _Parts(part_bytes, block_size, sessions, split=session.version >= 140_000)
-    found = []
-    for oid, one in sorted(published.items()):
+    tables = []
+    for oid, entry in sorted(published.items()):
         table = catalog.tables[oid]
-        columns = catalog.sent_columns(table, one.publications, by_table.get(oid, []), identities.get(oid, frozenset()))
+        columns = catalog.sent_columns(table, entry.publications, by_oid.get(oid, []), identities.get(oid, frozenset()))
         names = [column.description.name for column in columns]
         sources = [
             CopySource(
@@ -223,13 +223,13 @@ def snapshot_plan(
                 schema=source.schema,
                 name=source.name,
                 relfilenode=source.relfilenode,
-                attnums=_numbers(by_table.get(source.oid, []), names, session),
+                attnums=_numbers(by_oid.get(source.oid, []), names, session),
                 is_heap=source.is_heap,
                 size=sizes.get(source.oid, 0),
             )
-            for source in one.sources
+            for source in entry.sources
         ]
-        found.append(
+        tables.append(
             PublishedTable(
                 relation=Relation(
                     None,
@@ -239,13 +239,13 @@ def snapshot_plan(
                     table.identity,
                     tuple([column.description for column in columns]),
                 ),
-                types=catalog.types(by_table.get(oid, []), names),
+                types=catalog.types(by_oid.get(oid, []), names),
                 columns=columns,
-                row_filter=catalog.row_filter(table, one.publications),
+                row_filter=catalog.row_filter(table, entry.publications),
                 parts=parts.of_table(sources),
             )
         )
-    return found
+    return tables
 
 
 class _Catalog:
@@ -307,28 +307,28 @@ class _Catalog:
     def published(self, names: Sequence[str]) -> dict[int, _Published]:
         """Every published table, by the OID with which it is in the stream."""
         publications = self._publications(names)
-        found: dict[int, _Published] = {}
+        by_oid: dict[int, _Published] = {}
         for table in self.tables.values():
             if not table.permanent:
                 continue
             oid, through = self._published_as(table, publications)
             if through:
-                published = found.setdefault(oid, _Published(through, []))
+                published = by_oid.setdefault(oid, _Published(through, []))
                 if not table.partitioned:
                     published.sources.append(table)
-        return found
+        return by_oid
 
     def _publications(self, names: Sequence[str]) -> list[_Publication]:
         query = _PUBLICATIONS.format(
             via_root=self._since(13, "pubviaroot", "false"), generated=self._since(18, "pubgencols = 's'", "false")
         )
-        found = {
+        by_name = {
             self._session.name(row, "pubname"): _Publication(
                 row.integer("oid"), row.boolean("puballtables"), row.boolean("via_root"), row.boolean("generated")
             )
             for row in self._rows("the publications", query)
         }
-        return [found[name] for name in dict.fromkeys(names) if name in found]
+        return [by_name[name] for name in dict.fromkeys(names) if name in by_name]
 
     def _published_as(self, table: _Table, publications: Iterable[_Publication]) -> tuple[int, list[_Publication]]:
         """The OID under which a table's changes are sent, and through which publications; none if they are not."""
