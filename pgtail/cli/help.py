@@ -52,13 +52,13 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     """Commands, after a command its subcommands or the groups of its options."""
     from pgtail.cli import main
 
-    found: click.Command | None = main
+    topic: click.Command | None = main
     for word in ctx.params.get("words") or ():
-        found = found.get_command(ctx, word) if isinstance(found, click.Group) else None
-    if isinstance(found, click.Group):
-        names = [*found.list_commands(ctx), *(PAGES if found is main else ())]
+        topic = topic.get_command(ctx, word) if isinstance(topic, click.Group) else None
+    if isinstance(topic, click.Group):
+        names = [*topic.list_commands(ctx), *(PAGES if topic is main else ())]
         return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
-    return found.help_values(click.Context(found), incomplete) if isinstance(found, Command) else []
+    return topic.help_values(click.Context(topic), incomplete) if isinstance(topic, Command) else []
 
 
 @click.command("help", cls=Command)
@@ -86,17 +86,17 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
         with exit_statuses():
             show(PAGES[words[0]])
         return
-    found: click.Command | None = main
+    topic: click.Command | None = main
     names = 0
-    while isinstance(found, click.Group) and names < len(words):
-        found = found.get_command(ctx, words[names])
+    while isinstance(topic, click.Group) and names < len(words):
+        topic = topic.get_command(ctx, words[names])
         names += 1
-    more = [] if found is None else ["--help"]  # a command that does not exist is an error
+    more = [] if topic is None else ["--help"]  # a command that does not exist is an error
     rest = words[names:]
-    asked = found.help_values(click.Context(found), "") if isinstance(found, Command) else []
-    if isinstance(found, Command) and not asked and rest == ("all",):
+    asked = topic.help_values(click.Context(topic), "") if isinstance(topic, Command) else []
+    if isinstance(topic, Command) and not asked and rest == ("all",):
         rest = ()  # its help always shows all options
-    if found is not None and rest and (len(rest) > 1 or rest[0] not in asked):
+    if topic is not None and rest and (len(rest) > 1 or rest[0] not in asked):
         after = f"expected {', '.join(asked)}, or nothing" if asked else "expected nothing"
         raise click.UsageError(f"{' '.join(rest)!r} after {words[names - 1]}: {after}", ctx)
     main([*words[:names], *more, *rest], prog_name="pgtail")

@@ -58,12 +58,12 @@ def services() -> list[str]:
     files = [os.environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")]
     if "PGSYSCONFDIR" in os.environ:
         files.append(os.path.join(os.environ["PGSYSCONFDIR"], "pg_service.conf"))
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for file in files:
         with contextlib.suppress(OSError, ValueError):
             for name in re.findall(r"^\s*\[([^]\n]+)\]", read_small(file).decode(), re.MULTILINE):
-                found[name] = None
-    return _plain(found)
+                names[name] = None
+    return _plain(names)
 
 
 def _plain(names: Sequence[str] | dict[str, None]) -> list[str]:

@@ -51,21 +51,21 @@ class Clients:
     def __iter__(self) -> Iterator[Client]:
         return iter(self._known.values())
 
-    def add(self, found: FromClient, sent: int) -> None:
+    def add(self, from_client: FromClient, sent: int) -> None:
         """Count a message that came after the commit at LSN `sent` (0 if there was none)."""
-        key = found.client, found.server
+        key = from_client.client, from_client.server
         if key not in self._known and len(self._known) == _MOST:
             return
         client = self._known.setdefault(key, Client(*key))
-        message = found.message
+        message = from_client.message
         if isinstance(message, StartReplication):
             client.slot = message.slot
-            client.advanced = found.time
+            client.advanced = from_client.time
             return
         client.updates += 1
-        client.last = found.time
+        client.last = from_client.time
         if message.flush_lsn > client.confirmed or client.advanced is None:
-            client.advanced = found.time
+            client.advanced = from_client.time
         client.confirmed = max(client.confirmed, message.flush_lsn)
         client.pending = sent > client.confirmed
         if client.confirmed:

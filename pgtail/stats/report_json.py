@@ -31,7 +31,7 @@ def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
     """The line; `now` is in microseconds since 2000. Tables without changes in the sample are left out."""
     position, span = sample.position, stats.transactions.span
     xid, changes = position.unfinished or (None, 0)
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "at": time_text(now),
         "seconds": round(sample.seconds, 3),
         "transactions": sample.transactions,
@@ -47,7 +47,7 @@ def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
         ],
         "hot_keys": [_key_object(key) for key in stats.hottest(MAX_KEYS)],
     }
-    return json_line(found)
+    return json_line(report)
 
 
 def _object(stats: Statistics) -> dict[str, Any]:
@@ -108,23 +108,23 @@ def _snapshot(table: TableCount) -> dict[str, int]:
 
 
 def _transactions(stats: Statistics) -> dict[str, Any]:
-    found = stats.transactions
+    transactions = stats.transactions
     return {
-        "count": found.count,
-        "empty": found.empty,
-        "incomplete": found.incomplete,
-        "first": None if found.first is None else _place(found.first),
-        "last": None if found.last is None else _place(found.last),
-        "origins": dict(found.origins.most_common()),
+        "count": transactions.count,
+        "empty": transactions.empty,
+        "incomplete": transactions.incomplete,
+        "first": None if transactions.first is None else _place(transactions.first),
+        "last": None if transactions.last is None else _place(transactions.last),
+        "origins": dict(transactions.origins.most_common()),
         "clock_set_back": [
             {"lsn": lsn_text(one.lsn), "from": time_text(one.before), "to": time_text(one.now)}
-            for one in found.commits.set_back
+            for one in transactions.commits.set_back
         ],
-        "rows": _histogram(found.rows),
-        "bytes": _histogram(found.bytes),
-        "most_bytes": [_size(size) for size in found.sizes(found.by_bytes)],
-        "most_rows": [_size(size) for size in found.sizes(found.by_rows)],
-        "longest": [_size(size) for size in found.sizes(found.by_time)],
+        "rows": _histogram(transactions.rows),
+        "bytes": _histogram(transactions.bytes),
+        "most_bytes": [_size(size) for size in transactions.sizes(transactions.by_bytes)],
+        "most_rows": [_size(size) for size in transactions.sizes(transactions.by_rows)],
+        "longest": [_size(size) for size in transactions.sizes(transactions.by_time)],
     }
 
 

@@ -74,8 +74,8 @@ class _View(ReportLayout):
     # -- sections ----------------------------------------------------------------------------------------------
 
     def _head(self) -> Iterator[StyledLine]:
-        stats, found = self._stats, self._stats.transactions
-        items: list[Item] = [((counted(found.count, "transaction"), "xid"),)]
+        stats, transactions = self._stats, self._stats.transactions
+        items: list[Item] = [((counted(transactions.count, "transaction"), "xid"),)]
         items.append(((counted(sum([table.rows for table in stats.tables.values()]), "row"), "xid"),))
         items.append(((size_text(stats.bytes), "xid"),))
         if stats.snapshots:
@@ -83,30 +83,30 @@ class _View(ReportLayout):
             items.append(((f"{copied}, {size_text(stats.snapshot_bytes)}", "snapshot"),))
         if stats.messages:
             items.append(((f"{counted(stats.messages, 'message')}, {size_text(stats.message_bytes)}", "message"),))
-        if found.empty:
-            items.append(((f"{counted(found.empty, 'transaction')} without changes", "dim"),))
-        if found.incomplete:
-            items.append(((f"{counted(found.incomplete, 'transaction')} incomplete", "bad"),))
+        if transactions.empty:
+            items.append(((f"{counted(transactions.empty, 'transaction')} without changes", "dim"),))
+        if transactions.incomplete:
+            items.append(((f"{counted(transactions.incomplete, 'transaction')} incomplete", "bad"),))
         lines = wrap(items, self.inner)
         yield [("● ", "dot"), *next(lines)]
         yield from self.indented(lines)
-        if found.first is not None and found.last is not None:
-            yield from self.indented(wrap(_span_of(found, self.inner), self.inner))
+        if transactions.first is not None and transactions.last is not None:
+            yield from self.indented(wrap(_span_of(transactions, self.inner), self.inner))
         yield from self._other_clocks()
 
     def _other_clocks(self) -> Iterator[StyledLine]:
         """Which commit times are not of this server's clock, or not of one clock."""
-        found = self._stats.transactions
-        if found.origins:
-            origins = found.origins.most_common(_MAX_ORIGINS)
+        transactions = self._stats.transactions
+        if transactions.origins:
+            origins = transactions.origins.most_common(_MAX_ORIGINS)
             shown = ", ".join([f"{grouped(count)} from {name(origin)}" for origin, count in origins])
-            more = len(found.origins) - len(origins)
+            more = len(transactions.origins) - len(origins)
             shown += f" and {counted(more, 'other origin')}" if more else ""
             yield from self.words(f"{shown}: commit times of other servers, left out of durations and the chart")
-        if found.commits.set_back:
-            most = max(found.commits.set_back, key=lambda one: one.before - one.now)
+        if transactions.commits.set_back:
+            most = max(transactions.commits.set_back, key=lambda one: one.before - one.now)
             back = f"commit times go back by {span_text(most.before - most.now)} at {lsn_text(most.lsn)}"
-            others = len(found.commits.set_back) - 1
+            others = len(transactions.commits.set_back) - 1
             back += f" (and {counted(others, 'time')} by no more)" if others else ""
             yield from self.words(f"{back}: the clock was set, or another server's commits follow", "warning")
 
@@ -130,27 +130,28 @@ class _View(ReportLayout):
             yield from self.words(f"{text}, {size_text(sum([table.bytes for table in rest]))}")
 
     def _percentiles(self) -> Iterator[StyledLine]:
-        found = self._stats.transactions
-        if found.count < 2:
+        transactions = self._stats.transactions
+        if transactions.count < 2:
             return
         heads: list[Fragment] = [(text, "dim") for text in ("a transaction has", "half", "95 %", "99 %", "the largest")]
         yield from self.columns(
             heads,
             [
-                _percentile_row("rows up to", found.rows, grouped),
-                _percentile_row("bytes up to", found.bytes, size_text),
+                _percentile_row("rows up to", transactions.rows, grouped),
+                _percentile_row("bytes up to", transactions.bytes, size_text),
             ],
         )
 
     def _largest(self) -> Iterator[StyledLine]:
-        found = self._stats.transactions
-        if not found.count:
+        transactions = self._stats.transactions
+        if not transactions.count:
             return
-        sizes = found.sizes(found.by_bytes)
-        title = f"{LARGEST_KEPT} largest transactions" if found.count > LARGEST_KEPT else "largest transactions first"
+        sizes = transactions.sizes(transactions.by_bytes)
+        more = transactions.count > LARGEST_KEPT
+        title = f"{LARGEST_KEPT} largest transactions" if more else "largest transactions first"
         yield from self._sizes(title, sizes)
-        longest = found.sizes(found.by_time)[:_MAX_LONGEST]
-        if longest and found.count > LARGEST_KEPT:
+        longest = transactions.sizes(transactions.by_time)[:_MAX_LONGEST]
+        if longest and more:
             yield []
             yield from self._sizes("longest transactions", longest)
         if any(size.at_most is not None for size in sizes):
@@ -196,12 +197,12 @@ class _View(ReportLayout):
 
     def _keys(self) -> Iterator[StyledLine]:
         stats, keys = self._stats, self._stats.hot_keys
-        found = stats.hottest(_MAX_KEYS)
-        if not found:
+        hot = stats.hottest(_MAX_KEYS)
+        if not hot:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
         rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(OutputOptions()), fill_unchanged=False)
-        yield from self.columns(heads, [[key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in found])
+        yield from self.columns(heads, [[key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in hot])
         if keys.error:
             yield from self.words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")
         if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
@@ -286,17 +287,17 @@ def _xid(size: TransactionSize) -> str:
 
 def _who(size: TransactionSize, widest: int, *, dated: bool) -> Item:
     transaction = size.transaction
-    found: list[Fragment] = [(_xid(size).ljust(widest), "xid")]
+    fragments: list[Fragment] = [(_xid(size).ljust(widest), "xid")]
     if transaction.lsn is not None:
-        found.append((f"  {lsn_text(transaction.lsn)}", "lsn"))
+        fragments.append((f"  {lsn_text(transaction.lsn)}", "lsn"))
     if transaction.origin is not None:  # instead of a time of another clock
-        found.append((f"  from {name(transaction.origin)}", "origin"))
+        fragments.append((f"  from {name(transaction.origin)}", "origin"))
     elif transaction.time is not None:
         when = _time(transaction.time)
-        found.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
+        fragments.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
     if transaction.gid is not None:
-        found.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
-    return tuple(found)
+        fragments.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
+    return tuple(fragments)
 
 
 def _client_items(client: Client) -> list[Item]:

@@ -75,13 +75,13 @@ class Top:
 
     def sample(self, now: float, position: Position) -> Sample:
         """What came since the last sample."""
-        found = []
+        tables = []
         for table in self.stats.tables.values():
             counts = Counts(table.inserts, table.updates, table.deletes, table.bytes)
-            found.append((table, counts.since(self._before.get(id(table), _NOTHING))))
+            tables.append((table, counts.since(self._before.get(id(table), _NOTHING))))
             self._before[id(table)] = counts
-        found.sort(key=lambda one: (-one[1].bytes, -one[0].bytes, one[0].relation.qualified))
+        tables.sort(key=lambda one: (-one[1].bytes, -one[0].bytes, one[0].relation.qualified))
         transactions, seconds = self.stats.transactions.count, max(now - self._last, 0.001)
-        sample = Sample(seconds, transactions - self._transactions, found, position)
+        sample = Sample(seconds, transactions - self._transactions, tables, position)
         self._last, self._transactions = now, transactions
         return sample

@@ -194,12 +194,12 @@ class Painter:
     def _marked(self, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
         """The same fragments, split where a match begins or ends; a match may span several."""
         line = "".join([text for text, _ in fragments])
-        found = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(line) if match[0]]
-        cuts = sorted({place for match in found for place in (match.start, match.stop)})
+        matches = [range(*match.span()) for pattern in self._patterns for match in pattern.finditer(line) if match[0]]
+        cuts = sorted({place for match in matches for place in (match.start, match.stop)})
         at = 0
         for text, style in fragments:
             end = at + len(text)
             places = [at, *[cut for cut in cuts if at < cut < end], end]
             for start, stop in pairwise(places):
-                yield line[start:stop], "match" if any(start in match for match in found) else style
+                yield line[start:stop], "match" if any(start in match for match in matches) else style
             at = end

@@ -82,22 +82,22 @@ def _state(known: CaptureState | None) -> dict[str, Any]:
     }
 
 
-def _segment(one: SegmentOverview) -> dict[str, Any]:
-    file, contents = one.file, one.contents
-    found = {"kind": "segment", "segment": str(file.name), "open": file.open, "bytes": file.size}
+def _segment(overview: SegmentOverview) -> dict[str, Any]:
+    file, contents = overview.file, overview.contents
+    head = {"kind": "segment", "segment": str(file.name), "open": file.open, "bytes": file.size}
     names = (
         *("missing", "gap", "first_commit_lsn", "position", "transactions", "messages", "first_commit_ts"),
         *("last_commit_ts", "xids", "tables", "prepared", "outcomes"),
     )
-    return {**found, **(dict.fromkeys(names) if contents is None else _contents(one, contents))}
+    return {**head, **(dict.fromkeys(names) if contents is None else _contents(overview, contents))}
 
 
-def _contents(one: SegmentOverview, contents: SegmentContents) -> dict[str, Any]:
+def _contents(overview: SegmentOverview, contents: SegmentContents) -> dict[str, Any]:
     first, last = (None, None) if contents.times is None else map(time_text, contents.times)
     return {
-        "missing": one.missing or None,
+        "missing": overview.missing or None,
         "gap": contents.parameters[GAP].split() or None,
-        "first_commit_lsn": lsn_text(one.file.name.position),
+        "first_commit_lsn": lsn_text(overview.file.name.position),
         "position": lsn_text(contents.position),
         "transactions": contents.transactions,
         "messages": contents.messages,
@@ -114,8 +114,8 @@ def _prepared(some: Sequence[PreparedTransaction]) -> list[dict[str, Any]]:
     return [one._asdict() for one in some]
 
 
-def _snapshot(one: SnapshotOverview) -> dict[str, Any]:
-    snapshot = one.snapshot
+def _snapshot(overview: SnapshotOverview) -> dict[str, Any]:
+    snapshot = overview.snapshot
     return {
         "kind": "snapshot",
         "schema": snapshot.schema,
@@ -125,7 +125,7 @@ def _snapshot(one: SnapshotOverview) -> dict[str, Any]:
         "timeline": snapshot.timeline,
         "rows": snapshot.rows,
         "segments": len(snapshot.segments),
-        "missing": one.missing,
+        "missing": overview.missing,
         "bytes": snapshot.bytes,
-        "counts": one.counts,
+        "counts": overview.counts,
     }

@@ -56,16 +56,16 @@ class CaptureTable:
             titles = ("SEGMENT", "SIZE", "FIRST COMMIT", "LAST COMMIT")
             yield [*_columns(*[(title, "dim") for title in titles])]
 
-    def segment(self, one: SegmentOverview) -> Iterator[Line]:
+    def segment(self, overview: SegmentOverview) -> Iterator[Line]:
         """A segment of the stream."""
         self._segments += 1
-        self._size += one.file.size
-        contents = one.contents
-        if one.incomplete:
+        self._size += overview.file.size
+        contents = overview.contents
+        if overview.incomplete:
             self._missing += 1
-            yield from self._words(f"segment {one.missing} is missing here", "bad")
-        elif one.missing:
-            yield from self._words(f"segment {one.missing} came before it and is not here", "note")
+            yield from self._words(f"segment {overview.missing} is missing here", "bad")
+        elif overview.missing:
+            yield from self._words(f"segment {overview.missing} came before it and is not here", "note")
         if contents is not None and (gap := gap_in(contents.parameters)):
             self._gaps += 1
             yield from self._words(f"gap: what was committed {gap} is not in the capture", "bad")
@@ -73,8 +73,8 @@ class CaptureTable:
         self._times = [*self._times, *times]
         self._times = [min(self._times), max(self._times)] if self._times else []
         first, last = map(local_minute, times) if times else ("", "")
-        yield from self._line(str(one.file.name), one.file.size, first, last)
-        if one.file.open:
+        yield from self._line(str(overview.file.name), overview.file.size, first, last)
+        if overview.file.open:
             yield from self._words("not closed: it is being written, or its last transaction is not complete", "note")
         elif contents is None:
             self._unknown += 1
@@ -83,18 +83,18 @@ class CaptureTable:
         else:
             yield from self._below(_contents_items(contents))
 
-    def snapshot(self, one: SnapshotOverview) -> Iterator[Line]:
+    def snapshot(self, overview: SnapshotOverview) -> Iterator[Line]:
         """The snapshot of a table."""
-        snapshot, segments = one.snapshot, len(one.snapshot.segments)
+        snapshot, segments = overview.snapshot, len(overview.snapshot.segments)
         self._size += snapshot.bytes
         self._segments += segments
-        self._missing += one.missing
+        self._missing += overview.missing
         yield from self._line(str(snapshot.segments[0].name), snapshot.bytes, "", "")
         amount = f"{counted(snapshot.rows, 'row')} in {counted(segments, 'segment')}"
         yield from self._words(f"{snapshot}: {amount}", "snapshot")
-        if one.missing:
-            yield from self._words(f"{counted(one.missing, 'segment')} of it missing", "bad")
-        if not one.counts:
+        if overview.missing:
+            yield from self._words(f"{counted(overview.missing, 'segment')} of it missing", "bad")
+        if not overview.counts:
             yield from self._words("the stream has not reached it: it does not count yet", "note")
 
     def end(self, known: CaptureState | None, missing: str) -> Iterator[Line]:

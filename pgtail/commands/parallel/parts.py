@@ -75,12 +75,12 @@ class CaptureParts:
 
     def rest(self, start: int) -> Part:
         """All from the segment `start` on."""
-        found, files = self._capture, self._capture.segments
+        rest, files = self._capture, self._capture.segments
         if start:
             earlier = (str(files[at].name) for at in range(start - 1, -1, -1) if files[at].snapshot is None)
             name = next(earlier, "")
-            found = found._replace(segments=files[start:], before=name or found.before, begun=bool(name), note=None)
-        return Part(start, None, found, tuple(self._known))
+            rest = rest._replace(segments=files[start:], before=name or rest.before, begun=bool(name), note=None)
+        return Part(start, None, rest, tuple(self._known))
 
     def _take_segment(self, index: int, file: SegmentFile) -> bool:
         """Learn what a segment contains; returns whether it says that."""
@@ -114,10 +114,10 @@ class CaptureParts:
         names = {(one.namespace or _DEFAULT_SCHEMA, one.name) for one, _ in repeated if isinstance(one, Relation)}
         counts = Counter[tuple[str, str]]()
         for contents in self._contents.values():
-            counts.update({(one.schema, one.table): one.descriptions for one in contents.tables or ()})
+            counts.update({(table.schema, table.table): table.descriptions for table in contents.tables or ()})
         if not all(count == 0 or (count == 1 and name in names) for name, count in counts.items()):
             for at, contents in self._contents.items():
-                if any(one.descriptions for one in contents.tables or ()):
+                if any(table.descriptions for table in contents.tables or ()):
                     self._known += self._descriptions(files[at], own=True)[1]
         if repeated != self._repeated:
             self._known += repeated

@@ -30,17 +30,17 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
     tables = checked_tables(connection, [one.name for one in plan.publications], None if slot is None else slot.name)
     tried = Filter(**filter_arguments(options, redaction))
     altered = [table.relation for table in tables if table.altered and tried.table_passes(table.relation)]
-    found = _Findings([table.relation for table in tables], altered, slot is not None)
+    findings = _Findings([table.relation for table in tables], altered, slot is not None)
     if redaction is not None:
-        found.check_masked(redaction)
-    found.check_tested(tried, all_tables=not (options.tables or options.exclude))
+        findings.check_masked(redaction)
+    findings.check_tested(tried, all_tables=not (options.tables or options.exclude))
     filter_.seen |= tried.seen
-    if found.refused:
-        raise OptionError("\n".join(found.refused + found.warned))
-    if not found.warned:
+    if findings.refused:
+        raise OptionError("\n".join(findings.refused + findings.warned))
+    if not findings.warned:
         return []
     reason = f"{escape(altered[0].qualified)} was altered" if altered else "other tables may have been published"
-    return [*found.warned, f"going on, as {reason} since the slot's position"]
+    return [*findings.warned, f"going on, as {reason} since the slot's position"]
 
 
 class _Findings:
