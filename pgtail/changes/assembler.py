@@ -1,4 +1,4 @@
-"""Messages to transactions: which message may follow which.
+"""Messages to transactions: the order in which messages may come.
 
 The rules are in the table STEPS at the end: (state, message) -> method. A message without an entry is out of place:
 a Note and a best effort, or an AssemblyError if `strict`.
@@ -76,9 +76,9 @@ class Assembler:
     """Turns the messages of one stream into events, in bounded memory.
 
     `tables` are the current tables outside stream segments, `streams` the open streamed transactions.
-    `started_transaction` is the current transaction that is not streamed, once its Started was sent;
-    `open_transaction` is the same, as soon as it begins, and `commits_at` its commit LSN. `types` gets the types that
-    the stream declares. Each description of a table is sent as Described, too, if `tells_descriptions`.
+    `open_transaction` is the current transaction that is not streamed, `commits_at` its commit LSN;
+    `started_transaction` is the same once its Started was sent. The types that the stream declares are added to
+    `types`. If `tells_descriptions`, each description of a table is also sent as Described.
 
     Raises AssemblyError if `strict` and a message is out of place, OutputError if a streamed transaction cannot be
     written to disk.
@@ -140,7 +140,7 @@ class Assembler:
     def restart(self) -> Events:
         """The stream restarts, and the server repeats unfinished transactions: forget them, keep the tables.
 
-        A transaction whose start was sent goes on when it is repeated: changes that were sent are skipped. A snapshot
+        A transaction whose start was sent continues when it is repeated: changes that were sent are skipped. A snapshot
         is not repeated.
         """
         snapshot = self._break_off() if self._state is State.SNAPSHOT else self._end_snapshot(complete=False)
@@ -191,14 +191,14 @@ class Assembler:
 
     @property
     def decodes_next(self) -> bool:
-        """Whether the next message must be decoded: it says which of the tables described last it is of."""
+        """Whether the next message must be decoded: it identifies which of the tables described last it belongs to."""
         return self.relations.expects_row
 
     @property
     def settled(self) -> bool:
-        """Whether what follows the open transaction depends on nothing that came before, except for the tables.
+        """Whether messages after the open transaction depend on nothing before it, except the tables.
 
-        That is so without an open streamed transaction, a prepared one that has no outcome, and rows that do not fit.
+        This requires: no open streamed transaction, no prepared one without an outcome, and no rows that do not fit.
         """
         return not (self.streams.open or self._gids or self._noted or self.relations.incomplete)
 
@@ -257,7 +257,7 @@ class Assembler:
         return [*self._warn_or_raise(text), *self.feed(message, lsn, self._offset)]
 
     def _restarted(self, text: str, message: AnyFrame, lsn: int | None) -> Iterator[Event]:
-        """Events before an error are sent: outputs are inside what they say."""
+        """Send the events before an error: they determine what outputs must end."""
         yield from self._break_off()
         yield from self._warn_or_raise(text)
         yield from self.feed(message, lsn, self._offset)

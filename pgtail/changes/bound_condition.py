@@ -1,8 +1,8 @@
 """A condition for the changes of one kind (insert, update, ...) to one version of a table.
 
-What is the same for all of them is evaluated when it is bound: op, schema, table, a row that such changes do not have.
-A test of NULL, of a value that was not sent or cannot be compared, and of a column that the table does not have is
-neither true nor false: it is unknown. The scanner evaluates the same (native/_condition.pxi).
+Binding evaluates the constant parts: op, schema, table, a row that such changes do not have. A test of NULL, of a value
+that was not sent or cannot be compared, or of a column that the table does not have is unknown: neither true nor false.
+The scanner evaluates the same (native/_condition.pxi).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class BoundTest:
 
     @property
     def note(self) -> str | None:
-        """How it differs from what people may mean."""
+        """How it differs from what the user may mean."""
         column, as_number = self.left.column, self.test.numeric and self._how.what == "text"
         if column is not None and self.test.op in ("<", "<=", ">", ">=") and (as_number or not self._how.ordered):
             unlike = "not as a number" if as_number else "unlike PostgreSQL"
@@ -125,7 +125,7 @@ class BoundTest:
         return passes
 
     def _text_test(self) -> Callable[[str], bool]:
-        """What tests a value's text against constants. It raises ValueError for a value that cannot be compared."""
+        """A function that tests a value's text against constants; it raises ValueError for one it cannot compare."""
         op = self.test.op
         if op in ("like", "ilike"):
             lower = op == "ilike"
@@ -167,7 +167,7 @@ class Bound:
     def nodes(self) -> list[tuple[str, int, BoundTest | None]]:
         """The condition as a list of (kind, the index after its last part, its test).
 
-        Kinds are test, not, and, or, true, false and unknown. A node stands before its parts.
+        Kinds are test, not, and, or, true, false and unknown. A node precedes its parts.
         """
         nodes: list[tuple[str, int, BoundTest | None]] = []
         _add_nodes(self.root, nodes)

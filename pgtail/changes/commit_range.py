@@ -1,4 +1,4 @@
-"""Which transactions are shown by the LSN and the time of their commit: --since and --until."""
+"""Selects transactions by the LSN and the time of their commit: --since and --until."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class CommitRange(Struct, frozen=True):
         return (self.since, self.until) != (ANYWHERE, ANYWHERE)
 
     def contains(self, lsn: int | None, time: int | None) -> bool:
-        """Whether what was committed there and then is inside. What is unknown is not, if there is a bound on it."""
+        """Whether a commit at this LSN and time is inside. An unknown LSN or time is outside if it has a bound."""
         return _within(self.since.lsn, lsn, self.until.lsn) and _within(self.since.time, time, self.until.time)
 
     def bounds(self) -> tuple[int, int, int, int, int]:
@@ -110,7 +110,7 @@ class CommitRange(Struct, frozen=True):
         )
 
     def is_past(self, lsn: int, time: int | None) -> bool:
-        """Whether nothing inside comes after what is committed there and then."""
+        """Whether nothing inside follows a commit at this LSN and time."""
         until = self.until
         return (until.lsn is not None and lsn > until.lsn) or (
             until.time is not None and time is not None and time > until.time + self.margin

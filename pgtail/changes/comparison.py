@@ -108,7 +108,7 @@ def has_zone(text: str) -> bool:
 
 
 def _padded(text: str) -> str:
-    """What counts of a character(n)."""
+    """The significant part of a character(n)."""
     return text.rstrip(" ")
 
 

@@ -15,8 +15,8 @@ _MOST_TEXT: Final = 1 << 15
 class CompleteTables(Struct, frozen=True):
     """All tables that the publications have, or the named ones, by schema and name.
 
-    The changes of others are left out in part: by a publication that does not publish all operations, by different row
-    filters for them, or by `origin none`. TRUNCATE does not count: an insert of the same key is told.
+    Some changes of others are missing: a publication does not publish all operations, has different row filters for
+    them, or the slot has `origin none`. TRUNCATE does not count: an insert of the same key shows it.
     """
 
     every: bool = False
@@ -32,7 +32,7 @@ class CompleteTables(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> CompleteTables | None:
-        """What text() gave; None if that was empty, or for anything else."""
+        """Parse the result of text(); None if it is empty or invalid."""
         if text == _ALL:
             return EVERY
         try:

@@ -26,7 +26,7 @@ class Transaction(Struct):
     then have no `seq`. `changes` is the last `seq` assigned, `messages` the number of logical messages.
 
     A `snapshot` has the rows that a table had at `end_lsn`, and no xid. `table` is that table; None if it was not
-    described. Numbers go on from one table of a snapshot to the next: `skipped` of them are not of this one's rows.
+    described. Row numbers continue from one table of a snapshot to the next: `skipped` are those of earlier tables.
     """
 
     xid: int | None
@@ -83,7 +83,7 @@ class RowChange(Struct):
     """One row inserted, updated, deleted, or read for a snapshot (ROW_OPS).
 
     `old_kind` is K, O or empty, as in the Update message, but K for an O without REPLICA IDENTITY FULL; or SEEN: then
-    `old` is the row as the input had shown it before, and what is not known of it is UNCHANGED.
+    `old` is the row as the input had shown it before, and its unknown values are UNCHANGED.
 
     In all changes `aborted` marks those that were rolled back; they have no `seq`.
     """
@@ -100,7 +100,7 @@ class RowChange(Struct):
 
     @property
     def nothing_changed(self) -> bool:
-        """Whether it is an update of a row that is known as a whole, and left it as it was."""
+        """Whether it is an update that changed nothing of a row that is completely known."""
         old, new = self.old, self.new
         if self.old_kind not in OLD_ROWS or not self.relation.seen or not old or not new or len(old) != len(new):
             return False
@@ -180,9 +180,9 @@ class SchemaChange(Struct):
 class Described(Struct, frozen=True):
     """A table's description came, perhaps the same as before: its rows may have changed unseen.
 
-    One that came inside a streamed transaction comes again, `repeated`, at its place among the changes of the
-    transaction. `commits_at` is the commit LSN of the transaction that it came in, if that was not streamed. `lsn` is
-    that of the message: a recorder gives it the commit LSN of the table's snapshot if no change since then was unseen.
+    A description inside a streamed transaction is sent again, `repeated`, at its place among the changes of the
+    transaction. `commits_at` is the commit LSN of its transaction, if that is not streamed. `lsn` is that of the
+    message: a recorder sets it to the commit LSN of the table's snapshot if no change since then was missed.
     """
 
     oid: int
@@ -194,7 +194,7 @@ class Described(Struct, frozen=True):
 class UndecodedRows(Struct):
     """Row messages of a streamed transaction that ends: walsender frames with framing LENGTHS, from `pos` on.
 
-    The pipeline may process some of them and set `pos` to where the next one starts. What it leaves follows as changes.
+    The pipeline may process some of them and set `pos` to where the next one starts. The rest follows as changes.
     `tables` are their tables by OID, `versions` changes whenever these do.
     """
 
@@ -284,7 +284,7 @@ def tables_of(message: ChangeMessage) -> tuple[int, ...]:
 
 
 def outcome_of(message: CommitPrepared | RollbackPrepared) -> Outcome:
-    """The outcome that a message tells."""
+    """The outcome in a message."""
     if isinstance(message, CommitPrepared):
         times = (message.commit_lsn, message.end_lsn, message.commit_time)
         return Outcome("commit_prepared", message.xid, message.gid, *times)
@@ -302,7 +302,7 @@ def unknown_flags(
 
 
 def time_damage(end: Commit | Prepare, begun: int | None, offset: int | None = None) -> list[Note]:
-    """A note of damage if a transaction ends with another time than that of its Begin: servers send the same."""
+    """A note of damage if the time of a transaction's end differs from that of its Begin: servers send the same."""
     time = end.commit_time if isinstance(end, Commit) else end.prepare_time
     if begun is None or time == begun:
         return []

@@ -1,4 +1,4 @@
-"""Which changes are shown: by table, operation, transaction and value."""
+"""Selects the changes to show: by table, operation, transaction and value."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Filter:
 
     @property
     def met(self) -> bool:
-        """Whether all changes that are waited for have passed."""
+        """Whether all awaited changes have passed."""
         return False
 
     @property
@@ -206,11 +206,11 @@ class Filter:
         xids: tuple[int, int] | None,
         times: tuple[int, int] | None,
     ) -> bool:
-        """Whether no event passes of a part of the stream, outcomes of prepared transactions aside.
+        """Whether no event of a part of the stream passes, except for outcomes of prepared transactions.
 
         `tables` are its tables by schema and name, with whether it describes them again, `messages` the number of its
-        logical messages, `xids` and `times` the least and greatest of its transactions. What matters afterwards is
-        noted as if it had been read.
+        logical messages, `xids` and `times` the least and greatest of its transactions. State that later parts need is
+        updated as if it had been read.
         """
         passing = [name for name in tables if self.name_passes(*name)]
         if any(tables[name] for name in passing):

@@ -1,4 +1,4 @@
-"""Where the value of an operand of --where is, for one kind of change to one version of a table; json's -> and ->>."""
+"""Finds the value of an operand of --where, for one kind of change to one version of a table; json's -> and ->>."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Redaction:
         return any(rule.column.fullmatch(column) for rule in self._rules)
 
     def learn(self, before: Relation | None, now: Relation) -> None:
-        """A table is described again: masked columns stay masked under a new name.
+        """Learn a new description of a table: masked columns stay masked under a new name.
 
         If a masked column disappears, any column added then or later may be the same column renamed: a publication's
         column list may have omitted it in between. All of them are masked.

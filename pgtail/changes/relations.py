@@ -67,9 +67,9 @@ class Named(NamedTuple):
 class Relation(Struct, frozen=True, eq=False):
     """One version of a table, equal to one that describes the same. `seen` is False if only its OID is known.
 
-    `partition` is set if the replica identity is what the table's partitions have in common, which is less than its
-    own: the first of those with the fewest columns. `identity` is then theirs, or nothing if they have different ones.
-    It is no key of the table: two partitions may have rows with the same values.
+    `partition` is set if the table's partitions have a common replica identity of fewer columns than its own: it is the
+    first of those with the fewest columns. `identity` is then theirs, or nothing if they have different ones. It is no
+    key of the table: two partitions may have rows with the same values.
     """
 
     oid: int
@@ -144,9 +144,9 @@ class Relations:
     A Relation sent inside a stream segment applies to its transaction at once, and to all after its commit: the server
     does not always send it again (src/backend/replication/logical/worker.c, apply_handle_stream_commit).
 
-    With publish_via_partition_root the changes of all partitions come under the root's Relation, but the old rows have
-    what each partition's own replica identity has: the rest is NULL. So a table of which partitions are known has the
-    identity that all of them have in common, if its own is more than that.
+    With publish_via_partition_root the changes of all partitions have the root's Relation, but an old row has only the
+    columns of its partition's own replica identity: the rest is NULL. So a table with known partitions has the columns
+    that all their identities share, if its own identity has more.
 
     A partition is known by its Relation, which servers send right after that of the root and right before a change of
     it (src/backend/replication/pgoutput/pgoutput.c, maybe_send_schema). Captures repeat it between two of the root.
@@ -186,14 +186,14 @@ class Relations:
 
     @property
     def expects_row(self) -> bool:
-        """Whether the next message must be decoded, as it may say what is a partition."""
+        """Whether the next message must be decoded, as it may identify a partition."""
         if self.adjacent is None:
             return False
         root, leaf = self.adjacent
         return root is not None or self._is_partition(leaf)
 
     def partition_of(self, message: AnyFrame) -> PartitionOf | None:
-        """What a message says of the table that was described last."""
+        """The partition that a message shows the table described last to be; None if it shows none."""
         if self.adjacent is None or not isinstance(message, Insert | Update | Delete | RelationMessage):
             return None
         root, leaf = self.adjacent
@@ -204,16 +204,16 @@ class Relations:
         return PartitionOf(root, leaf) if oid == root else None
 
     def follow(self, message: AnyFrame, stream: int | None = None) -> list[Versions]:
-        """The next message, inside a segment of transaction `stream` or outside: the versions that it changes."""
+        """Process the next message, inside a segment of transaction `stream` or outside; return changed versions."""
         partition_of = self.partition_of(message)
         if partition_of is not None or not isinstance(message, _BETWEEN):
             self.adjacent = None
         return [] if partition_of is None else self.set_partition(partition_of, stream)
 
     def set_partition(self, partition_of: PartitionOf, stream: int | None = None) -> list[Versions]:
-        """A table is a partition, or none any more: the versions that this changes.
+        """Mark a table as a partition, or no longer as one; returns the versions that this changes.
 
-        It is none of a table that does not have all of its columns.
+        A table with a column that the root lacks is not marked.
         """
         root, leaf = partition_of
         if root == leaf:
@@ -268,7 +268,7 @@ class Relations:
         self._open.pop(stream, None)
 
     def _replace(self, own: Relation, stream: int | None, count: int) -> Versions:
-        """A table is now as this message described it and as its partitions are: (version before, version now)."""
+        """Replace a table by this description, with its partitions' identity: (version before, version now)."""
         before = self._find(own.oid, stream)
         now = self._version(own, before)
         if stream is None:

@@ -1,14 +1,14 @@
-"""Remembers the rows that a stream has shown, and takes from them what the server did not send of old rows.
+"""Remembers the rows that a stream has shown, and fills in old values that the server did not send.
 
-A row is found by its replica identity, for tables whose identity is a key. It is never a guess: what may have changed
-unseen is forgotten. That is right for tables of which the stream has every insert, update and delete, without gaps.
+A row is identified by its replica identity, in tables whose identity is a key. A row that may have changed unseen is
+forgotten: no value is a guess. This requires every insert, update and delete of the table, without gaps.
 
 - A transaction's rows count once it is known to be committed. Those of a prepared one wait for its outcome.
-- A description of a table forgets its rows, also one that changes nothing: an ALTER TABLE that rewrites all rows, and
-  an ALTER PUBLICATION, show as nothing else. Only the first one of a session, or after a snapshot, does not, if it is
-  sure that neither happened. A TRUNCATE forgets them, too. A snapshot replaces the rows of its table.
+- A description of a table forgets its rows, even if unchanged: an ALTER TABLE that rewrites all rows and an ALTER
+  PUBLICATION leave no other trace. Exception: the first description in a session or after a snapshot keeps them if the
+  catalogs prove that neither happened. A TRUNCATE forgets the rows, too. A snapshot replaces those of its table.
 - A gap, damage, a transaction whose start or end is missing, and a commit LSN that does not ascend forget everything.
-- A description that comes again may stand for an ALTER PUBLICATION, after which the stream need not have every change.
+- A repeated description may be the trace of an ALTER PUBLICATION, after which the stream may lack changes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ROUNDED: Final = _oids("float4", "float8")
 
 
 class IsSame(Protocol):
-    """Called for each description of a table: whether it is sure that no change of its seen rows was missed.
+    """Called for each description of a table: whether it is certain that no change of its seen rows was missed.
 
     `commits_at` is the commit LSN of its transaction, None if that is not known; `seen`: whether there are such rows.
     """
@@ -168,7 +168,7 @@ class SeenRows:
         }
 
     def take_event(self, event: Event) -> None:
-        """The next event of the stream, in its order; the old row of an update or delete is filled in if it is known.
+        """Process the next event of the stream; fill in the old row of an update or delete if it is known.
 
         A change that is not committed, or not yet, is left as it is.
         """
@@ -177,7 +177,7 @@ class SeenRows:
             step(event)
 
     def table(self, relation: Relation) -> SeenTable:
-        """What is remembered of a version of a table; another version is forgotten."""
+        """The remembered rows of a version of a table; another version is forgotten."""
         table = self._tables.get(relation.oid)
         if table is None or table.relation is not relation:
             self.forget(relation.oid, "its description changed")
@@ -189,9 +189,9 @@ class SeenRows:
         return table
 
     def trust(self, complete: CompleteTables | None, *, until: int = -1) -> None:
-        """The stream has every change of these tables from here on; None: that is not known.
+        """The stream has every change of these tables from here on; None: unknown.
 
-        For EVERY table it is known up to the commit LSN `until`, whatever the server describes again before.
+        With EVERY this holds up to the commit LSN `until`, even if the server describes tables again before.
         """
         if complete == EVERY:
             self._settled_until = max(until, self._settled_until)
@@ -227,7 +227,7 @@ class SeenRows:
         return "; ".join(reasons) or "it was never seen"
 
     def begin_session(self) -> None:
-        """The recorder asked of which tables it gets every change: what the server describes first then is no doubt."""
+        """The recorder has asked which tables are complete: the server's first descriptions then raise no doubt."""
         self._described.clear()
 
     def restart(self) -> None:
@@ -260,8 +260,8 @@ class SeenRows:
         self.size = 0
 
     def make_room(self) -> None:
-        """Drop rows until the limit is kept: those of forgotten tables, then those not used for the longest time, and
-        if that does not suffice those that wait for an outcome."""
+        """Drop rows until the limit is met: those of forgotten tables, then the least recently used, then those that
+        wait for an outcome."""
         if self.size > self.limit and self._has_stale:
             self._has_stale = False
             for rows in (self.rows, *self._prepared.values()):
@@ -296,7 +296,7 @@ class SeenRows:
             self.doubts += 1
 
     def _is_kept(self, event: Described) -> bool:
-        """Whether a description forgets nothing; another version of the table is forgotten in table()."""
+        """Whether a description keeps the rows; table() forgets another version of the table."""
         table = self._tables.get(event.oid)
         if self._is_same is None:
             return table is not None and table.copied_at == event.lsn
@@ -375,9 +375,9 @@ class SeenRows:
             self.forget(change.relation.oid, "a change does not say of which row it is")
 
     def _applied(self, table: SeenTable, change: RowChange) -> bool:
-        """Remember the new row of a change and forget the old one, after taking from it what was not sent.
+        """Remember the new row of a change and forget the old one, after copying the values that were not sent.
 
-        Returns False if it is not known which row that is.
+        Returns False if the old row cannot be identified.
         """
         old, new = change.old, change.new
         sent = new if old is None else old
@@ -403,7 +403,7 @@ class SeenRows:
         return self._drop(self.rows, key) or waiting
 
     def _put(self, table: SeenTable, key: bytes, cells: TupleData) -> None:
-        """Remember a row, as the one that was used last."""
+        """Remember a row as the most recently used."""
         if table.hidden:
             cells = tuple([UNCHANGED if index in table.hidden else cell for index, cell in enumerate(cells)])
         self._pop(key)

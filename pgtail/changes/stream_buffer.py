@@ -66,8 +66,8 @@ class StreamBuffer:
     def abort(self, xid: int, subxid: int) -> bool:
         """Mark all entries since the first one of the rolled-back subtransaction `subxid`.
 
-        What was sent after its first entry happened inside it (PostgreSQL: stream_abort_internal in worker.c). Returns
-        False if it has no entries.
+        All later entries happened inside it (PostgreSQL: stream_abort_internal in worker.c). Returns False if it has no
+        entries.
         """
         return self._open[xid].abort(subxid)
 
@@ -120,7 +120,7 @@ class StreamBuffer:
         entries.pending_size = 0
 
     def _free_space(self, size: int) -> int | None:
-        """The offset of `size` bytes that an ended transaction had; None where there are none."""
+        """The offset of `size` bytes that an ended transaction has freed; None if there is no such space."""
         for index, (offset, length) in enumerate(self._free):
             if length >= size:
                 self._free[index] = (offset + size, length - size)

@@ -97,8 +97,8 @@ class Streams:
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer row messages of transaction `stream` undecoded; returns where the first other message starts.
 
-        Incomplete, large and unusual messages are left, and all without the compiled scanner, or if uncommitted changes
-        are shown.
+        Incomplete, large and unusual messages are left to the decoder; all are without the compiled scanner, or if
+        uncommitted changes are shown.
         """
         fast = compiled()
         while fast is not None and self._uncommitted is None:
@@ -209,7 +209,7 @@ def _weight(message: ChangeMessage) -> int:
 
 
 class Show(NamedTuple):
-    """What is shown of streamed transactions besides committed and prepared ones."""
+    """Streamed transactions to show besides committed and prepared ones."""
 
     aborted: bool = False
     """Rolled back changes."""

@@ -1,7 +1,7 @@
 """Parses the condition of --where, and points at the error if it is invalid. The grammar: pgtail-filter(7).
 
-A value of one word may stand without quotes. An operator in it is an error: it is more often a second condition than a
-part of the value.
+A value of one word needs no quotes. An operator in it is an error: it is more often a second condition than a part of
+the value.
 """
 
 from __future__ import annotations
@@ -307,7 +307,7 @@ class Parser:
 
 
 def _advice_on(rest: str) -> str:
-    """What to do about surplus text."""
+    """Advice about surplus text."""
     if rest.startswith(")"):
         return ": no bracket is open"
     if rest[:2] in _INSTEAD:

@@ -18,7 +18,7 @@ from pgtail.pgoutput.decoder import Decoded, Decoder
 class Chunk(Struct):
     """Messages that are in memory and not decoded: `buf[pos:end]`, the last of them perhaps incomplete.
 
-    A consumer may process some of them and set `pos` to where the next one starts. `framing` is one of
+    A consumer may process some of them and set `pos` to the start of the next one. `framing` is one of
     pgoutput/frames.py, `in_stream` as in Decoder.
     """
 
@@ -30,8 +30,8 @@ class Chunk(Struct):
 
 
 class SegmentsRead(NamedTuple):
-    """What the next segment of a capture may go on from: the segment of the stream that was last read to its end, and
-    the consistent point and the table of the snapshot's segment, if that was read to its end last.
+    """The predecessor that the next segment of a capture must name: the last segment of the stream that was read to its
+    end, and the consistent point and table of the last segment of a snapshot, if that was read to its end last.
     """
 
     segment: str = ""
@@ -125,7 +125,7 @@ class Input(ABC):
 
     @abstractmethod
     def _seek(self) -> bool:
-        """Move the window to the next position where messages decode, at least one byte further, or to the end."""
+        """Advance the window by at least one byte, to the next position where messages decode, or to the end."""
 
     def _located(self, error: DecodeError, base: int) -> InputError:
         """The error with source and source offset; if the source ends there by damage, that damage instead."""

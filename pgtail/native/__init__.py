@@ -42,7 +42,7 @@ def implementation_name() -> str:
 
 
 class Written(NamedTuple):
-    """What a row's text depends on besides the row: passed to the scanner before a run, and back after it."""
+    """The state on which a row's text depends: passed to the scanner before a run, and back after it."""
 
     elements: int
     """How many elements of the open transaction were written; 0 outside."""
@@ -89,7 +89,7 @@ class Scanner(Protocol):
     single: bool
     """Whether a run ends after the Commit of a transaction with shown rows."""
     written: Written | None
-    """What was written; None if the output keeps this itself."""
+    """The written tables; None if the output keeps them itself."""
 
     @property
     def begun(self) -> tuple[int, int, int]: ...

@@ -157,17 +157,17 @@ class Skip(enum.IntEnum):
 
     NOTHING = 0
     UNCHANGED = 1
-    """What is unchanged TOAST in the new tuple."""
+    """Unchanged TOAST in the new tuple."""
     SAME = 2
-    """The same, and what has the same bytes in the other tuple."""
+    """The same, and values that have the same bytes in the other tuple."""
     DIFFERENT = 3
-    """What SAME writes: of the new tuple, all but what is unchanged or has the same bytes in the old one."""
+    """The values that SAME writes: in the new tuple, those that are not unchanged and differ from the old ones."""
 
 
 class Previous(NamedTuple):
-    """What stands before a value that differs from the one in the other tuple: that one between two texts.
+    """The value of the other tuple between two texts, written before a value that differs from it.
 
-    `pair` writes both instead, unless one is NULL; the scanner does not know it.
+    If neither is NULL, `pair` writes both instead; the scanner does not support it.
     """
 
     before: bytes
@@ -180,11 +180,11 @@ class Cell(Struct, frozen=True, eq=False):
 
     `null` and `unchanged` replace the value; None leaves the column out. `null_absent`: a NULL is no value but a column
     outside the replica identity. If `encoding` is None, the value is not written, only `before` and `after` (for lists
-    of names). `required`, for columns of the replica identity: without a value there is no plan for the row.
-    `skip`: such a value is replaced by `skipped`; None leaves the column out. `previous`: the value of the other tuple,
-    if it is another one and not unchanged, comes after `before`. `unchanged_undecoded`: if not empty, an unchanged
-    value also counts as an UndecodedValue, with this text; the scanner declines such rows. `uncompared`: replaces
-    `before` if the value of the other tuple is unchanged; the scanner does not know such plans.
+    of names). `required`, for columns of the replica identity: without a value there is no plan for the row. `skip`:
+    such a value is replaced by `skipped`; None leaves the column out. `previous`: write the other tuple's value after
+    `before`, if it differs and is not unchanged. `unchanged_undecoded`: if not empty, an unchanged value also counts as
+    an UndecodedValue, with this text; the scanner declines such rows. `uncompared`: replaces `before` if the value of
+    the other tuple is unchanged; the scanner does not support such plans.
     """
 
     index: int
@@ -205,8 +205,8 @@ class Cell(Struct, frozen=True, eq=False):
 class Cells(Struct, frozen=True, eq=False):
     """The cells of a tuple, with a separator between those that are written.
 
-    `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: a row of
-    which no cell is written is Empty. `complete`: there is no plan for a row with an unchanged cell in this tuple.
+    `fill`: an unchanged cell of the new tuple takes the value of the old one if that was sent. `not_empty`: a row
+    without a written cell is Empty. `complete`: there is no plan for a row with an unchanged cell in this tuple.
     """
 
     side: Side
@@ -220,9 +220,8 @@ class Cells(Struct, frozen=True, eq=False):
 class Names(Struct, frozen=True, eq=False):
     """The columns that were not sent: unchanged ones and, if `absent`, NULLs outside the replica identity.
 
-    Unchanged ones that were filled are listed only if `filled`.
-    `render` gets their indexes in ascending order, at least one; without any, nothing is written. The indexes of
-    several tuples are given one after another.
+    `filled`: also list unchanged columns whose value was taken from the old row. `render` receives the indexes in
+    ascending order, one tuple after another, and is not called without any.
     """
 
     sides: tuple[Side, ...]
@@ -234,9 +233,9 @@ class Names(Struct, frozen=True, eq=False):
 class Changed(Struct, frozen=True, eq=False):
     """The columns of the new tuple whose value differs from the old one, and those whose value may.
 
-    The first are columns at `compared`, which do not have the same bytes in the old tuple; the second those at
-    `unknown`, and those at `compared` whose old value was not sent. Neither has unchanged TOAST. `render` gets both
-    as indexes in ascending order, also if there are none.
+    The first are columns at `compared` whose bytes differ in the old tuple; the second those at `unknown`, and those at
+    `compared` whose old value was not sent. Unchanged TOAST is in neither. `render` receives both as indexes in
+    ascending order, even if there are none.
     """
 
     compared: tuple[int, ...]
@@ -253,7 +252,7 @@ class UndecodedValue(NamedTuple):
 
 
 class Undecodable(Struct, frozen=True, eq=False):
-    """What is written about values that could not be decoded, if there are any. The scanner declines such rows."""
+    """The text about values that could not be decoded, if there are any. The scanner declines such rows."""
 
     render: Callable[[Sequence[UndecodedValue]], bytes]
 

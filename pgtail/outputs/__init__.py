@@ -66,7 +66,7 @@ FORMATS: Final = {
         "Template",
         "spelled out",
         whole_rows="%{NAME} selects a column",
-        in_order=True,  # it tells which columns no table had
+        in_order=True,  # it reports columns that no table had
     ),
 }
 
@@ -240,7 +240,7 @@ class OutputOptions(Struct, frozen=True):
         help="table, line: mark matches of this regular expression in colour. Repeatable.",
     )
     client: bool | None = None
-    """Whether what a client sent is shown; None: in tables and lines."""
+    """Whether to show the messages of clients; None: in tables and lines."""
     colored: bool = False
     width: int = 80
     """The width of the terminal in cells."""

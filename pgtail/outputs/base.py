@@ -34,7 +34,7 @@ class WrittenTables:
 
 
 class Once:
-    """What is written or told once in a stream, of which several processes may write parts.
+    """Things to write or report once in a stream, of which several processes may write parts.
 
     Each thing has a name, and a value that does not change.
     """
@@ -68,9 +68,9 @@ Mask: TypeAlias = Callable[[Relation], Relation]
 class Output(Protocol):
     """Writes the events of one stream, in order.
 
-    It gets Started, the changes and Ended of one transaction after another (never interleaved), LogicalMessage also
-    between transactions, Outcome, SchemaChange and FromClient anywhere, and no Note. Transactions may be of any
-    size: an output must not keep a whole one in memory.
+    It receives Started, the changes and Ended of one transaction after another (never interleaved), LogicalMessage also
+    between transactions, Outcome, SchemaChange and FromClient anywhere, and no Note. Transactions may have any size: an
+    output must not keep a whole one in memory.
 
     Runs of rows may come through its scanner instead, with the starts and ends of their transactions.
     """
@@ -78,8 +78,8 @@ class Output(Protocol):
     needs_outcomes: bool = False
     """Whether a prepared transaction counts as shown only when it is committed.
 
-    With a filter every output gets the outcome of a prepared transaction of which it got a change; such an output
-    also gets it if the Prepare is not in the input.
+    With a filter, every output receives the outcome of a prepared transaction if it received a change of it. An output
+    with this flag also receives it when the Prepare is missing.
     """
     buffers_prepared: bool = False
     """Whether it writes a prepared transaction on its commit only (PreparedBuffer in outputs/planned.py)."""
@@ -91,7 +91,7 @@ class Output(Protocol):
 
     @property
     def once(self) -> Once:
-        """What it writes or tells once."""
+        """The things that it writes or reports once."""
         return Once()
 
     @property
@@ -101,15 +101,15 @@ class Output(Protocol):
 
     @property
     def needs_end(self) -> bool:
-        """Whether what it wrote of a transaction lacks something without the end of that."""
+        """Whether its text of a transaction is incomplete without the end of the transaction."""
         return True
 
     seen_rows: SeenRows | None = None
-    """What fills in old rows that were not sent, if anything does; the pipeline sets it."""
+    """Fills in old rows that were not sent; None if nothing does. The pipeline sets it."""
     lacks_changes: bool = False
-    """Whether it could not do with each selected change what was asked for: the exit status is 1 then."""
+    """Whether it could not process every selected change as requested: the exit status is then 1."""
     left_out: int = 0
-    """How many changes or messages it could not write, which it tells at the end."""
+    """The number of changes or messages that it could not write. It reports this at the end."""
 
     def event(self, event: Event) -> None:
         """Write one event."""
@@ -121,7 +121,7 @@ class Output(Protocol):
         """
 
     def new_file(self) -> None:
-        """What comes next goes to another file: write again what a file begins with. Only between transactions."""
+        """The following output goes to another file: write the beginning of a file again. Only between transactions."""
         return
 
     def scanner(

@@ -1,4 +1,4 @@
-"""Which columns of a row are shown: --columns and --changed."""
+"""Selects the columns of a row to show: --columns and --changed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shown(NamedTuple):
     """Columns that may have changed in an update: --changed names or marks them."""
 
     def skip(self, index: int, side: Side) -> Skip:
-        """What is left out of a column in this tuple. In a key tuple nothing is."""
+        """The values of a column to leave out in this tuple: none in a key tuple."""
         if index not in self.optional:
             return Skip.NOTHING
         return Skip.SAME if self.comparable else Skip.UNCHANGED if side == "new" else Skip.NOTHING
@@ -111,7 +111,7 @@ class ColumnChoice:
 
 
 def _rules(texts: Sequence[str]) -> list[ColumnRule]:
-    """What --columns names. Raises OptionError."""
+    """The rules of --columns. Raises OptionError."""
     if not texts:
         return []
     from pgtail.changes.column_rules import column_rules

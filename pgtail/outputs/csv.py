@@ -125,7 +125,7 @@ class Csv(PlannedOutput):
         return [*_own(op), not_sent, b",", Undecodable(undecoded), *changed, *seen, b",", row, missing + b"\n"]
 
     def _write_to(self, relation: Relation, columns: tuple[Column, ...]) -> Write:
-        """What writes the rows of a version of a table with these columns."""
+        """The function that writes the rows of a version of a table with these columns."""
         key = (relation.version, len(columns))
         found = self._sinks.get(key)
         if found is None or found[0] is not relation:

@@ -125,7 +125,7 @@ class Execution:
             raise Empty("no value was sent")
 
     def _replacement(self, side: Side, plan: Cell, cell: SentCell) -> Part | None:
-        """What replaces a NULL or unchanged value; None leaves the column out."""
+        """The replacement of a NULL or unchanged value; None leaves the column out."""
         if plan.required:
             raise NoPlan("a column of the replica identity was not sent")
         if cell is None:

@@ -17,7 +17,7 @@ Clock: TypeAlias = Callable[[], int]
 
 
 class PlanRow:
-    """A row change, or another event, as plans see it: what fields are read from, and both tuples.
+    """A row change or another event as plans see it: the source of fields, and both tuples.
 
     `clock` gives nanoseconds since 1970-01-01 UTC; `last_end` is the value of Field.LAST_END.
     """
@@ -147,7 +147,7 @@ FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
 
 
 def text_of_value(value: Value, row: PlanRow) -> bytes:
-    """A field of a row between its texts, or what stands for a missing one."""
+    """A field of a row between its texts, or the replacement of a missing one."""
     field_ = value.field
     if field_ in row.known:
         text = row.known[field_]

@@ -156,7 +156,7 @@ class Line(PlannedOutput):
         return ColumnText(before, start + old + end[:stop], "".join([end[stop:], *rest]))
 
     def _nothing(self, changed: Sequence[int], maybe: Sequence[int]) -> bytes:
-        """What is shown of an update that changed nothing of a row that is known."""
+        """The text of an update that changed nothing of a known row."""
         return b"" if changed or maybe else b" " + self._paint("(nothing changed)", "note")
 
     def _members(self, change: RowChange, cell: Cell) -> list[ColumnText]:
@@ -330,7 +330,7 @@ def _begun(transaction: Transaction) -> bytes:
 
 
 def _from_client(event: FromClient) -> bytes:
-    """What a client sent, in a packet capture."""
+    """A client's message in a packet capture."""
     message = event.message
     if isinstance(message, StartReplication):
         return name(message.command).encode()
@@ -345,7 +345,7 @@ _MARKS: Final[list[Piece]] = [*_STATE, Text(_origin)]
 
 
 class ColumnText(NamedTuple):
-    """The text of a column: an old value may stand between two parts, of which the second begins with an arrow."""
+    """The text of a column in two parts; an old value may precede the second, which then begins with an arrow."""
 
     before: str
     old: str = ""

@@ -52,7 +52,7 @@ class ChangedMember(NamedTuple):
         return middle_cut(column + "".join(self.path), cells)
 
     def shown(self, style: ValueStyle) -> tuple[Item, Item]:
-        """What stands before and after an arrow; nothing if it was added or removed."""
+        """The texts before and after an arrow; empty if it was added or removed."""
         if self.old is None:
             return (), (*style.bare(self.new or "", "new"), SPACE, _ADDED)
         if self.new is None:

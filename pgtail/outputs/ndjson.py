@@ -98,7 +98,7 @@ def transaction_keys(*, comma_first: bool) -> list[Piece]:
 
 
 def snapshot_keys(*, comma_first: bool) -> Text:
-    """The keys of a snapshot, each with a comma before or after it: what it is, and its table, which may be empty."""
+    """The keys that mark a snapshot and name its table, which may be empty, each with a comma before or after it."""
     before, after = (b",", b"") if comma_first else (b"", b",")
 
     def of(transaction: Transaction) -> bytes:

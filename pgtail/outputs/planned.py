@@ -1,7 +1,7 @@
 """The base of outputs whose rows are plans: the scanner or outputs/rows.py writes the rows, the output the rest.
 
-Readers of formats that cannot express prepared transactions consider every transaction committed. They get a prepared
-one when it is committed, and never one that is rolled back, as from a slot without two_phase.
+Readers of formats that cannot express prepared transactions consider every transaction committed. They receive a
+prepared transaction when it is committed, and none that is rolled back, as from a slot without two_phase.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ class PlannedOutput:
         self.event: Callable[[Event], None] = self._event if self._prepared is None else self._prepared.event
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
-        """The plan for the rows of this shape, and what they are written to. Raises NoPlan if there is none."""
+        """The plan for the rows of this shape, and their target. Raises NoPlan if there is none."""
         raise NotImplementedError
 
     def other(self, event: Event) -> None:
@@ -288,7 +288,7 @@ class PlannedOutput:
             self.after.append(text)
 
     def next_separator(self) -> bytes:
-        """What to write before the next element of the open transaction."""
+        """The separator before the next element of the open transaction."""
         self.elements += 1
         return self.separator if self.elements > 1 else b""
 

@@ -25,7 +25,7 @@ def columns_of(relation: Relation, count: int) -> tuple[Column, ...]:
 
 
 class Shape(NamedTuple):
-    """What a plan depends on: the table, the operation, the kind of the old tuple and the widths of both tuples.
+    """The key of a plan: the table, the operation, the kind of the old tuple and the widths of both tuples.
 
     `old_kind` is K, O, SEEN or empty. A width is None for a tuple that was not sent.
     """
@@ -43,7 +43,7 @@ class Shape(NamedTuple):
 
     @property
     def row_side(self) -> Side:
-        """The tuple with the row: of a delete the old one, as far as it was sent, else the new one."""
+        """The tuple with the row: for a delete the old one, as far as it was sent, else the new one."""
         return "old" if self.new_width is None else "new"
 
     def width(self, side: Side) -> int:
@@ -52,7 +52,7 @@ class Shape(NamedTuple):
 
     @property
     def has_old_row(self) -> bool:
-        """Whether the old tuple is the old row, of which what is unknown is UNCHANGED, and not only its key."""
+        """Whether the old tuple is the old row (unknown values are UNCHANGED), and not only its key."""
         return self.old_kind in OLD_ROWS and self.relation.seen
 
     @property
@@ -155,7 +155,7 @@ class Rows:
         return joined_parts(self._parts(plan, PlanRow(transaction, self._clock, self.last_end, lsn)))
 
     def _plan(self, change: RowChange) -> tuple[Plan, Write]:
-        """How to write a change, and what it is written to. Raises NoPlan."""
+        """The plan for a change, and its target. Raises NoPlan."""
         relation, op, old_kind = change.relation, change.op, change.old_kind
         old_width = None if change.old is None else len(change.old)
         new_width = None if change.new is None else len(change.new)

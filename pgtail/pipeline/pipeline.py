@@ -58,13 +58,12 @@ class Pipeline:
 
     `note` is called with warnings. With a filter, a transaction is shown only if one of its changes passes, and a
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
-    committed if the output needs outcomes. `damaged` says that a warning reported lost input, or that the output
-    lacks changes. `seen_rows` fill in what was not sent of old rows, also for the filter; the assembler then tells
-    descriptions. A `counter` is for rows_by_table(). With `one_by_one` scan() also returns after each transaction that
-    is shown.
+    committed if the output needs outcomes. `damaged` says that a warning reported lost input, or that the output lacks
+    changes. `seen_rows` fill in unsent values of old rows, also for the filter; the assembler then sends descriptions.
+    A `counter` is for rows_by_table(). With `one_by_one` scan() also returns after each transaction that is shown.
 
-    Give it first the bytes, by scan(), and then the message that scan() leaves, by feed(). The caller asks `stop`
-    before and after each message whether to go on; scan() leaves the message that reaches `limit` or `until`.
+    Pass the bytes to scan() first, then the message that scan() leaves to feed(). The caller asks `stop` before and
+    after each message whether to continue; scan() leaves the message that reaches `limit` or `until`.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Pipeline:
 
     @property
     def seen(self) -> Seen:
-        """What was read so far."""
+        """The transactions read so far."""
         nothing = self._filter is not None and not self._passed and self.rows == self.left_out
         return Seen(self.transactions, self.times, nothing, self.stop.past)
 
@@ -236,7 +235,7 @@ class Pipeline:
         self._take_events(self._assembler.feed(message, lsn, offset))
 
     def describe(self, message: AnyFrame, lsn: int | None) -> None:
-        """A description from before the messages that are shown: nothing is written of it."""
+        """Process a description that precedes the messages to show; write nothing."""
         for event in self._assembler.describe(message, lsn):
             if self._redaction is not None:
                 self._redaction.learn(event.before, event.now)
@@ -260,10 +259,10 @@ class Pipeline:
         return self._filter is not None and self._filter.may_skip and self.seen_rows is None
 
     def skips(self, contents: SegmentContents) -> bool:
-        """Whether the next segment of a capture need not be read, as nothing of it would be shown.
+        """Whether the next segment of a capture can be skipped, as nothing of it would be shown.
 
-        What its tables and prepared transactions mean for what follows is then as if it had been read. Ask after all
-        that comes before it was processed.
+        Its tables and prepared transactions are then noted as if it had been read. Call this after everything before
+        it was processed.
         """
         filter_, tables = self._filter, contents.tables
         if filter_ is None or tables is None or self._is_shown or self._needs(filter_, contents):
@@ -282,7 +281,7 @@ class Pipeline:
 
     @property
     def _is_shown(self) -> bool:
-        """Whether the stream is inside something whose end may be shown."""
+        """Whether the stream is inside a transaction or snapshot whose end may be shown."""
         assembler, open_ = self._assembler, self._assembler.open_transaction
         if open_ is None:
             return not assembler.outside or bool(assembler.streams.open)
@@ -292,7 +291,7 @@ class Pipeline:
         return started and self._waiting is None and (self._output.needs_end or self._counts)
 
     def _needs(self, filter_: Filter, contents: SegmentContents) -> bool:
-        """Whether the end of what is selected may be in a segment, or an outcome that is shown or noted."""
+        """Whether a segment may have the end of a selected transaction, or an outcome to show or note."""
         last = None if contents.times is None else contents.times[1]
         if filter_.commits.is_past(contents.position, last):
             return True
@@ -319,12 +318,12 @@ class Pipeline:
         self._take_events(self._assembler.lost())
 
     def forget_rows(self, why: str) -> None:
-        """What comes next need not follow what came before: forget the rows that were seen."""
+        """The next messages may not follow the previous ones: forget the seen rows."""
         if self.seen_rows is not None:
             self.seen_rows.forget_all(why)
 
     def new_file(self) -> None:
-        """What comes next goes to another file."""
+        """The following output goes to another file."""
         self._output.new_file()
 
     def finish(self) -> None:

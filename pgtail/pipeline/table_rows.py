@@ -26,7 +26,7 @@ class TableRowCounter:
             _counts_of(self._counts, (event.relation.schema, event.relation.name))[_OPS[event.op]] += 1
 
     def rows(self, scanned: Mapping[tuple[str, str], list[int]]) -> list[TableRows]:
-        """What was counted, here and by the scanner. Any thread may ask."""
+        """The counts of this object and of the scanner. Any thread may ask."""
         totals = {name: [*counts] for name, counts in list(self._counts.items())}
         for name, counts in scanned.items():
             sums = _counts_of(totals, name)

@@ -1,4 +1,4 @@
-"""What the clients of a packet capture confirmed, and how far that is behind the commits that they were sent."""
+"""The positions that the clients of a packet capture confirmed, and their lag behind the commits sent to them."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _table(table: TableCount, total: int) -> dict[str, Any]:
 
 
 def _snapshots(stats: Statistics) -> dict[str, Any]:
-    """What was copied, if anything was."""
+    """The copied snapshots, if any."""
     if not stats.snapshots:
         return {}
     return {"snapshots": {"count": stats.snapshots, "rows": stats.snapshot_rows, "bytes": stats.snapshot_bytes}}

@@ -95,7 +95,7 @@ class _View(ReportLayout):
         yield from self._other_clocks()
 
     def _other_clocks(self) -> Iterator[StyledLine]:
-        """Which commit times are not of this server's clock, or not of one clock."""
+        """Lines about commit times that are not of this server's clock, or not of one clock."""
         transactions = self._stats.transactions
         if transactions.origins:
             origins = transactions.origins.most_common(_MAX_ORIGINS)

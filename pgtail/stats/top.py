@@ -1,4 +1,4 @@
-"""What was written since the last sample, by table, for a stream that is still being counted."""
+"""The changes since the last sample, by table, for a stream that is still being counted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Counts(NamedTuple):
         return self.inserts + self.updates + self.deletes
 
     def since(self, before: Counts) -> Counts:
-        """What was added to `before`."""
+        """The difference to `before`."""
         return Counts(*[now - then for now, then in zip(self, before, strict=True)])
 
 
@@ -48,7 +48,7 @@ class Position(Struct, frozen=True):
 
 
 class Sample(Struct, frozen=True):
-    """What came in `seconds`: `transactions`, and the tables with changes or any before, most bytes first."""
+    """The changes of `seconds`: `transactions`, and the tables with changes now or before, most bytes first."""
 
     seconds: float
     transactions: int
@@ -74,7 +74,7 @@ class Top:
         self._before: dict[int, Counts] = {}
 
     def sample(self, now: float, position: Position) -> Sample:
-        """What came since the last sample."""
+        """The changes since the last sample."""
         tables = []
         for table in self.stats.tables.values():
             counts = Counts(table.inserts, table.updates, table.deletes, table.bytes)

@@ -47,7 +47,7 @@ class _Syntax(Struct, frozen=True):
     bare: Callable[[str, int], re.Match[str] | None]
     """One element without quotes."""
     between: Callable[[str, int], re.Match[str] | None]
-    """What follows an element: closing braces, then optionally a delimiter and opening braces."""
+    """The text after an element: closing braces, then optionally a delimiter and opening braces."""
 
 
 @functools.cache

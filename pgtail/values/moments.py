@@ -27,7 +27,7 @@ class Moment(NamedTuple):
 
 
 def moment(text: str) -> Moment:
-    """YYYY[-MM[-DD[ HH[:MM[:SS[.ffffff]]]][ZONE]]][ BC], or infinity; what is left out is the first. Raises ValueError.
+    """YYYY[-MM[-DD[ HH[:MM[:SS[.ffffff]]]][ZONE]]][ BC], or infinity; missing parts are the first. Raises ValueError.
 
     ZONE is Z, +HH or +HH:MM. The result of another zone than UTC is converted to UTC.
     """

@@ -21,7 +21,7 @@ _BOOLEANS = {b"t": b"true", b"f": b"false"}
 
 
 def _short_string(text: str) -> bytes:
-    """For what most names and short values are, orjson need not be loaded."""
+    """Encode most names and short values without loading orjson."""
     if len(text) < _NAME and text.isascii() and text.isprintable() and not ('"' in text or "\\" in text):
         return b'"%b"' % text.encode()
     return orjson.dumps(text)

@@ -27,7 +27,7 @@ Message = TypeVar("Message")
 
 
 class BinaryInput(Input):
-    """Messages as bytes, with something between them or around them by which they are found again."""
+    """Messages as bytes, with separators or frames that allow to find them again after damage."""
 
     _start: ClassVar[re.Pattern[bytes]]
     """How a message may begin, with what must precede it; the message, or its frame, begins where the match ends."""

@@ -64,14 +64,14 @@ class ClientScan:
 
 
 class ClientMessage(NamedTuple):
-    """What a client sent: when its packet was captured (microseconds since 2000-01-01 UTC), and the bytes."""
+    """A client's message: when its packet was captured (microseconds since 2000-01-01 UTC), and the bytes."""
 
     time: int | None
     data: bytes
 
 
 class ClientLog:
-    """The messages of one client, each with its place in what the server sent, until they are read."""
+    """The messages of one client until they are read, each with its place in the server's messages."""
 
     def __init__(self, error: Callable[[str], Exception]) -> None:
         self._spool = SpoolFile("keep what a client sent", memory=_IN_MEMORY, error=error)

@@ -70,7 +70,7 @@ class Flow:
         self.over = self.over or (self._end is not None and self._done >= self._end)
 
     def end(self) -> Iterator[Piece]:
-        """End the direction; yield what waits, and what is missing before it."""
+        """End the direction; yield the waiting bytes, and the gaps before them."""
         self.over = True
         while self._starts:
             yield from self._skip()
@@ -134,7 +134,7 @@ TLS, OTHER_PLUGIN, NO_SERVER = "TLS", "another plugin", "no server"
 
 
 class ServerStream(ByteStream):
-    """What a server sent on one connection, from some message on. `pull` reads a packet; False if there are no more.
+    """A server's messages on one connection, from some message on. `pull` reads a packet; False if there are no more.
 
     `peers` are the addresses of client and server.
     """
@@ -182,7 +182,7 @@ class ServerStream(ByteStream):
             self.client.put(self.received, message)
 
     def repeats(self, other: ServerStream) -> bool:
-        """Whether it begins with the same bytes as another one, reading packets until that is known.
+        """Read packets until it is known whether the stream begins with the same bytes as another one.
 
         Such streams are one: the first bytes contain the server's clock in microseconds.
         """

@@ -127,7 +127,7 @@ class Packets:
 
     @property
     def losses(self) -> list[str]:
-        """What was left out of the packets, in words."""
+        """The parts missing from the packets, in words."""
         words = []
         if self.cut:
             packets = f"{counted(self.cut, 'packet')} {'was' if self.cut == 1 else 'were'}"
@@ -228,7 +228,7 @@ class Packets:
             return None
 
     def _network(self, link: int, packet: bytes) -> Any:
-        """The parsed IP packet. Raises anything if there is none."""
+        """The parsed IP packet. Raises any exception if there is none."""
         dpkt = self._dpkt
         if link in _FAMILY or link in _BARE:
             packet = packet[4:] if link in _FAMILY else packet

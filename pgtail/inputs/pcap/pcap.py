@@ -1,7 +1,7 @@
 """Packet captures: reads the replication streams of unencrypted connections to PostgreSQL, one after another.
 
-A stream is what a server sent after its CopyBothResponse; copydata.py reads it. While one connection is read, the
-bytes of others wait in temporary files.
+A stream is the server's data after its CopyBothResponse; copydata.py reads it. While one connection is read, the bytes
+of others wait in temporary files.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Connections:
 
 
 class _ReplicationFrames(CopyDataFrames):
-    """What a server sent on a connection, with the messages of its client where they came."""
+    """A server's messages on a connection, with those of its client in between, in the order of their capture."""
 
     def __init__(self, stream: ServerStream, decoder: Decoder) -> None:
         super().__init__(Window(stream), decoder)
@@ -190,7 +190,7 @@ class Pcap(NestedInput):
         self._stream = self._inner = None
 
     def _next(self, *, damaged: bool = False) -> bool:
-        """Go to the next stream. Raises InputError at one that cannot follow another; with `damaged` skips it."""
+        """Open the next stream. Raises InputError at one that cannot follow another; with `damaged` skips it."""
         connections = self._connections
         while not connections.ready:
             if not connections.pull():

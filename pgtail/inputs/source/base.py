@@ -1,6 +1,6 @@
 """A forward stream of bytes that can be read ahead without keeping it all in memory.
 
-What was read ahead waits in memory, and beyond a limit in a temporary file.
+Bytes read ahead are kept in memory, and beyond a limit in a temporary file.
 """
 
 from __future__ import annotations

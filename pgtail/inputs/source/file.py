@@ -173,7 +173,7 @@ class Source(ByteStream):
         self._seekable = False
 
     def _segment_problem(self) -> str | None:
-        """What is wrong with a segment that is not compressed; reads all of it."""
+        """The damage of a segment that is not compressed; reads all of it."""
         from pgtail.capture.segment import SegmentCheck
 
         check = self._check or SegmentCheck()

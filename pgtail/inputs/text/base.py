@@ -223,7 +223,7 @@ class TextInput(Input):
         return True
 
     def _next_line(self) -> bool:
-        """Go to the next line. Returns whether there is one."""
+        """Advance to the next line. Returns whether there is one."""
         window = self._window
         while (newline := window.buf.find(b"\n", window.pos)) < 0:
             window.pos = len(window.buf)

@@ -47,7 +47,7 @@ class _Line(NamedTuple):
 
 
 def _line(line: bytes) -> _Line | None:
-    """A line of xxd or hexdump -C; None if it is none, or damaged."""
+    """A parsed line of xxd or hexdump -C; None for other text, or if it is damaged."""
     end = _END.fullmatch(line)
     if end is not None:
         return _Line(int(end[1], 16), b"", by_hexdump=True)
@@ -67,7 +67,7 @@ def _line(line: bytes) -> _Line | None:
 
 
 class _WithOffsets(Restored):
-    """What xxd or hexdump -C shows; the offsets of the bytes are those of the dump, and larger after these go back."""
+    """A dump by xxd or hexdump -C. Bytes have its offsets, or larger ones after its offsets go back."""
 
     def __init__(self, window: Window) -> None:
         super().__init__(window)

@@ -48,13 +48,13 @@ _NEAR: Final = 64 * 1024
 
 
 def other_format(head: bytes) -> str | None:
-    """The name of psql's format if it is one that is not read."""
+    """The name of psql's format if it is not supported."""
     found = None if _NO_TEXT.search(head, 0, _NEAR) else _FORMATS.search(head, 0, _NEAR)
     return found and _NAMES.get(found.lastgroup or "", found.lastgroup)
 
 
 def refusal(head: bytes) -> str | None:
-    """What a text is that is not read, and what to do instead; None if it is nothing known."""
+    """The name of an unsupported text format, and what to do instead; None if it is unknown."""
     name = other_format(head)
     if name is not None:
         return f"this is psql's format {name}, which is not read: choose another one, such as psql -At"

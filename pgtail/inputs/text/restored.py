@@ -92,7 +92,7 @@ class Restored(ByteStream):
 
     @abstractmethod
     def _resume(self) -> bool:
-        """Go to the next line from which _restore() can go on; False if there is none."""
+        """Advance to the next line from which _restore() can continue; False if there is none."""
 
     @property
     def damage(self) -> InputError | None:
@@ -107,7 +107,7 @@ class Restored(ByteStream):
         return True
 
     def line_of(self, offset: int) -> int | None:
-        """The number of the line that a restored byte is from; that of the last one for the end."""
+        """The number of the line that a restored byte comes from; for the end that of the last line."""
         at = bisect.bisect_right(self._offsets, offset) - 1
         return self._numbers[at] if at >= 0 else None
 

@@ -190,7 +190,7 @@ class RowReader:
         if self._decoration.fresh:
             self._decoration.row()
         decoded = message, self._position(match, base), base + start, None
-        # The last byte may be psql's mark that the cell goes on, or the blank in its place.
+        # The last byte may be psql's mark that the cell continues, or the blank in its place.
         if isinstance(self.layout.codec, Escape) and not self.layout.quoted and text.endswith((*WRAP_MARKS, b" ")):
             self._unsure = decoded
             return None
@@ -222,7 +222,7 @@ class RowReader:
         return message, cell.lsn, cell.offset, None
 
     def settle(self) -> Decoded | None:
-        """The message that waits for the next line, if there is one: it is whole."""
+        """The message that waits for the next line, if there is one: it is complete."""
         unsure, self._unsure = self._unsure, None
         return unsure
 

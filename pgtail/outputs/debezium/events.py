@@ -150,7 +150,7 @@ class Debezium(PlannedOutput):
         return self._keyed(op, line, relation, converters, after or before)
 
     def _numbering(self, relation: Relation | None) -> Write:
-        """What writes events, or parts of them, of a table or of messages."""
+        """The function that writes events, or parts of them, of a table or of messages."""
         if not self.options.transactions:
             return self.write
         return partial(self._write_numbered, _MESSAGES if relation is None else _collection(relation))
@@ -267,7 +267,7 @@ class Debezium(PlannedOutput):
 def _has_new_key(change: RowChange) -> bool:
     """Whether this is an update of the key. REPLICA IDENTITY DEFAULT is the only one whose columns are the primary key.
 
-    The old key is also sent if it is TOASTed. An unchanged value is no other one.
+    The old key is also sent if it is TOASTed. An unchanged value does not differ.
     """
     old, new, relation = change.old, change.new, change.relation
     if old is None or new is None or relation.identity != "default" or relation.partition is not None:
@@ -281,7 +281,7 @@ def _collection(relation: Relation) -> str:
 
 
 def _counts(numbers: Counter[str]) -> bytes:
-    """What the end of a transaction says of its events."""
+    """The counts of events in the end of a transaction."""
     tables = [{"data_collection": key, "event_count": count} for key, count in numbers.items() if "." in key]
     return b'"event_count":%d,"data_collections":%b' % (numbers[_ALL], _dumps(tables))
 

@@ -20,7 +20,7 @@ _OTHER: Final = b"true"
 class SnapshotRows:
     """Writes the rows of one snapshot after another to `write`.
 
-    One row is held back, because the last one is known only when the snapshot has ended, as in the connector.
+    It delays one row, because the last row is known only when the snapshot has ended, as in the connector.
     """
 
     def __init__(self, write: Write) -> None:
@@ -54,7 +54,7 @@ class SnapshotRows:
         self._complete = text.endswith(b"\n")
 
     def end_table(self) -> None:
-        """The row that is held back, if there is one, was the last one of its table."""
+        """Mark the delayed row, if any, as the last one of its table."""
         if self._held and self._mark != _FIRST:
             self._mark = _LAST_OF_TABLE
 
@@ -66,7 +66,7 @@ class SnapshotRows:
         self._lsn = None
 
     def _release(self) -> None:
-        """Write what is held back: `_mark` is for its first row."""
+        """Write the delayed text: `_mark` is for its first row."""
         mark: bytes | None = self._mark
         for part in self._held:
             if mark is not None and MARK in part:

@@ -56,7 +56,7 @@ def snapshot_text(transaction: Transaction) -> str:
 
 
 def _unusual(transaction: Transaction) -> bytes:
-    """What the heading says of a transaction that is not simply committed."""
+    """The part of the heading for a transaction that is not simply committed."""
     parts = []
     if transaction.commit_ts is None:
         if transaction.prepare_lsn is not None:
@@ -141,7 +141,7 @@ class Sql(PlannedOutput):
             self.write(statements.delete_all(repeated))
 
     def takes(self, transaction: Transaction) -> bool:
-        """Not a prepared one of which a filter left out everything so far: started() has to be called for it."""
+        """False for a prepared one of which a filter left out everything so far: it needs started() first."""
         return super().takes(transaction) and (transaction.state != "prepared" or self.open is not None)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:

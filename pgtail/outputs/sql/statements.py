@@ -263,7 +263,7 @@ def _stored(column: Column) -> Encoding:
 def _encoding(column: Column, encode: Callable[[str], bytes] = literal, *, form: Form | None = _FORM) -> Encoding:
     """The values of a column as output of its type.
 
-    One that cannot be decoded raises NoPlan, as does one that HEAD's settings would give another meaning.
+    A value that cannot be decoded raises NoPlan, as does one whose meaning HEAD's settings would change.
     """
     styles = styles_of(column)
     if styles:

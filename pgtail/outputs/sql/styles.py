@@ -63,7 +63,7 @@ class Style(NamedTuple):
     fits: _Match
     form: Form | None
     setting: str
-    """What the text must have been written under, as an option of a session."""
+    """The session setting under which the server must have written the text."""
 
 
 def styles_of(column: Column) -> tuple[Style, ...]:
@@ -105,7 +105,7 @@ def _no_part(foreign: _Match) -> _Match:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """What may be an attribute, a bound or an element; in quotes it may contain commas."""
+    """Possible attributes, bounds and elements; in quotes they may contain commas."""
     for part in _AROUND_QUOTED.split(_BOUNDS.sub("", text)):
         yield part
         if not _MONEY(part):

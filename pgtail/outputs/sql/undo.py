@@ -50,7 +50,7 @@ class Stack:
         self._counted = self._size = 0
 
     def spill(self) -> None:
-        """Write what is in memory to the temporary file if it is a chunk. Raises OutputError.
+        """Write the texts in memory to the temporary file if they fill a chunk. Raises OutputError.
 
         To be called when a few texts were added.
         """
@@ -91,7 +91,7 @@ _INCOMPLETE: Final = b""
 
 
 class _NotKnown(NoPlan):
-    """A row of which the old one is not known, though rows are remembered: why depends on what was remembered last."""
+    """A row whose old row is unknown although rows are remembered: the reason depends on the rows remembered last."""
 
 
 class SqlUndo(PlannedOutput):
@@ -143,7 +143,7 @@ class SqlUndo(PlannedOutput):
             self._omit(change, str(reason))
 
     def _why_unknown(self, seen_rows: SeenRows, change: RowChange, reason: NoPlan) -> NoPlan:
-        """Why what --old-values seen should have given for a change is not known, if that is the reason."""
+        """Why --old-values seen could not supply the old values of a change, if that is the reason."""
         relation, old = change.relation, change.old or ()
         if isinstance(reason, _NotKnown):
             try:
@@ -254,7 +254,7 @@ class SqlUndo(PlannedOutput):
 
 
 def _write_nothing(text: bytes) -> None:
-    """For the rows of a snapshot: one comment stands for all of them."""
+    """For the rows of a snapshot: one comment represents all of them."""
 
 
 def _not_sent(relation: Relation) -> str:

@@ -234,7 +234,7 @@ class RowFormatter:
         return TableRow(_MESSAGE, _sized(name(message.prefix), "table"), _NO_KEY, values)
 
     def from_client(self, event: FromClient) -> TableRow:
-        """What a client sent, in a packet capture."""
+        """A client's message in a packet capture."""
         message, values = event.message, list[SizedItem]()
         if isinstance(message, StartReplication):
             values.append(sized(breakable(name(message.command), "plain")))
