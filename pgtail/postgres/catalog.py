@@ -109,7 +109,7 @@ class ServerFacts(Struct, frozen=True):
     version_text: str
     wal_level: str
     effective_wal_level: str
-    """What the WAL has. Since PostgreSQL 19 the slots raise it, and a standby has that of its primary."""
+    """The wal_level of the WAL. Since PostgreSQL 19 slots raise it, and a standby has that of its primary."""
     in_recovery: bool
     encoding: str
     database: str
@@ -205,7 +205,7 @@ class Publication(Struct, frozen=True):
 
 
 class SessionInfo(Struct, frozen=True):
-    """A session of pg_stat_activity. What the role may not see is empty; `age` is in seconds."""
+    """A session of pg_stat_activity. Columns that the role may not see are empty; `age` is in seconds."""
 
     pid: int
     user: str
@@ -237,7 +237,7 @@ def server_facts(connection: Connection) -> ServerFacts:
 
 
 def _encryption(tls: bool, described: str | None, *, local: bool) -> str:
-    """libpq knows whether its connection has TLS, the server which: that of a pooler, if one is in between."""
+    """libpq knows whether its connection uses TLS, the server which version; that of the pooler, if there is one."""
     if tls:
         return "TLS" if described is None else f"TLS ({described})"
     return "a local socket" if local else "not encrypted by TLS"

@@ -172,7 +172,7 @@ class Connector:
         return Connector(self._parameters)
 
     def attempt(self, seconds: int) -> Connector:
-        """The same connector for one of several attempts: each ends after so long, unless the user says how long."""
+        """The same connector for one of several attempts: each ends after this time, unless the user set a timeout."""
         if "connect_timeout" in self._parameters or "PGCONNECT_TIMEOUT" in os.environ:
             return self
         return Connector({**self._parameters, "connect_timeout": str(seconds)}, ask=self._ask)

@@ -124,7 +124,7 @@ class RowFrames(Struct, frozen=True):
 
 
 def wait_to_read(pgconn: PGconn, milliseconds: int) -> None:
-    """Wait until something arrives, or this long. What TLS has decrypted does not count: let libpq read anyway."""
+    """Wait until something arrives, or this long. Bytes that TLS has decrypted do not count: let libpq read anyway."""
     poll = select.poll()
     poll.register(pgconn.socket, select.POLLIN)
     poll.poll(milliseconds)

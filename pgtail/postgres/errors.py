@@ -145,7 +145,7 @@ class Unreachable(ServerError):
 
 
 class CredentialsRefused(ServerError):
-    """The password or the certificate is wrong, or there is none. Those in files may be changed."""
+    """The password or the certificate is wrong or missing. Files with them may change."""
 
 
 class RecoveryConflict(ServerError):
@@ -236,7 +236,7 @@ def _role(name: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """A message of libpq as one line: it has several, and quotes names that may have more."""
+    """A message of libpq as one line: it has several lines, and quoted names may have more."""
     first, *others = [line.strip() for line in text.strip().split("\n")]
     for line in others:
         first += f". {line}" if line[:1].isupper() and first[-1:].isalnum() else f" {line}"

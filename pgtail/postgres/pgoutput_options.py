@@ -24,7 +24,7 @@ _HIGHEST: Final = ((16, 4), (15, 3), (14, 2), (10, 1))
 
 
 class Wanted(Struct, frozen=True):
-    """What the user asked for. None means the best value for the server."""
+    """The options that the user requested. None means the best value for the server."""
 
     proto_version: int | None = _protocol(
         "--proto-version", kind="number", metavar="N", help="Protocol version; the default is the server's highest."

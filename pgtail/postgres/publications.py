@@ -112,7 +112,7 @@ def warnings(
 
 
 def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
-    """If a pattern matches no table: that, and which one it may mean. Else nothing."""
+    """The text for a pattern that matches no table, with a similar table; otherwise empty."""
     if any(name_matches(schema, table, glob) for schema, table in published):
         return ""
     names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]

@@ -85,7 +85,7 @@ class SlotReport(Struct, frozen=True):
     slot: Slot
     facts: dict[str, Any]
     holder: WalHolder | None = None
-    """What holds most of the WAL, if the lag of the consumer does not explain that; facts["wal_held"] is the same."""
+    """The holder of most of the WAL, if the consumer's lag does not explain it; facts["wal_held"] is the same."""
 
     @property
     def unexplained(self) -> bool:

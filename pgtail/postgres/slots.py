@@ -63,7 +63,7 @@ def check_name(name: str) -> None:
 
 
 def retains(name: str) -> str:
-    """What to know of a new slot, and how to drop it."""
+    """The consequences of a new slot, and how to drop it."""
     return f"It retains WAL until it is dropped:{COMMAND}pgtail slot drop {name}"
 
 

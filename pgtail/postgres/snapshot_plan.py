@@ -1,4 +1,4 @@
-"""What a copy of the published tables has to read, as the catalogs are under a snapshot.
+"""Plans a copy of the published tables from the catalogs under a snapshot.
 
 The walsender's own rules: src/backend/replication/pgoutput/pgoutput.c, get_rel_sync_entry() and the functions that it
 calls. Plain SELECTs on catalogs have the snapshot; pg_get_publication_tables() has the catalogs of now.
@@ -76,13 +76,13 @@ FROM unnest(%s::oid[]) AS oid
 
 
 class CopySource(Struct, frozen=True):
-    """A table to read: the published one or one of its partitions, without what inherits from it."""
+    """A table to read: the published table or one of its partitions, without tables that inherit from it."""
 
     oid: int
     schema: str
     name: str
     relfilenode: int
-    """As the snapshot has it: another one now means that the table was truncated or rewritten since."""
+    """The value in the snapshot: a different one now means that the table was truncated or rewritten since."""
     attnums: tuple[int, ...]
     """The numbers of the published columns, in the order of the published table."""
     is_heap: bool
@@ -91,7 +91,7 @@ class CopySource(Struct, frozen=True):
 
 
 class Part(Struct, frozen=True):
-    """What one COPY reads: a range of pages of a source, with a block of numbers for its rows.
+    """The source of one COPY: a range of pages of a table, with a block of numbers for its rows.
 
     The numbers before + 1 to before + ordinals are the part's own; it has fewer rows.
     """
@@ -121,7 +121,7 @@ class CopiedColumn(Struct, frozen=True):
 
 
 class PublishedTable(Struct, frozen=True):
-    """A table as the stream describes it, and what has to be read for its rows; there is at least one part."""
+    """A table as the stream describes it, and the parts to read for its rows, at least one."""
 
     relation: Relation
     types: tuple[Type, ...]
@@ -488,7 +488,7 @@ class _Parts:
         return tuple(found) or (self._part(0, None, 0, None),)
 
     def _ranges(self, source: CopySource) -> Iterator[tuple[int, int | None]]:
-        """Parts of one size, as many for each session: then all of them end at the same time."""
+        """Parts of one size, equally many for each session, so that all sessions end at the same time."""
         pages = max(source.size // self._block_size, 1)
         count = -(-pages // self._pages) if self._split and source.is_heap else 1
         if count > 1:

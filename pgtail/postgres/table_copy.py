@@ -122,7 +122,7 @@ def _locked(command: _Command, table: PublishedTable, source: CopySource) -> str
     """Lock a source, and return its name now. Raises TableChanged.
 
     A SELECT locks the table as LOCK TABLE does, but needs the right to read these columns only. The description of its
-    result has the catalog of now, while what it reads from catalogs is that of the snapshot.
+    result has the current catalog, while its reads of catalogs see the snapshot.
     """
     columns = ", ".join([identifier(column.description.name) for column in table.columns])
     for _ in range(_ATTEMPTS):
@@ -325,7 +325,7 @@ class _Command:
         return server_error(sqlstate, text.strip(), role=role, doing=self._doing, first=cures)
 
     def _broken(self, why: psycopg.Error) -> ServerError:
-        """The error for a broken connection. The server's own last message, if there is one, has the reason."""
+        """The error for a broken connection. The server's last message, if any, has the reason."""
         with contextlib.suppress(psycopg.Error):
             while self._pgconn.get_copy_data(1)[0] > 0:
                 pass

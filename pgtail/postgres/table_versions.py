@@ -1,11 +1,11 @@
 """Which versions of catalog rows the decoding of each published table depends on.
 
-A row of a catalog is told by its catalog, place and xmin: an ALTER makes another row, and one that was deleted never
-comes back. Its xmax tells of a change to it that was made but cannot be seen yet. So if two snapshots have the same
-version of a table, each of its rows was there all the time, up to every commit that was in the WAL before the second
-snapshot was taken. A row that is in neither may have been there meanwhile: a version exists only for tables whose
-changes no other row can hide. Such a table has a publication that publishes all of its inserts, updates and deletes,
-and is sent under its own name.
+A row of a catalog is identified by its catalog, place and xmin: an ALTER makes another row, and a deleted row never
+comes back. Its xmax shows a change to it that is not visible yet. So if two snapshots have the same version of a table,
+each of its rows was there all the time, up to every commit that was in the WAL before the second snapshot was taken. A
+row that is in neither may have been there meanwhile: a version exists only for tables whose changes no other row can
+hide. Such a table has a publication that publishes all of its inserts, updates and deletes, and is sent under its own
+name.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What holds the restart_lsn of a logical slot although its consumer has confirmed later positions.
+"""Finds what retains the restart_lsn of a logical slot although its consumer has confirmed later positions.
 
 Decoding restarts where the oldest transaction began that was open at the confirmed position, of any database. The slot
 learns of its end from a record of the running transactions, which the server writes at a checkpoint, and every 15
@@ -56,7 +56,7 @@ class OpenTransaction(Struct, frozen=True):
     seconds: int | None
 
     def words(self) -> str:
-        """Which one it is, not escaped."""
+        """Its description, not escaped."""
         if self.pid is None and self.gid is None:
             return f"transaction {self.xid} of the primary"
         which = f"pid {self.pid}" if self.gid is None else f"prepared transaction {literal(self.gid)}"
@@ -65,13 +65,13 @@ class OpenTransaction(Struct, frozen=True):
 
 
 class WalHolder(Struct, frozen=True):
-    """What a slot waits for before its restart_lsn moves; after a checkpoint or its reader `transaction` is next."""
+    """The event that moves a slot's restart_lsn; after a checkpoint or its reader, `transaction` is next."""
 
     until: Literal["transaction", "checkpoint", "reader"]
     transaction: OpenTransaction | None = None
 
     def words(self) -> str:
-        """What goes after "held"; not escaped."""
+        """The words after "held"; not escaped."""
         first = {"checkpoint": "until the next checkpoint", "reader": "until its consumer reads again"}.get(self.until)
         transaction = self.transaction
         if transaction is None:
@@ -107,7 +107,7 @@ def open_transactions(connection: Connection) -> list[OpenTransaction]:
 
 
 def holder(transactions: Sequence[OpenTransaction], catalog_xmin_age: int, *, active: bool) -> WalHolder:
-    """What holds the WAL that the consumer of a slot with this catalog_xmin has confirmed; `active`: it is read now."""
+    """The holder of WAL that the consumer of a slot with this catalog_xmin has confirmed; `active`: it is read now."""
     oldest = next(iter(transactions), None)
     if oldest is not None and (oldest.xid_age >= catalog_xmin_age or (oldest.seconds or 0) >= KNOWN_AFTER):
         return WalHolder("transaction", oldest)

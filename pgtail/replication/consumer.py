@@ -79,12 +79,12 @@ class ConsumerThread(threading.Thread, ABC):
 
     @property
     def acknowledged(self) -> int:
-        """The position to acknowledge to the server: `delivered`, unless the output must go further than that."""
+        """The position to acknowledge to the server: `delivered`, unless the output must reach a later stage first."""
         return self.delivered
 
     @abstractmethod
     def counts(self) -> Counts:
-        """What was counted so far; any thread may ask."""
+        """The counts so far; any thread may ask."""
 
     @property
     @abstractmethod
@@ -117,7 +117,7 @@ class ConsumerThread(threading.Thread, ABC):
         """Prepare for a session from a position on, after a `gap` or not. Call only while the queue is idle."""
 
     def server_changed(self, identity: Identity) -> None:
-        """The server or its timeline changed. What was delivered is part of its history."""
+        """The server or its timeline changed. Its history includes everything delivered."""
 
     @abstractmethod
     def _batch(self, frames: bytes) -> None:

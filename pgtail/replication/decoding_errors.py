@@ -70,7 +70,7 @@ class RepeatedFailure:
 
 
 def _cures(delivered: int, commits_at: int | None, option: str, slot: str | None) -> list[str]:
-    """What to do, line by line. The steps that lose nothing come first."""
+    """The cure, line by line. Steps that lose nothing come first."""
     if slot is None:
         return [_REPORT, "A new temporary slot starts after this transaction: run the command again."]
     before, next_lsn, after = [], lsn_text((commits_at or 0) + 1), []

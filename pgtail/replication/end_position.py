@@ -1,4 +1,4 @@
-"""Where a session ends, if its start did not tell: after a time, and where the server has only a part of a record."""
+"""Finds where a session ends if its start does not determine it: after a time, or inside an incomplete record."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class EndPosition:
         return None
 
     def _is_silent(self, feedback: Feedback, now: float) -> bool:
-        """Whether only what was asked for has come of late."""
+        """Whether only requested messages have arrived lately."""
         return now - (feedback.last_data if self.asks else feedback.last_frame) > TICK
 
     def take_frames(self, frames: bytes) -> int | None:
-        """The position at which to end, if received frames tell it."""
+        """The position at which to end, if received frames show it."""
         if self._waited is None or self._until is None:
             return None
         with contextlib.suppress(DecodeError):  # the decoder reports it

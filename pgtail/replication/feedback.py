@@ -1,4 +1,4 @@
-"""Standby status updates: what to report to the server, and when.
+"""Standby status updates: their contents and times.
 
 A status carries the last position received, which lets the server shut down. It carries a flush position only if that
 advances: repeating one can prevent a shutdown, and 0/0 never moves a slot
@@ -30,8 +30,8 @@ _HEAD = struct.Struct(">IBQ")
 class Feedback:
     """The positions of one session. `acknowledge`: report the flush position during the session, not only at its end.
 
-    `received` is the last position received, `delivered` is what the output has flushed (set by the owner), `flushed`
-    is the last flush position sent. Times are from time.monotonic, in seconds.
+    `received` is the last position received, `delivered` the position flushed by the output (set by the owner),
+    `flushed` the last flush position sent. Times are from time.monotonic, in seconds.
     """
 
     def __init__(self, *, acknowledge: bool, flushed: int, sender_timeout: float, now: float) -> None:
@@ -68,7 +68,7 @@ class Feedback:
         return due
 
     def status(self, *, last: bool = False, reply: bool = False) -> StandbyStatusUpdate:
-        """The status to send now. The `last` one always acknowledges what was delivered; `reply` asks for an answer."""
+        """The status to send now. The `last` one always acknowledges `delivered`; `reply` asks for an answer."""
         advance = (self._acknowledge or last) and self.delivered > self.flushed
         flush = self.delivered if advance else 0
         return StandbyStatusUpdate(max(self.received, flush), flush, 0, clock(), int(reply))

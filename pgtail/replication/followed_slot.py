@@ -25,7 +25,7 @@ _ATTEMPT: Final = 10
 class FollowedSlot:
     """The slot of the publisher's plan.
 
-    `name` is another one for each session of a temporary slot; `server` is what the server said before the session.
+    `name` changes with each session of a temporary slot; `server` is the server's identity before the session.
     """
 
     def __init__(self, publisher: Publisher) -> None:
@@ -116,7 +116,7 @@ class FollowedSlot:
     # -- the position --------------------------------------------------------------------------------------------
 
     def report_confirmed(self, written: int) -> None:
-        """Say where the slot is, after a session whose last acknowledgement was not confirmed."""
+        """Report the slot's position after a session whose last acknowledgement was not confirmed."""
         try:
             with self._connector.without_asking().ordinary(connect_timeout=3) as connection:
                 slot = _when_free(connection, self.name)
@@ -163,7 +163,7 @@ class FollowedSlot:
             logger.debug("while pgtail runs, no other client can read the slot")
 
     def _kept(self) -> str:
-        """What the session leaves of its slot."""
+        """The state of the slot after the session."""
         plan = self._plan
         if plan.fork is not None:
             return f"a copy of {slot_copy.described(plan.fork)}, which itself is untouched"

@@ -1,4 +1,4 @@
-"""Which server this is, and whether its history includes what was read before."""
+"""Identifies the server, and checks whether its history includes the positions read before."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Identity(Struct, frozen=True):
 
 
 def identify(query: Query, known: tuple[Identity, int] | None) -> Identity:
-    """Ask the server; `known` is the one that was read before, and up to where, if any. Errors as in check_same()."""
+    """Ask the server; `known` is the server read before and the last position, if any. Errors as in check_same()."""
     return Identity.of(query) if known is None else check_same(known[0], query, known[1])
 
 

@@ -58,7 +58,7 @@ def sent_text(status: StandbyStatusUpdate) -> str:
 
 
 class Ending(enum.Enum):
-    """Why a session ends without an error."""
+    """The reason why a session ends without an error."""
 
     STOP = "as requested"
     CLOSED = "the reader of the output is gone"
@@ -226,7 +226,7 @@ class SessionLoop:
         return self._show_line is not None or self._progress.watched
 
     def _note_progress(self, feedback: Feedback, now: float) -> None:
-        """Note how far the session is."""
+        """Note the progress of the session."""
         progress = self._progress
         progress.beat, progress.heard = now, feedback.last_frame
         progress.received = max(progress.received, feedback.received)

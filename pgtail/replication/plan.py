@@ -49,7 +49,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def decodes_two_phase(self) -> bool:
-        """Whether the slot decodes two-phase commits, one that is to be created or one that exists."""
+        """Whether the slot, existing or to be created, decodes two-phase commits."""
         return self.two_phase or (self.slot is not None and self.slot.two_phase)
 
 

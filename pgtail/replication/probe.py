@@ -1,6 +1,6 @@
-"""What the server knows, queried in the background on short connections: an idle one would block a smart shutdown.
+"""Queries the server in the background, on short connections: an idle one would block a smart shutdown.
 
-A promotion of a standby changes its timeline, and an ALTER PUBLICATION the tables of which a stream has every change.
+A promotion of a standby changes its timeline, and an ALTER PUBLICATION the set of tables with every change.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class _Probe(ABC):
 
     @abstractmethod
     def _query(self) -> None:
-        """Query the server, and keep the answer. Raises ServerError."""
+        """Query the server, and store the answer. Raises ServerError."""
 
     def _fail(self) -> None:  # noqa: B027 -- what was known stays
         """After a failed query."""
 
     def _is_due(self) -> bool:
-        """Whether enough time has passed, and none runs."""
+        """Whether enough time has passed, and no query runs."""
         return time.monotonic() >= self._next and not (self._asking is not None and self._asking.is_alive())
 
     def _start(self) -> threading.Thread:
@@ -60,7 +60,7 @@ class _Probe(ABC):
 
 
 class Probe(_Probe):
-    """Queries a number: `answer` is what the last query found; None before the first answer and after a failure.
+    """Queries a number: `answer` is the last result; None before the first answer and after a failure.
 
     `asked` is when that query began, by time.monotonic().
     """
@@ -144,7 +144,7 @@ class TimelineProbe(_Probe):
 
 
 class Answer(NamedTuple):
-    """What the server said after this many doubts."""
+    """The server's answer after this many doubts."""
 
     doubts: int
     complete: CompleteTables | None

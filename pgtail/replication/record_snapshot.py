@@ -51,7 +51,7 @@ _ROUNDS: Final = 11
 
 
 class CaptureFiles(Struct, frozen=True):
-    """The capture that the tables are copied into, and how its segments are written."""
+    """The target capture of the tables, and how its segments are written."""
 
     directory: Path
     state: StateFile
@@ -63,8 +63,8 @@ class CaptureFiles(Struct, frozen=True):
 class SnapshotRecording:
     """Copies the tables that match one of `globs`; without globs those that the capture has no copy of.
 
-    `complete` are the tables of which the stream has every change. `same_tables` learns what there is to know of those
-    that are copied, and `copied` are they.
+    `complete` are the tables of which the stream has every change. `copied` are the copied tables; `same_tables` learns
+    their versions.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class SnapshotRecording:
     def _copy(self, names: Mapping[int, str], again: Collection[int]) -> Copying:
         """Copy the wanted tables at one position, or those in `again`; `names` are those that were wanted at first.
 
-        Of these, those that are not published there were dropped, or taken out of the publication.
+        A wanted table that is not published there was dropped, or removed from the publication.
         """
         wanted = (lambda table: table.oid in again) if again else self._is_wanted
         publisher = self._publisher
@@ -180,7 +180,7 @@ class SnapshotRecording:
 def copy_until_complete(copy: Callable[[Collection[int]], Copying], then: str) -> None:
     """Copy tables, each time at a later position, until none has changed while it was copied.
 
-    `copy` gets the OIDs of those that must be copied again, none at first; `then` says what happens with them. Raises
+    `copy` receives the OIDs of those to copy again, none at first; `then` describes what happens with them. Raises
     ServerError also if a standby ends several copies one after another of which no table was complete.
     """
     again: dict[int, ServerError] = {}
@@ -334,7 +334,7 @@ class _PartWriter:
         self._writer.abandon()
 
     def _wait(self, most: int) -> None:
-        """Wait until at most so many bytes are not written. Raises what the writer raises."""
+        """Wait until at most so many bytes are not written. Raises the writer's errors."""
         while sum(size for size, _ in self._waiting) > most:
             _, written = self._waiting.popleft()
             written.result()

@@ -1,6 +1,6 @@
-"""The thread that writes frames to a capture. Delivered is what has been synced to disk.
+"""The thread that writes frames to a capture. Frames are delivered once synced to disk.
 
-Acknowledged is the same, or what was uploaded, if the capture is in an object store.
+They are acknowledged then, or once uploaded if the capture is in an object store.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class RecordThread(ConsumerThread):
     def deliver_complete(self) -> None:
         with self._lock:
             if self._recorder.inside:
-                self._same_tables.forget()  # the capture loses what is described in that transaction
+                self._same_tables.forget()  # the capture loses the descriptions in that transaction
             self._recorder.restart()
             self._deliver()
 
@@ -135,7 +135,7 @@ class RecordThread(ConsumerThread):
         self._publish()
 
     def _tend(self) -> None:
-        """Do what is due by the clock, and start another segment if the publications publish something else now."""
+        """Perform the timed work, and start another segment if the publications publish something else now."""
         recorder = self._recorder
         answer = self._completeness.poll(recorder.doubts)
         if answer is not None:
@@ -144,7 +144,7 @@ class RecordThread(ConsumerThread):
         self._deliver()
 
     def _transactions(self, frames: bytes, pos: int) -> int:
-        """Record ordinary messages; returns the position of the first other one."""
+        """Record ordinary messages; returns the position of the first other message."""
         limits = RunLimits(
             until=NO_LIMITS.until if self._until is None else self._until,
             latest=NO_LIMITS.latest if self._until_time is None else self._until_time,
@@ -173,7 +173,7 @@ class RecordThread(ConsumerThread):
             self._check_until()
 
     def _is_past(self, frame: bytes) -> bool:
-        """Whether what a frame outside of transactions begins is not to be recorded."""
+        """Whether a frame outside of transactions begins something that is not to be recorded."""
         if self._until is not None and self._recorder.begins_at(frame) > self._until:
             return True
         time = None if self._until_time is None else self._recorder.time_of(frame)
@@ -205,7 +205,7 @@ class RecordThread(ConsumerThread):
         self._publish()
 
     def _publish(self) -> None:
-        """Upload what was closed. The lock is free meanwhile: the main thread must not wait for the store."""
+        """Upload closed segments. The lock is free meanwhile: the main thread must not wait for the store."""
         uploader = self._uploader
         if uploader is None:
             return

@@ -31,12 +31,12 @@ SYNC_PAUSE: Final = 1.0
 
 
 class Sink(Protocol):
-    """Where the output's bytes go."""
+    """The destination of the output's bytes."""
 
     stopped: bool
 
     def reopen(self) -> bool:
-        """If that was asked for, go on in the file that has the name now. Returns whether it did."""
+        """If requested, continue in the file that now has the name. Returns whether it did."""
 
     def write(self, data: bytes, /) -> None: ...
     def flush(self) -> None: ...
@@ -44,13 +44,13 @@ class Sink(Protocol):
 
 
 class Rendering(Struct, frozen=True):
-    """What is written of a publisher's stream, and where to."""
+    """The output of a publisher's stream, and its sink."""
 
     publisher: Publisher
     pipeline: Pipeline
     sink: Sink
     durable: bool
-    """Delivered is what was synced to disk, not only flushed."""
+    """Whether output counts as delivered only when synced to disk, not when flushed."""
     same_tables: SameTables | None
     """None if no row is remembered over a reconnection."""
 
@@ -134,11 +134,11 @@ class RenderThread(ConsumerThread):
     def _batch(self, frames: bytes) -> None:
         self._check_completeness()
         self._render(frames)
-        self._check_completeness()  # what is doubted since then is asked at once
+        self._check_completeness()  # later doubts are queried at once
         self._deliver(now=self.reached or self._queue.paused)
 
     def _check_completeness(self) -> None:
-        """Learn of which tables the stream has every change, where old values are taken from them."""
+        """Learn which tables have every change in the stream, if old values are taken from them."""
         rows = self._pipeline.seen_rows
         if rows is None:
             return
@@ -147,7 +147,7 @@ class RenderThread(ConsumerThread):
             rows.trust(answer.complete)
 
     def _render(self, frames: bytes) -> None:
-        """Process frames: runs of rows undecoded, everything else one by one."""
+        """Process frames: runs of rows undecoded, all others one by one."""
         pos, end = 0, len(frames)
         while not self.reached and (pos := self._scan(frames, pos)) < end:
             start, pos = bounds(frames, pos)
@@ -174,7 +174,7 @@ class RenderThread(ConsumerThread):
         return after
 
     def _advance(self, message: AnyFrame) -> None:
-        """Move `position` on after a message outside a transaction, and stop there if all was shown."""
+        """Advance `position` after a message outside a transaction, and stop there if all was shown."""
         position = self._pipeline.end_lsn or 0
         if isinstance(message, Keepalive):
             position = message.end_lsn

@@ -1,4 +1,4 @@
-"""What the user asks of a slot. Imports nothing heavy, because the command line is made from it."""
+"""The user's request of a slot. Imports nothing heavy, because the command line is made from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def encoding_name(text: str) -> str:
 
 
 class Request(Struct, frozen=True):
-    """What the user asked for. None means the default for the slot."""
+    """The user's request. None means the default for the slot."""
 
     slot: str | None = _slot(
         "-S",

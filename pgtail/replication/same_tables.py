@@ -1,24 +1,24 @@
-"""Whether the rows that were seen of a table are still right when a session describes it for the first time.
+"""Decides whether the seen rows of a table are still right when a session describes it for the first time.
 
-A change of a table is unseen if the table was not published, under its name, where the change stands in the WAL; or if
-the table was rewritten. The catalogs tell that neither happened:
+A change of a table is unseen if the table was not published, under its name, at the change's place in the WAL; or if
+the table was rewritten. The catalogs prove that neither happened:
 
 1. V1, the version of the table (postgres/table_versions.py), is read at a moment t1. L1 is the end of the WAL when
-   every transaction that ran at t1 has ended, prepared ones included. So what commits after L1 began after t1.
+   every transaction that ran at t1 has ended, prepared ones included. So all that commits after L1 began after t1.
 2. A session described the table in a transaction that commits at C1 >= L1, which forgot what was seen before.
 3. A later session describes the table in a transaction that is not streamed, and commits at C2. V2, read after that,
    equals V1. So the catalogs had these rows from t1 on up to C2, whether or not the commits in between can be seen yet.
-4. What commits between C1 and C2 began after t1. So each of its changes stands in the WAL after t1, and is decoded with
-   the catalogs of its place, where the table was published and is the same as now: it was sent, in this session or one
-   before. That holds also if it was streamed, sent when it was prepared, or sent again after a session ended in it.
+4. A transaction that commits between C1 and C2 began after t1. So each of its changes is after t1 in the WAL, and is
+   decoded with the catalogs of its place, where the table was published and is the same as now: it was sent, in this
+   session or an earlier one. This also holds if it was streamed, sent when prepared, or repeated by a later session.
 
 Rows that a snapshot copied at the consistent point of a new slot are like those of a session before: V1 is then read
 before the slot is created, L1 is that point, which the server finds only once every transaction that ran when it began
 to create the slot has ended, and the snapshot has every commit before it and no other. The stream may be that of
 another slot.
 
-All that is for one server process that is no standby, as a restored server may go on with the same timeline. What is
-not known, or not in time, is not the same.
+All this requires one server process that is not a standby, as a restored server may continue with the same timeline. If
+the answer is unknown, or late, the table counts as changed.
 """
 
 from __future__ import annotations
@@ -117,15 +117,15 @@ class SameTables:
                     self._copies[oid] = started, _Known(version, self._copied_at)
 
     def restart(self) -> None:
-        """The stream goes on in another session."""
+        """The stream continues in another session."""
         self._in_session.clear()
 
     def forget(self) -> None:
-        """Which descriptions came last is not known any more."""
+        """Forget which descriptions came last."""
         self._seen_since = dict.fromkeys(self._seen_since, -1)
 
     def is_same(self, oid: int, commits_at: int | None, *, seen: bool, copied_at: int | None = None) -> bool:
-        """Whether what was seen of a table is still right when it is described; else that is to be forgotten.
+        """Whether the seen rows of a table are still right when it is described; otherwise they must be forgotten.
 
         Call it for each description, in their order, with the commit LSN of its transaction, None if that is not known;
         with `seen` if anything was seen of this version of the table. `copied_at` is the commit LSN of its snapshot,
@@ -151,7 +151,7 @@ class SameTables:
         return answer is not None and answer.versions.get(oid) == known.version
 
     def _ask(self, oid: int) -> _Answer | None:
-        """What the catalogs have now of one table; None if that takes too long."""
+        """The current version of one table in the catalogs; None if that takes too long."""
         answers: list[_Answer] = []
 
         def ask() -> None:

@@ -38,8 +38,8 @@ class ServerCopy(Struct, frozen=True):
 class ServerCopying:
     """Copies the tables of the plan's publications that are `wanted`; of those with a key the rows in a sample.
 
-    `sample` is that of CopyForm. `known` is what was recorded of the server: the copy must be of the same one, at a
-    later position.
+    `sample` is that of CopyForm. `known` is the recorded state of the server: the copy must come from the same server,
+    at a later position.
     """
 
     def __init__(

@@ -40,7 +40,7 @@ _NO_XID: Final = 0
 
 
 class ConsistentPoint(Struct, frozen=True):
-    """Where the rows of a snapshot belong: after every transaction with commit_lsn < `lsn`, before all others.
+    """The place of a snapshot's rows: after every transaction with commit_lsn < `lsn`, before all others.
 
     `clock` is the server's, in microseconds since 2000-01-01 UTC.
     """
@@ -65,7 +65,7 @@ class ConsistentPoint(Struct, frozen=True):
 
     @property
     def end(self) -> bytes:
-        """The frame after the last table: what a server says that has nothing more up to the point."""
+        """The frame after the last table: a server that has nothing more up to the point sends it."""
         return Keepalive(self.lsn, self.clock, 0).encode()
 
     def descriptions(self, table: PublishedTable, encoding: str) -> list[bytes]:
@@ -146,7 +146,7 @@ def identified(publisher: Publisher, known: tuple[Identity, int] | None) -> Iter
 def exported(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterator[Exported]:
     """Create the plan's slot, or a temporary one if it exists, and export its snapshot until the context ends.
 
-    `known` is the server that was read before, and up to where. Raises ServerError, KeyboardInterrupt.
+    `known` is the server read before, and the last position. Raises ServerError, KeyboardInterrupt.
     """
     plan = publisher.plan
     with identified(publisher, known) as (session, identity):
@@ -163,7 +163,7 @@ def exported(publisher: Publisher, known: tuple[Identity, int] | None) -> Iterat
 
 
 class Progress(Struct):
-    """How far a copy is. Bytes are those of the tables' files; a part that is being read counts by what it has sent."""
+    """The progress of a copy. Bytes are those of the tables' files; a part in progress counts its bytes sent so far."""
 
     all_tables: int = 0
     all_bytes: int = 0
@@ -181,7 +181,7 @@ class PartTarget(Protocol):
 
 
 class SnapshotTarget(Protocol):
-    """Where the tables go. Called by several threads. Methods raise OutputError, and CopyStopped if it takes no more.
+    """The target of the tables. Called by several threads. Methods raise OutputError, and CopyStopped if it is closed.
 
     stop() ends the waiting of the other methods, in whatever thread.
     """
@@ -194,9 +194,9 @@ class SnapshotTarget(Protocol):
 class Copying:
     """Copies tables with several sessions. `again` are those that must be copied at a later position, with the reason.
 
-    `attempts` is how often a part is read if the connection breaks. A session that is lost is replaced; if it cannot
-    be, the others go on without it. With one attempt the first error ends the copy, for a target that cannot take back
-    what it has.
+    `attempts` is how often a part is read if the connection breaks. A lost session is replaced if possible; otherwise
+    the others continue without it. With one attempt the first error ends the copy, for a target that cannot undo a
+    partial copy.
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class Copying:
     ) -> None:
         """Copy these tables with these sessions, which are closed at the end.
 
-        Raises ServerError, what the target raises, and KeyboardInterrupt: then the tables that are complete stay.
+        Raises ServerError, errors of the target, and KeyboardInterrupt: complete tables then stay.
         """
         keep_memory()
         interrupt = self._interrupt
@@ -299,7 +299,7 @@ class Copying:
     def _copy(
         self, session: SnapshotSession, table: PublishedTable, part: Part, opened: ExitStack
     ) -> SnapshotSession | None:
-        """Copy a part; returns the session to go on with, None if there is none. Closing `opened` closes it."""
+        """Copy a part; returns the session to continue with, or None. Closing `opened` closes it."""
         current: SnapshotSession | None = session
         for attempt in range(1, self._attempts + 1):
             assert current is not None
@@ -352,7 +352,7 @@ class Copying:
             self.progress.bytes += size
 
     def _finish(self, table: PublishedTable) -> None:
-        """A part of the table is copied; the last one makes the table count."""
+        """Finish a part of a table; the last part completes the table."""
         with self._lock:
             self._unfinished[table.oid] -= 1
             if self._unfinished[table.oid] or table.oid in self.again:

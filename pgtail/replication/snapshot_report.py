@@ -1,4 +1,4 @@
-"""What is said about a copy of tables: what it will read, how far it is, and what it holds back on the server."""
+"""Reports a copy of tables: what it will read, its progress, and what it retains on the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _STATUS_EVERY: Final = 1.0
 
 
 class SnapshotReport:
-    """Reports one copy. `slot` is the one from which the stream goes on after it; None if there is none.
+    """Reports one copy. `slot` is the slot from which the stream continues after it; None without a stream.
 
     `look_every`: seconds between two looks whether the slot is still valid.
     """

@@ -22,7 +22,7 @@ _PAUSE: Final = 0.02
 
 
 class StreamSnapshot:
-    """What to copy: the tables that match one of `tables` (all without any) and none of `exclude`."""
+    """Selects the tables to copy: those that match one of `tables` (all without any) and none of `exclude`."""
 
     def __init__(self, publisher: Publisher, tables: Sequence[str], exclude: Sequence[str]) -> None:
         self._publisher = publisher
@@ -93,10 +93,10 @@ class _Target:
         self._put(frames)
 
     def finish(self) -> None:
-        """What was put stays."""
+        """Rows in the queue stay."""
 
     def abandon(self) -> None:
-        """What was put stays: it cannot be taken back."""
+        """Rows in the queue stay: they cannot be removed."""
 
     def _put(self, frames: bytes) -> None:
         """Raises CopyStopped if the consumer has ended, and after stop()."""
