@@ -45,7 +45,7 @@ class Option(Struct, frozen=True):
     """A key of pgtail.cli.command.GROUPS."""
     metavar: str | None = None
     shown_default: str | None = None
-    """What --help shows as the default where `default` is None."""
+    """The text that --help shows as the default where `default` is None."""
     completion: str | None = None
     """The function in pgtail.cli.complete that completes the value."""
     setting: SettingKind | None = None

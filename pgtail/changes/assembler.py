@@ -535,7 +535,7 @@ class Assembler:
         return (transaction.begun and self._sent_before(xid, lsn)) or transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:
-        """Send a streamed transaction, without what was sent before if it was interrupted when it was not streamed."""
+        """Send a streamed transaction, without the changes sent before an interruption in which it was not streamed."""
         changes = messages = 0
         if transaction is self.interrupted:
             self.interrupted = None

@@ -231,7 +231,7 @@ class SeenRows:
         self._described.clear()
 
     def restart(self) -> None:
-        """The stream goes on in another session, perhaps of a server whose log is not the same beyond this position."""
+        """The stream continues in another session, perhaps of a server whose log differs beyond this position."""
         self._settled_until = -1
 
     def forget(self, oid: int, why: str, at: int | None = None) -> None:

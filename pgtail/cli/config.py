@@ -44,25 +44,25 @@ def command(ctx: click.Context, output: str) -> None:
     from pgtail.terminal.escape import escape
 
     file = config_file(os.environ)
-    found = settings(ctx)
+    in_use = settings(ctx)
     with messages() as logger, exit_statuses():
-        shown = {key: _shown(key, setting, found) for key, setting in found.items()}
+        shown = {key: _shown(key, setting, in_use) for key, setting in in_use.items()}
         if output == "json":
-            values = {key: {"value": value, "from": found[key].origin} for key, value in shown.items()}
+            values = {key: {"value": value, "from": in_use[key].origin} for key, value in shown.items()}
             shown_as = {"file": None if file is None else str(file), "settings": values}
             put(report_json(json.dumps(shown_as), ReportOptions(output="json")))
         else:
             put(f"config file  {escape(str(file or f'none (looked for {default_file(os.environ)})'))}")
             for key in SETTINGS:
                 value = _toml(shown[key]) if key in shown else "-"
-                origin = f"   from {found[key].origin}" if key in shown else ""
+                origin = f"   from {in_use[key].origin}" if key in shown else ""
                 put(f"{key:<17}{escape(value + origin)}")
         known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
         for name in sorted(name for name in os.environ if name.startswith("PGTAIL_") and name not in known):
             logger.info(f"{escape(name)} is not a setting of pgtail: it has no effect")
 
 
-def _shown(key: str, setting: Setting, found: dict[str, Setting]) -> str | bool | int | list[str]:
+def _shown(key: str, setting: Setting, in_use: dict[str, Setting]) -> str | bool | int | list[str]:
     """The value of a setting, without passwords and masked values. Raises OptionError."""
     from pgtail.errors import OptionError
 
@@ -74,12 +74,12 @@ def _shown(key: str, setting: Setting, found: dict[str, Setting]) -> str | bool 
             return without_secrets(str(value))
         except OptionError:
             return "(libpq cannot read it)"
-    if key == "where" and "redact" in found and isinstance(value, list):
+    if key == "where" and "redact" in in_use and isinstance(value, list):
         from pgtail.changes.condition import tests_of
         from pgtail.changes.filters import condition_of
         from pgtail.changes.redaction import Redaction
 
-        columns = found["redact"].value
+        columns = in_use["redact"].value
         redaction = Redaction(columns if isinstance(columns, list) else [])
         return [test.shown for text in value for test in tests_of(condition_of(text, redaction))]
     return value

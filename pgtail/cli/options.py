@@ -57,21 +57,21 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
             from pgtail.commands.console.messages import exit_statuses, messages
 
             arguments = {name: value for name, value in parameters.items() if name not in {*declared, *GIVEN}}
-            for name, one in declared.items():
-                if one.instead_of is not None and parameters[name] is not None and not given(one.instead_of):
-                    parameters[one.instead_of] = None
+            for name, option in declared.items():
+                if option.instead_of is not None and parameters[name] is not None and not given(option.instead_of):
+                    parameters[option.instead_of] = None
             parameters["settings"] = settings_in_use()
             parameters["always_redacted"] = always_redacted() if "redact" in declared else ()
             quiet, json = parameters.get("quiet", False), parameters.get("log_format") == "json"
             with messages(quiet=quiet, verbose=parameters.get("verbose", 0), json=json) as logger, exit_statuses():
-                for name, one in declared.items():
+                for name, option in declared.items():
                     if text := _in_utc(parameters[name]):
-                        logger.info(f"{one.long_name} is {text}")
+                        logger.info(f"{option.long_name} is {text}")
                 status = function(options=from_parameters(cls, parameters, changes), **arguments)
             raise SystemExit(int(status or 0))
 
-        for name, one in reversed(declared.items()):
-            _click_option(name, one)(run)
+        for name, option in reversed(declared.items()):
+            _click_option(name, option)(run)
         return run
 
     return decorate

@@ -93,13 +93,13 @@ def _value_or_setting(
     given = source is not ParameterSource.DEFAULT
     if ctx.resilient_parsing or (given and key_of(parameter) not in ADDED):
         return value, source
-    found = settings(ctx).get(key_of(parameter))
-    if found is None:
+    configured = settings(ctx).get(key_of(parameter))
+    if configured is None:
         return value, source
-    _check_private(key_of(parameter), found)
-    setting = str(found.value) if type(found.value) is int else found.value
+    _check_private(key_of(parameter), configured)
+    setting = str(configured.value) if type(configured.value) is int else configured.value
     if given:
-        return [*value, *found.value] if isinstance(found.value, list) else value, source
+        return [*value, *configured.value] if isinstance(configured.value, list) else value, source
     return setting, ParameterSource.DEFAULT_MAP
 
 
@@ -132,15 +132,15 @@ def select_zone(ctx: click.Context, param: click.Parameter, utc: bool) -> bool:
     """The callback of --utc: local time is UTC, or that of the setting timezone. Raises SettingError."""
     if ctx.resilient_parsing:
         return utc
-    found = None if utc else settings(ctx).get("timezone")
-    if utc or found is not None:
+    setting = None if utc else settings(ctx).get("timezone")
+    if utc or setting is not None:
         from pgtail.local_time import use_zone
 
         try:
-            use_zone("UTC" if found is None else str(found.value))
+            use_zone("UTC" if setting is None else str(setting.value))
         except ValueError as error:
-            assert found is not None
-            raise SettingError(f"{_place(found.origin, 'timezone')}: {error}") from None
+            assert setting is not None
+            raise SettingError(f"{_place(setting.origin, 'timezone')}: {error}") from None
     return utc
 
 
@@ -153,12 +153,12 @@ def default_dsn() -> str | None:
     return str(found.value)
 
 
-def _check_private(key: str, found: Setting) -> None:
+def _check_private(key: str, setting: Setting) -> None:
     """Warn of a file that has a password and that other users can read, as libpq does of ~/.pgpass."""
-    if key != "dsn" or found.origin == variable(key) or not _PASSWORD.search(str(found.value)):
+    if key != "dsn" or setting.origin == variable(key) or not _PASSWORD.search(str(setting.value)):
         return
     try:
-        mode = os.stat(found.origin).st_mode
+        mode = os.stat(setting.origin).st_mode
     except OSError:  # it was read before
         return
     if mode & 0o077 and stat.S_ISREG(mode):
@@ -168,8 +168,8 @@ def _check_private(key: str, found: Setting) -> None:
 
         with messages() as logger:
             logger.warning(
-                f"{escape(found.origin)} has a password, and other users may read it (mode {mode & 0o777:04o}):"
-                f"{COMMAND}chmod 600 {shell_word(found.origin)}"
+                f"{escape(setting.origin)} has a password, and other users may read it (mode {mode & 0o777:04o}):"
+                f"{COMMAND}chmod 600 {shell_word(setting.origin)}"
             )
 
 

@@ -61,7 +61,7 @@ def _json(report: Report, least: Severity) -> str:
 def render(report: Report, palette: Palette, least: Severity, *, width: int) -> str:
     """The findings of at least this severity as text of at most `width` cells a line, as far as names allow.
 
-    The worst come last, above a line that counts all: what a terminal shows first of a long report is its end.
+    The worst come last, above a line that counts all: a terminal shows the end of a long report first.
     """
     painter = Painter(palette)
     return painter.lines(_lines(report, least, max(width, 40)))

@@ -140,7 +140,7 @@ class Inspect:
         )
 
     def _sources(self, files: tuple[str, ...]) -> Iterator[str | Location]:
-        """What Source takes for these names: for a folder the segments of the capture in it, which may lack some."""
+        """Source's arguments for these names: for a folder the segments of the capture in it, which may lack some."""
         storage = self._options.dump.storage
         for file in files:
             folder = next(folders([file], storage), None)

@@ -1,4 +1,4 @@
-"""The protocol of what outputs write to."""
+"""The protocol of the sinks that outputs write to."""
 
 from __future__ import annotations
 

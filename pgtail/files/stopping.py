@@ -92,7 +92,7 @@ def _stop(number: int, *, broken_off: bool) -> NoReturn:
 
 
 def after_echo(terminal: object) -> str:
-    """What to write first to standard error: a newline, if it is a terminal and may show ^C since the last call."""
+    """The text to write first to standard error: a newline, if it is a terminal and may show ^C since the last call."""
     echoed, _Requests.echoed = _Requests.echoed, False
     return "\n" if echoed and terminal else ""
 

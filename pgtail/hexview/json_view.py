@@ -49,7 +49,7 @@ class JsonView:
 
 
 def _begin(place: MessageLocation) -> bytes:
-    """What precedes the fields of a message."""
+    """The text before the fields of a message."""
     numbers: dict[str, object] = {"number": place.number, "offset": place.offset, "size": place.end - place.start}
     if place.lsn is not None:
         numbers["lsn"] = lsn_text(place.lsn)
@@ -77,7 +77,7 @@ def _pairs(pairs: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=1024)
 def _around(field: str, name: str, type_: str, words: tuple[str, ...]) -> tuple[bytes, bytes]:
-    """What is before and after the value of a field, apart from its offset and bytes."""
+    """The texts before and after the value of a field, apart from its offset and bytes."""
     names = _object({"field": field, "column": _column(field, name), "type": type_})
     means = b',"means":' + orjson.dumps(", ".join(words)) if words else b""
     return b"," + names[1:-1] + b',"value":"', b'"' + means + b"}"

@@ -70,7 +70,7 @@ class TextView:
             self._field(columns, place, buf, span, right, style="bad", masked=damage.masked)
 
     def _begin(self, place: MessageLocation, damage: Damage | None) -> None:
-        """Write what precedes the fields of a message."""
+        """Write the text before the fields of a message."""
         if self._any:
             self._sink.write(b"\n")
         self._any = True
@@ -128,7 +128,7 @@ class TextView:
 
 
 def _head(place: MessageLocation, damage: Damage | None) -> list[Item]:
-    """What a message is, and where."""
+    """The kind of a message, and its place."""
     style, size = _OP_STYLES.get(place.kind, "xid"), place.end - place.start
     dot: Fragment = ("● ", "dot" if damage is None else "bad")
     items: list[Item] = [(dot, (f"{place.number}  ", "dim"), (place.kind, style))]

@@ -1,4 +1,4 @@
-"""What a view of messages is, and where a message and its damage are."""
+"""The interface of a view of messages, and the places of a message and its damage."""
 
 from __future__ import annotations
 

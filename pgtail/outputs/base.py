@@ -1,4 +1,4 @@
-"""The interface of all outputs, and what they note of what was written."""
+"""The interface of all outputs, and their notes of written tables."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class ColumnChoice:
         return Shown(indexes, frozenset(indexes).difference(keys or indexes[:1]), comparable, unknown)
 
     def note_unknown(self, relation: Relation) -> None:
-        """Say once how to know which columns an update changed: one of this table has no old row."""
+        """Say once how to see which columns an update changed: an update of this table has no old row."""
         if relation.seen and self._once.first("note about --changed") is None:
             from pgtail.outputs.sql.statements import table  # not loaded for every output
 

@@ -316,7 +316,7 @@ def relation_object(event: SchemaChange) -> bytes:
 
 
 def client_object(event: FromClient) -> bytes:
-    """The object of what a client sent."""
+    """The object of a client's message."""
     message = event.message
     peers = (("packet_ts", _time(event.time)), ("client", event.client), ("server", event.server))
     if isinstance(message, StartReplication):

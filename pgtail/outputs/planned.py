@@ -209,7 +209,7 @@ class PlannedOutput:
     one_by_one: ClassVar[bool] = False
     """Whether `write` must be called for each row."""
     changed_only: ClassVar[bool] = False
-    """Whether it always shows of an update what --changed shows."""
+    """Whether it always shows updates as --changed does."""
     events_only = False
     """Whether all rows must go through event(), none through the scanner."""
 
@@ -273,7 +273,7 @@ class PlannedOutput:
         self.choice.note_unused()
 
     def new_file(self) -> None:
-        """Write again what a file begins with."""
+        """Write the beginning of a file again."""
 
     def close(self) -> None:
         """Complete what is open at the end of the input or after an error."""

@@ -90,7 +90,7 @@ class Layout:
         self.unpack_from = layout.unpack_from
 
     def offset(self, field: str) -> int:
-        """How many bytes come before a field. Raises ValueError if there is none of this name."""
+        """The number of bytes before a field. Raises ValueError if no field has this name."""
         names = [name for name, _, _ in self.fields]
         return struct.calcsize(">" + "".join(code for _, _, code in self.fields[: names.index(field)]))
 

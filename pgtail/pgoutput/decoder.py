@@ -120,7 +120,7 @@ class Decoder:
         return self._message(cur), header.start_lsn or None, header.clock
 
     def client_message(self, buf: bytes) -> StartReplication | StandbyStatusUpdate:
-        """Decode what a client sent: a Query or a CopyData message. Raises Truncated or Malformed."""
+        """Decode a client's message: a Query or a CopyData message. Raises Truncated or Malformed."""
         cur = self.cursor
         cur.start(buf, 0, len(buf))
         if buf[0] == _QUERY:

@@ -29,7 +29,7 @@ def bounds(buf: Buffer, pos: int, framing: int = LENGTHS) -> tuple[int, int]:
 
 
 def head(size: int, framing: int) -> bytes:
-    """What stands before a frame of `size` bytes; for LENGTHS and COPY_DATA."""
+    """The bytes before a frame of `size` bytes; for LENGTHS and COPY_DATA."""
     return LENGTH.pack(size) if framing == LENGTHS else b"d" + LENGTH.pack(size + LENGTH.size)
 
 

@@ -14,7 +14,7 @@ from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, XLogData
 
 
 class Role(enum.Enum):
-    """What a message does to the stream."""
+    """The role of a message in the stream."""
 
     BEGIN = enum.auto()
     END = enum.auto()

@@ -1,4 +1,4 @@
-"""What pg_wal has, and how much of it the server removes once slots are dropped.
+"""The size of pg_wal, and how much of it the server removes once slots are dropped.
 
 At a checkpoint the server removes the files before the oldest one that anything needs: the checkpoint itself, a slot,
 wal_keep_size, the archiver (src/backend/access/transam/xlog.c, CreateCheckPoint and KeepLogSeg). So the WAL of a slot
@@ -92,7 +92,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def pg_wal(connection: Connection, reports: Iterable[SlotReport]) -> PgWal | None:
-    """What pg_wal has now; None if the server does not say (a provider's may have no such files)."""
+    """The size of pg_wal now; None if the server does not report it (a provider's may have no such files)."""
     try:
         limits = rows.only(connection, "the limits of its WAL", _LIMITS)
         listed = limits.boolean("listed")

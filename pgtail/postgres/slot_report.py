@@ -110,14 +110,14 @@ def reports(connection: Connection, major: int) -> list[SlotReport]:
     query = _SLOTS.format(
         position=POSITION, statistics="t" if counted else "NULL::text", join=_STATISTICS if counted else ""
     )
-    found = [
+    slot_reports = [
         SlotReport(Slot.of(row.object("slot")), _facts(*map(row.object, ("slot", "statistics", "more"))))
         for row in rows.rows(connection, "the slots", query)
     ]
-    if not any(report.unexplained for report in found):
-        return found
+    if not any(report.unexplained for report in slot_reports):
+        return slot_reports
     transactions = open_transactions(connection)
-    return [_explained(report, transactions) if report.unexplained else report for report in found]
+    return [_explained(report, transactions) if report.unexplained else report for report in slot_reports]
 
 
 def _explained(report: SlotReport, transactions: list[OpenTransaction]) -> SlotReport:

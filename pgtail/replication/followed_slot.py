@@ -94,7 +94,7 @@ class FollowedSlot:
                 if slot is not None:
                     slots.drop(connection, slot)
                     log_outcome(f"slot {self.name} was dropped again: the copy of the tables is not complete")
-        except ServerError as error:  # what has ended the copy is raised
+        except ServerError as error:  # the error that ended the copy is raised
             logger.warning(
                 f"slot {self.name} was not dropped again ({error.reason.removesuffix('.')}), and retains WAL:"
                 f"{COMMAND}pgtail slot drop {self.name}"
@@ -132,7 +132,7 @@ class FollowedSlot:
             )
 
     def report_unconfirmed(self) -> None:
-        """Say that where the slot is now is not known."""
+        """Report that the slot's position is unknown."""
         log_trouble("the server did not confirm the last acknowledgement", extra=event("not_acknowledged"))
 
     # -- descriptions --------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ class FollowedSlot:
         return f"pgtail stream --slot {self.name}", None if plan.temporary else self.name
 
     def report_start(self, start: int) -> None:
-        """Say what will be read, from where on."""
+        """Report what will be read, and from which position."""
         plan, server = self._plan, self.server
         kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
         tables = publications.in_words(plan.publications)

@@ -1,4 +1,4 @@
-"""The server that is read: how to connect, what of it to read, where its status is shown, and what ends the reading."""
+"""The server to read: the connection, the plan, the display of its status, and the interrupt that ends the reading."""
 
 from __future__ import annotations
 

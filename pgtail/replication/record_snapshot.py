@@ -108,14 +108,14 @@ class SnapshotRecording:
         """Take copies off the list that the recorder would drop: those ahead of the capture, on another timeline."""
         state, position = self._files.state, self._known.position
         before = state.snapshots
-        if all(one.lsn <= position for one in before):
+        if all(snapshot.lsn <= position for snapshot in before):
             return []
         with identified(self._publisher, self._server) as (_, now):
             state.drop(
                 f"the server is on timeline {now.timeline} now",
                 lambda one: one.lsn > position and one.timeline != now.timeline,
             )
-        return [one for one in before if one not in state.snapshots]
+        return [snapshot for snapshot in before if snapshot not in state.snapshots]
 
     def _check(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
@@ -200,8 +200,8 @@ def copy_until_complete(copy: Callable[[Collection[int]], Copying], then: str) -
         conflicts = conflicts + 1 if ended and not complete else 0
         if conflicts == _ATTEMPTS:
             raise ended[0]
-        for one in errors:
-            logger.info(f"{one.reason.removesuffix('.')}; {then}")
+        for error in errors:
+            logger.info(f"{error.reason.removesuffix('.')}; {then}")
     raise errors[0]
 
 

@@ -99,12 +99,12 @@ class _TopView(ReportLayout):
         ]
 
     def _keys(self) -> Iterator[StyledLine]:
-        found = self._stats.hottest(_MAX_KEYS)
-        if not found:
+        hot = self._stats.hottest(_MAX_KEYS)
+        if not hot:
             return
         rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(OutputOptions()), fill_unchanged=False)
         heads: list[Fragment] = [("rows updated or deleted most often since the start", "dim"), ("times", "dim")]
-        yield from self.columns(heads, [[key_item(rows, key), _plain(grouped(key.count))] for key in found])
+        yield from self.columns(heads, [[key_item(rows, key), _plain(grouped(key.count))] for key in hot])
 
 
 def _rate(count: int, sample: Sample) -> str:

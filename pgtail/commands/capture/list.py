@@ -1,4 +1,4 @@
-"""`pgtail capture list`: what a capture has, as a table or as lines of JSON."""
+"""`pgtail capture list`: the contents of a capture, as a table or as lines of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pgtail capture prune`: what of a capture can be removed from its start, and its removal."""
+"""`pgtail capture prune`: finds the segments that can be removed from a capture's start, and removes them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def run(place: str, options: PruneOptions) -> None:
         log_outcome("nothing was removed: --delete does that")
 
 
-def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
-    """What the options allow to be removed. Raises PgtailError."""
+def _bounds(prunable: Prunable, options: PruneOptions) -> Iterator[Bound]:
+    """The bounds of the removal, from the options. Raises PgtailError."""
     if options.before is not None:
-        yield Bound(first_segment(found.stream, options.before))
+        yield Bound(first_segment(prunable.stream, options.before))
     if options.keep is not None:
-        yield Bound(first_segment(found.stream, Point(time=clock() - int(options.keep * 1_000_000))))
+        yield Bound(first_segment(prunable.stream, Point(time=clock() - int(options.keep * 1_000_000))))
     if options.applied:
         from pgtail.spark.session import check_installed
 
@@ -59,20 +59,20 @@ def _bounds(found: Prunable, options: PruneOptions) -> Iterator[Bound]:
         from pgtail.spark.lake.batches import applied_to
 
         for out in options.applied:
-            yield applied_to(out, found, options.storage)
+            yield applied_to(out, prunable, options.storage)
 
 
 def _json(place: str, plan: PrunePlan, *, done: bool) -> Iterator[dict[str, Any]]:
     for segment in plan.segments:
         yield {"kind": "segment", "segment": str(segment.name), "bytes": segment.size}
-    for one in plan.snapshots:
+    for snapshot in plan.snapshots:
         yield {
             "kind": "snapshot",
-            "schema": one.schema,
-            "table": one.table,
-            "lsn": lsn_text(one.lsn),
-            "segments": len(one.segments),
-            "bytes": one.bytes,
+            "schema": snapshot.schema,
+            "table": snapshot.table,
+            "lsn": lsn_text(snapshot.lsn),
+            "segments": len(snapshot.segments),
+            "bytes": snapshot.bytes,
         }
     yield {
         "kind": "prune",

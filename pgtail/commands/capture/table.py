@@ -1,4 +1,4 @@
-"""The table of `pgtail capture list`: a line for each segment and snapshot, and what it has below."""
+"""The table of `pgtail capture list`: a line for each segment and snapshot, with its contents below."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class CaptureTable:
         """The first and the last time of a commit."""
 
     def head(self, place: str, known: CaptureState | None) -> Iterator[Line]:
-        """What is known of all of it, and the titles of the columns."""
+        """The facts about the whole capture, and the titles of the columns."""
         yield [(escape(place), "table")]
         if known is not None:
             yield from self._below(_state_items(known))

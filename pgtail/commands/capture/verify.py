@@ -78,7 +78,7 @@ class _Verify:
         verifier.conclude(None if raw.damage is None else InputError(raw.damage), reported=False)
 
     def rest(self) -> str:
-        """What a pass that did not come to its end has left."""
+        """The text about an interrupted pass, with the command that continues it."""
         if not self._at:
             return ""
         problems = self.verifier.problems
@@ -87,7 +87,7 @@ class _Verify:
         return f", in segment {self._at}; {found}. To go on:{COMMAND}{command}"
 
     def summary(self) -> str:
-        """What was found, in a line."""
+        """The result in one line."""
         problems, notes = self.verifier.problems, self.verifier.notes
         found = counted(problems, "problem") if problems else "whole"
         found += f", {counted(notes, 'note')}" if notes else ""
@@ -95,7 +95,7 @@ class _Verify:
 
 
 class _Digesting:
-    """A file with the SHA-256 of what was read of it; what is read again counts once."""
+    """A file with the SHA-256 of the bytes read from it; bytes read again count once."""
 
     def __init__(self, file: Reader) -> None:
         self.size = 0

@@ -1,1 +1,1 @@
-"""What a command shows on a terminal beside its output: messages, progress, pager, colours."""
+"""A command's display on a terminal beside its output: messages, progress, pager, colours."""

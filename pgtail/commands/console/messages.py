@@ -145,7 +145,7 @@ def _masked(password: re.Match[str]) -> str:
 
 
 def _is_command(line: str) -> bool:
-    """Whether a line of a message is a command; what points at a place in the line before it is none."""
+    """Whether a line of a message is a command; a pointer at a place in the line before is not."""
     return f"\n{line}".startswith(COMMAND) and not line.removeprefix(COMMAND[1:]).startswith((" ", "^"))
 
 
@@ -182,7 +182,7 @@ def on_terminal(fd: int) -> bool:
 
 
 def columns_of(fd: int) -> int | None:
-    """The width of the terminal that shows what is written to a descriptor, by itself or a pager; None without one."""
+    """The width of the terminal on which a descriptor is shown, directly or by a pager; None without one."""
     if errors_paged():
         return int(os.environ["COLUMNS"])
     if not on_terminal(fd):

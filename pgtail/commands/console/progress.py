@@ -36,7 +36,7 @@ def has_bar(*, quiet: bool) -> bool:
 
 
 def _may_reach_terminal() -> bool:
-    """Whether what is written to standard output may appear on a terminal."""
+    """Whether standard output may appear on a terminal."""
     try:
         return sys.stdout is None or sys.stdout.isatty() or is_pipe(sys.stdout.fileno())
     except OSError:

@@ -16,7 +16,7 @@ class Bar(Progress):
     """Erased at the end."""
 
     def update_task(self, task: Task) -> None:
-        """Set what is shown; called whenever the bar is drawn."""
+        """Update the task; called whenever the bar is drawn."""
         raise NotImplementedError
 
     def get_renderables(self) -> Iterator[RenderableType]:

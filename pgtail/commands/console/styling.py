@@ -1,4 +1,4 @@
-"""How output for people looks: whether it is on a terminal, how wide that is, and which colours there are."""
+"""The style of output for people: whether it is on a terminal, the terminal's width, and its colours."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH: Final = 100
 
 
 def to_terminal(file: str | None = None) -> bool:
-    """Whether output goes to a terminal; `file` is the one of -f."""
+    """Whether output goes to a terminal; `file` is that of -f."""
     return file is None and terminal_output()
 
 

@@ -1,4 +1,4 @@
-"""What the checksums of dumps cover: of what was read until an error, and of whole files, with --verify."""
+"""The coverage of dumps by checksums: of the bytes read until an error, and of whole files, with --verify."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Coverage:
             self._end_lsn = end_lsn
 
     def explain(self, error: InputError) -> None:
-        """Add to an error what was read without a checksum, if anything was."""
+        """Add to an error the bytes read without a checksum, if any."""
         checked = self._source.checked
         if checked is None or checked >= self._source.position:
             return
@@ -77,7 +77,7 @@ def verify(names: Iterable[str], storage: StorageOptions) -> None:
 
 
 def _problem(source: Source) -> str | None:
-    """Read what has checksums; returns what is wrong with a segment.
+    """Read data with checksums; returns the damage of a segment.
 
     None for other data, and for several segments, which only a file of another name may have.
     """

@@ -76,7 +76,7 @@ To build it, install a C compiler and Python's headers (on Debian: apt install g
 
 
 class Run(NamedTuple):
-    """What a run consists of."""
+    """The parts of a run."""
 
     decoder: Decoder
     assembler: Assembler
@@ -173,7 +173,7 @@ class Decode:
         return Filter(**filter_arguments(self.options.filter, self.redaction, self.options.until))
 
     def build(self, sink: FileSink | DirectorySink) -> Run:
-        """What the run consists of. Raises OptionError."""
+        """Build the parts of the run. Raises OptionError."""
         options, filter_ = self.options, self._filter()
         client = False if filter_.active and options.client is None else options.client
         types = build_types(encoding=options.dump.encoding, numbers=options.format.numbers, enums=options.dump.types)
@@ -213,7 +213,7 @@ class Decode:
             verify(files, self.options.dump.storage)
 
     def _begin_with_last(self, files: tuple[str, ...]) -> None:
-        """With --last, begin with the segment of a capture after which there are enough transactions."""
+        """With --last, begin with the segment of a capture that enough transactions follow."""
         last = self.options.last
         captures = [] if last is None else list(folders(files, self.options.dump.storage))
         if last is None or (len(files), len(captures)) != (1, 1):
@@ -284,7 +284,7 @@ class Decode:
         with self._completing(pipeline):
             begin()
             every = read()
-            postpone()  # what is left to do is done
+            postpone()  # the remaining work is done
             if not every:
                 pipeline.break_off()
             elif (self.damaged or self._gap_end) and self.options.format.undo and not self.options.resync:
@@ -342,16 +342,16 @@ class Decode:
                 for segment in verifier.capture(place, since, wait) if folder else verifier.segment(place):
                     yield segment, verifier
 
-    def read_segments(self, found: SegmentsToRead, run: Run) -> bool:
+    def read_segments(self, segments: SegmentsToRead, run: Run) -> bool:
         """Read these segments of a capture; returns whether to read the next ones. Raises InputError."""
-        if found.begun:
-            self._segments = SegmentsRead(found.before or "")
+        if segments.begun:
+            self._segments = SegmentsRead(segments.before or "")
         with self._verifying(run.pipeline) as verifier:
-            return all(self._file(segment, verifier, run) for segment in verifier.read(found))
+            return all(self._file(segment, verifier, run) for segment in verifier.read(segments))
 
     @contextlib.contextmanager
     def _verifying(self, pipeline: Pipeline) -> Iterator[CaptureVerifier]:
-        """A context in which segments are read, with what verifies them."""
+        """A context in which segments are read, with their verifier."""
         from pgtail.capture.verify import CaptureVerifier
 
         skipping = pipeline.may_skip and not self.options.strict
@@ -374,7 +374,7 @@ class Decode:
     ) -> bool:
         """Decode one file, a segment with its verifier; returns whether to read the next one."""
         self._error, self._reported = None, True
-        if verifier is None:  # else what is missing before it shows as descriptions at its beginning
+        if verifier is None:  # else descriptions at its beginning show that something is missing before it
             run.pipeline.forget_rows("another file begins")
         if run.pipeline.seen_rows is not None:
             self._trust(run.pipeline.seen_rows, verifier)
@@ -389,7 +389,7 @@ class Decode:
         return goes_on
 
     def _trust(self, seen_rows: SeenRows, verifier: CaptureVerifier | None) -> None:
-        """Learn of which tables the next file has every change."""
+        """Learn the tables with every change in the next file."""
         if verifier is None:
             seen_rows.trust(None)
         elif verifier.head is not None:
@@ -469,7 +469,7 @@ class Decode:
                     continue
                 message, lsn, offset, _ = item
                 if limited and stop.is_before(message):
-                    self._changed = True  # what is not read has changes
+                    self._changed = True  # the unread part has changes
                     return False
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
@@ -510,7 +510,7 @@ def _hint_if_not_built() -> Iterator[None]:
 
 
 def _pause(sink: FileSink | DirectorySink, capture: Location) -> Callable[[], None]:
-    """What waits before a capture is listed again; a store is not asked that often."""
+    """The pause before a capture is listed again; longer for a store."""
 
     def pause() -> None:
         sink.flush()

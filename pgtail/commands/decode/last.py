@@ -1,4 +1,4 @@
-"""`pgtail decode --last N`: keeps what was written of the last N transactions until the input ends."""
+"""`pgtail decode --last N`: keeps the output of the last N transactions until the input ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FARTHER: Final = 4
 
 
 class _Text(NamedTuple):
-    """What was written of a transaction (`counts`), or outside of transactions."""
+    """The output of a transaction (`counts`), or outside of transactions."""
 
     start: int
     header: int
@@ -32,7 +32,7 @@ class _Text(NamedTuple):
 
 
 class LastTransactions(FileSink):
-    """Writes the last `count` transactions that are shown, and what comes after the first of them, to another sink.
+    """Writes the last `count` shown transactions, and all output after the first of them, to another sink.
 
     They are written by release(), or when this sink is flushed first if that `follows` an input: it is then at its end.
     After that everything is written at once.
@@ -89,7 +89,7 @@ class LastTransactions(FileSink):
         return ended
 
     def _move_down(self, spool: SpoolFile) -> None:
-        """Give room back once most of it has what is not written."""
+        """Free the space of dropped output once that is most of the file."""
         dead = self._texts[0].start if self._texts else spool.size
         if dead <= max(spool.size - dead, self._memory // 2):
             return
@@ -117,11 +117,11 @@ class LastTransactions(FileSink):
 
 
 def start_of_last(capture: Location, count: int, count_from: Callable[[int], int]) -> int | None:
-    """The position of a segment from which on there are so many transactions; None: its beginning.
+    """The position of a segment from which so many transactions follow; None: its beginning.
 
     `count_from` counts those that are selected from a position on. Raises InputError.
     """
-    from pgtail.capture.contents import read_contents  # what reads captures takes long to import
+    from pgtail.capture.contents import read_contents  # the modules that read captures take long to import
     from pgtail.capture.reader import segments
 
     seen, wanted = 0, count

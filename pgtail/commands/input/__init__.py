@@ -1,1 +1,1 @@
-"""What a command reads: files, filters and types from its options, and what a request to stop means while it reads."""
+"""The input of a command: files, filters and types from its options, and requests to stop while it reads."""

@@ -23,7 +23,7 @@ NOTE: Final = (
 class DumpSettings:
     """Looks at the first row after each description of a table, if it is of a table described then.
 
-    `waits`: the next row must be decoded, not scanned. Once `looks` is false, nothing more is to be told.
+    `waits`: the next row must be decoded, not scanned. Once `looks` is false, nothing more is to be reported.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class DumpSettings:
         """The columns that show settings, of the tables described since the last row, by OID."""
 
     def show_others(self, message: AnyFrame) -> bool:
-        """Take a message; returns whether its values show other settings: then NOTE is to be told, once."""
+        """Examine a message; returns whether its values show other settings: then NOTE is to be shown, once."""
         if isinstance(message, Relation):
             columns = enumerate(message.columns)
             self._columns[message.oid] = [index for index, column in columns if column.type_oid in _TYPES]

@@ -1,4 +1,4 @@
-"""What a request to stop means while a source is read: an input with an end was then not read to it."""
+"""Handles requests to stop while a source is read: an input with an end was then not read to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Reading:
     """A context in which a source is read, and then its `input_`.
 
     A request to stop raises Interrupted, unless the source is a pipe or a terminal: that may have no other end, so the
-    context is just left, and `stopped` is set. It waits until what was read is written; a second one does not.
+    context is just left, and `stopped` is set. It waits until the data read is written; a second request does not.
     """
 
     def __init__(self, source: Source) -> None:
@@ -39,7 +39,7 @@ class Reading:
         return self
 
     def items(self) -> Iterator[Decoded | Chunk]:
-        """The items of the input, up to a request to stop: the rest then begins with the one that was not yielded."""
+        """The items of the input, up to a request to stop: the rest then begins with the item that was not yielded."""
         assert self.input_ is not None
         self._items = self.input_.items()
         for item in self._items:
@@ -85,7 +85,7 @@ def skip_damage(input_: Input, error: InputError) -> bool:
 
 
 def name_cure(error: InputError, source: Source, skip: str = "--resync") -> None:
-    """The error says what helps: for damage what skips it; after the end of a file nothing follows."""
+    """Add the cure to an error: for damage the option that skips it; nothing follows the end of a file."""
     if isinstance(error, Malformed):
         error.reason += f"; {skip} skips the damage"
     elif source.damage is not None and not source.cut_off:

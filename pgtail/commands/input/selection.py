@@ -1,4 +1,4 @@
-"""What a command reads and shows: types, filter and masks from its options, and notes about them for people."""
+"""The selection of a command: types, filter and masks from its options, and notes about them for people."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_local_file(name: str) -> bool:
 
 
 def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
-    """What Source takes for these names: a folder is replaced by the segments of the capture in it.
+    """The arguments of Source for these names: a folder is replaced by the segments of the capture in it.
 
     Raises InputError, and OptionError for a URI that cannot be used.
     """
@@ -100,7 +100,7 @@ def _second(time: int) -> str:
 
 
 def build_redaction(options: FilterOptions) -> Redaction | None:
-    """What masks values, or None if nothing does. Build it once for a run. Raises OptionError."""
+    """The redaction that masks values, or None. Build it once for a run. Raises OptionError."""
     if not options.redact:
         if options.redact_hash:
             raise OptionError("--redact-hash needs --redact, which names the columns to mask")
@@ -196,7 +196,7 @@ def report_filter(filter_: Filter) -> None:
 
 
 def report_nothing_passed(seen: Seen, *, whole: bool = True) -> None:
-    """At the end: that a filter left nothing, and what it was applied to. Without `whole` a part was not read."""
+    """Report at the end that a filter left nothing, and its input. Without `whole` a part was not read."""
     if not seen.nothing_passed:
         return
     if seen.transactions:
@@ -209,7 +209,7 @@ def report_nothing_passed(seen: Seen, *, whole: bool = True) -> None:
 
 
 def _span(first: int, last: int) -> str:
-    """Two times in local time, without what both have in common: 2026-11-22 13:29 to 13:35+01."""
+    """Two times in local time, without repeating their common parts: 2026-11-22 13:29 to 13:35+01."""
     from pgtail.outputs.fields import local_minute  # not loaded for every command
 
     start, end = local_minute(first), local_minute(last)
@@ -228,7 +228,7 @@ def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:
 
 
 def report_unmasked(redaction: Redaction | None, *, whole: bool = True) -> bool:
-    """At the end: what --redact names and no table had. Returns whether a name of the command line is among them.
+    """Report at the end the names in --redact that no table had. Returns whether one is of the command line.
 
     Without `whole` a part of the input was not read.
     """

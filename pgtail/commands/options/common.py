@@ -80,7 +80,7 @@ def pager_option() -> Any:
 
 
 class Verbosity(Struct, frozen=True):
-    """What is said on standard error. `settings` names the configuration in force, for -v."""
+    """The messages on standard error. `settings` names the configuration in force, for -v."""
 
     verbose: int = option("-v", "--verbose", counted=True, help="Print details on standard error; -vv: a trace.")
     quiet: bool = option(
@@ -106,7 +106,7 @@ class ReportOptions(Struct, frozen=True):
 
 
 class FilterOptions(Struct, frozen=True):
-    """Which changes are shown, and which columns are masked.
+    """Selects the changes to show and the columns to mask.
 
     `always_redacted` is the part of `redact` that a configuration adds to every command.
     """

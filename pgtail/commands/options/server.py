@@ -109,7 +109,7 @@ class ConnectionOptions(Struct, frozen=True):
 
 
 class EndOptions(Struct, frozen=True):
-    """When a stream ends, and what may happen before. Times are in seconds, sizes in bytes."""
+    """The end of a stream, and the limits before it. Times are in seconds, sizes in bytes."""
 
     until_lsn: int | None = range_option(
         "-E", "--until-lsn", "--endpos", convert=parse_lsn, metavar="LSN", help="Stop at this log position."
@@ -139,7 +139,7 @@ class EndOptions(Struct, frozen=True):
 
 
 class SnapshotOptions(Struct, frozen=True):
-    """Which tables are copied before the stream, and by how many sessions."""
+    """The tables to copy before the stream, and the number of sessions."""
 
     snapshot: bool = _snapshot(
         "--snapshot",
@@ -168,7 +168,7 @@ class SnapshotOptions(Struct, frozen=True):
 
 
 class ServiceOptions(Struct, frozen=True):
-    """What a command that runs for long shows of itself. Times in seconds; `max_lag` in bytes or seconds."""
+    """Monitoring of a command that runs for long. Times in seconds; `max_lag` in bytes or seconds."""
 
     metrics: Address | None = _service(
         "--metrics",

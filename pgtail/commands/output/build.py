@@ -86,7 +86,7 @@ def is_in_order(options: OutputOptions) -> bool:
 
 
 def with_old_values(options: OutputOptions) -> OutputOptions:
-    """The same for an input that tells of which tables it has every change: --changed takes seen values then."""
+    """The same for an input that names the tables with every change: --changed then uses seen values."""
     name = _format_name(options, to_terminal(options.file))
     takes = options.changed and options.old_values is None and name in _BY_DEFAULT
     return replace(options, old_values="seen") if takes else options
@@ -99,7 +99,7 @@ def seen_rows_of(
     asked: bool,
     is_same: IsSame | None = None,
 ) -> SeenRows | None:
-    """What remembers the rows for old values, if they are taken from these; `asked`: --old-values asks for them."""
+    """The store of rows from which old values are taken, if any; `asked`: --old-values asks for them."""
     if not options.takes_seen:
         return None
     from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
@@ -118,7 +118,7 @@ def report_dropped(seen_rows: SeenRows | None, options: OutputOptions) -> None:
 
 
 def show_of(options: OutputOptions) -> Show:
-    """What is shown of streamed transactions."""
+    """The streamed transactions to show."""
     return Show(options.show_aborted, options.show_uncommitted)
 
 
@@ -142,7 +142,7 @@ def check_acknowledged(options: OutputOptions, plan: Plan, output: Output) -> No
 
 
 def _opener(sink: Sink) -> OpenFile | None:
-    """What opens the file of a table, if the sink is a directory."""
+    """The function that opens the file of a table, if the sink is a directory."""
     return getattr(sink, "open", None)
 
 
@@ -178,9 +178,9 @@ def _check_shows(options: OutputOptions, name: str, format_: Format) -> None:
 
 def _check_options(options: OutputOptions, name: str, format_: Format, sink: Sink) -> None:
     """Options that belong to another format. Raises OptionError."""
-    for field, one in options_of(OutputOptions):
-        if one.formats and name not in one.formats and getattr(options, field):
-            raise OptionError(f"{one.long_name} belongs to -o {' and '.join(one.formats)}, not to {name}")
+    for field, option in options_of(OutputOptions):
+        if option.formats and name not in option.formats and getattr(options, field):
+            raise OptionError(f"{option.long_name} belongs to -o {' and '.join(option.formats)}, not to {name}")
     if format_.whole_rows is not None and (options.columns or options.changed):
         asked = "--columns" if options.columns else "--changed"
         others = ", ".join([other for other, one in OUTPUTS.items() if one.whole_rows is None])

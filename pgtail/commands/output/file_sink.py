@@ -45,7 +45,7 @@ class FileSink:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether people see what is written: on a terminal, or in a pager."""
+        """Whether people see the output: on a terminal, or in a pager."""
         return os.isatty(self.fd) or (pager_in_use() and self.fd == sys.stdout.fileno())
 
     def write(self, data: bytes) -> None:
@@ -106,7 +106,7 @@ class FileSink:
             raise
 
     def _cut(self, written: int) -> None:
-        """Cut off what was written of lines or a member that did not fit: the next run would go on in the middle."""
+        """Cut off the part of lines or of a member that did not fit: the next run would continue in the middle."""
         if self.fd > 2:  # other processes may write to the standard ones, too
             with contextlib.suppress(OSError):
                 end = os.lseek(self.fd, 0, os.SEEK_CUR)

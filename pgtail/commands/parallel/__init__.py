@@ -22,7 +22,7 @@ LARGE: Final = 8 << 20
 def parallel_reading(
     files: tuple[str, ...], options: DecodeOptions, sink: FileSink | DirectorySink
 ) -> ParallelReading | None:
-    """What reads a capture in several processes; None if one process decodes. Raises OptionError and InputError."""
+    """The reader of a capture in several processes; None if one process decodes. Raises OptionError and InputError."""
     count = options.jobs or _cores()
     captures = list(folders(files, options.dump.storage)) if count > 1 else []
     if count == 1 or (len(files), len(captures)) != (1, 1):
@@ -35,7 +35,7 @@ def parallel_reading(
     ends_early = options.limit or options.last or options.follow
     if ends_early or not isinstance(sink, FileSink) or is_in_order(options.format):
         return None
-    # What reads captures, and multiprocessing, take long to import.
+    # The modules that read captures, and multiprocessing, take long to import.
     from pgtail.capture.verify import segments_to_read
     from pgtail.commands.parallel.parts import CaptureParts
     from pgtail.commands.parallel.processes import ParallelReading, processes

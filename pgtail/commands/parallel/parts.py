@@ -1,8 +1,8 @@
 """Divides a capture into parts that decode independently of each other, if the tables before them are known.
 
 A part is whole segments. It begins outside of transactions, with a segment that follows the one before it and repeats
-descriptions of tables. What segments say that they contain (capture/contents.py) tells which prepared transactions have
-no outcome yet, and which segments describe tables.
+descriptions of tables. The contents of segments (capture/contents.py) list prepared transactions without an outcome,
+and show which segments describe tables.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class CaptureParts:
         return Part(start, None, rest, tuple(self._known))
 
     def _take_segment(self, index: int, file: SegmentFile) -> bool:
-        """Learn what a segment contains; returns whether it says that."""
+        """Learn the contents of a segment; returns whether it lists them."""
         if file.snapshot is not None:
             if file.there and (file.begins_snapshot or not index):
                 self._known += self._descriptions(file)[1]
@@ -101,7 +101,7 @@ class CaptureParts:
         return True
 
     def _may_begin(self, index: int) -> bool:
-        """Whether a part may begin with a segment of the stream: what was described before is then known."""
+        """Whether a part may begin with a segment of the stream: earlier descriptions are then known."""
         files, before = self._capture.segments, self._before
         if self._prepared or before is None or files[index].snapshot or files[index - 1].snapshot:
             return False
@@ -125,7 +125,7 @@ class CaptureParts:
         return True
 
     def _descriptions(self, file: SegmentFile, *, own: bool = False) -> tuple[Head, list[Described]]:
-        """The parameters of a segment, and what it describes: at its beginning, or (`own`) in all of it."""
+        """The parameters of a segment, and its descriptions: at its beginning, or (`own`) in all of it."""
         decoder, relations = Decoder(encoding=self._encoding), Relations(Types(encoding=self._encoding))
         described = list[Described]()
         with file.location.open() as reader:

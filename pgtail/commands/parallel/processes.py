@@ -1,7 +1,7 @@
 """Reads a capture in several processes: they decode parts of it into files, which are written in their order.
 
-This process decodes the first part, the last one, and each that another process gives up: one that depends on those
-before it, or about which there is something to say. So it alone reports errors, damage, and what is said at the end.
+This process decodes the first part, the last one, and every part that another process gives up, because it depends on
+earlier parts or needs a message. So it alone reports errors and damage and prints the final notes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PIECE: Final = 1 << 20
 
 
 class _Decoded(NamedTuple):
-    """What must be known of a part that another process has decoded."""
+    """The result of a part that another process has decoded."""
 
     messages: list[logging.LogRecord]
     seen: Seen
@@ -67,7 +67,7 @@ class ParallelReading:
         known, here = 0, False
         with _folder() as folder, self._pool(self._count) as pool:
             while True:
-                # The first part comes before others are given out: as a rule it has what an output does once.
+                # Decode the first part before others are submitted: an output usually does there what it does once.
                 while len(waiting) < (self._count + 1 if number else 1) and (part := next(left, None)) is not None:
                     file, decoded = os.path.join(folder, str(number)), None
                     copies = any(one.snapshot for one in part.segments.segments)  # may repeat rows of other parts
@@ -77,7 +77,7 @@ class ParallelReading:
                     number += 1
                 part, decoded, file = waiting.popleft()
                 if here:
-                    known = len(part.known)  # these were in what was decoded here
+                    known = len(part.known)  # these were decoded here
                 if here := not _write(decoded, file, decode, run):
                     for message, lsn in part.known[known:]:
                         run.pipeline.describe(message, lsn)
@@ -124,7 +124,7 @@ def _submit(
 
 
 def _write(given: Future[_Decoded | None] | None, name: str, decode: Decode, run: Run) -> bool:
-    """Write what a process made of a part; returns whether one has decoded it."""
+    """Write a process's output of a part; returns whether a process has decoded it."""
     try:
         decoded = None if given is None else given.result()
     except BrokenProcessPool:  # one was killed
@@ -147,7 +147,7 @@ def _write(given: Future[_Decoded | None] | None, name: str, decode: Decode, run
 
 
 def _is_independent(decode: Decode, run: Run) -> bool:
-    """Whether what follows depends on nothing that was read, except for the tables."""
+    """Whether the following parts depend on nothing read so far, except the tables."""
     return run.pipeline.settled and not (decode.noted or decode.damaged or run.pipeline.damaged)
 
 
@@ -171,7 +171,7 @@ def _end_with_parent() -> None:
 
 
 def decode_part(options: DecodeOptions, part: Part, once: dict[str, object], name: str) -> _Decoded | None:
-    """Decode a part into a new file; None if it is given up. `once` is what the output has done once before."""
+    """Decode a part into a new file; None if it is given up. `once` are the things that the output has done before."""
     messages = BufferingHandler(sys.maxsize)
     level = logging.DEBUG if options.verbosity.verbose else SUMMARY
     with open(name, "xb") as file, handled_by(messages, level):

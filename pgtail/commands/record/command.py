@@ -253,7 +253,7 @@ class RecordSlot:
         except _TAKEN as error:
             if not (self._options.wait and publisher.interrupt.count):
                 raise
-            log_outcome(str(error))  # what was asked for is to stop, not to wait
+            log_outcome(str(error))  # the request is to stop, not to wait
         finally:
             if tail.resume is not None and recorders and files.directory.is_dir():
                 self._summarize(tail.resume, recorders[0], files)
@@ -270,7 +270,7 @@ class RecordSlot:
             )
 
     def _known(self, files: CaptureFiles, position: int) -> RecordedCapture:
-        globs = self._options.snapshot.snapshot_tables  # what matches is copied again, or not published any more
+        globs = self._options.snapshot.snapshot_tables  # matching tables are copied again, or no longer published
         last = {one.relid: one.lsn for one in files.state.snapshots if not any_matches(one.schema, one.table, globs)}
         copied = any(lsn <= position for lsn in last.values())
         return RecordedCapture(self._options.directory, position, last_head(LocalLocation(files.directory)), copied)

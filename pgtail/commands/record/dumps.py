@@ -74,7 +74,7 @@ def record_dumps(
 
 
 def summary(position: int, recorder: Recorder, directory: str) -> str:
-    """What was recorded."""
+    """A summary of the recording."""
     transactions = counted(recorder.transactions, "transaction")
     recorded = f"{transactions} ({size_text(recorder.bytes)}) recorded"
     return f"{recorded}; the capture in {directory} ends at {lsn_text(position)}"

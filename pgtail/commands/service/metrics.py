@@ -105,7 +105,7 @@ _LAKE: Final = (
 
 
 class ProgressCollector(Collector):
-    """What is known of a service."""
+    """The metrics of a service."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
@@ -158,7 +158,7 @@ def _rows(tables: Iterable[TableRows]) -> Metric:
 
 
 def _common(health: Health, now: float) -> Iterator[Metric]:
-    """What every service has."""
+    """The metrics that every service has."""
     progress = health.progress
     works = progress.ready and not progress.stopping and progress.trouble(now) is None
     yield _family("pgtail_up", "Whether the work goes on: 1, or 0.", works)

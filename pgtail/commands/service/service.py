@@ -24,9 +24,9 @@ _UNHEALTHY_AFTER: Final = 8.0
 
 
 class Health:
-    """Judges `progress`: unhealthy is what has not done its work for 8 seconds, or lags too far.
+    """Judges `progress`: a service is unhealthy if it has not done its work for 8 seconds, or lags too far.
 
-    `info` describes what runs, for the metrics.
+    `info` describes the command, for the metrics.
     """
 
     def __init__(self, progress: Progress, max_lag: MaxLag | None, info: Mapping[str, str]) -> None:
@@ -48,7 +48,7 @@ class Health:
         return f"{seconds_text(int(seconds))} behind"
 
     def answer(self, now: float) -> tuple[int, Mapping[str, object]]:
-        """The HTTP status for /healthz, and what it says."""
+        """The HTTP status and text for /healthz."""
         trouble, excess = self.progress.trouble(now), self.excess(now)
         if trouble is not None and now - trouble.since >= _UNHEALTHY_AFTER:
             return 503, {"status": "unhealthy", "reason": trouble.reason, "seconds": round(now - trouble.since, 1)}
@@ -78,7 +78,7 @@ class Notifier:
         return bool(self._address)
 
     def send(self, *assignments: str) -> None:
-        """Send assignments such as READY=1. What cannot be sent is lost: the service goes on."""
+        """Send assignments such as READY=1. A failure is ignored: the service continues."""
         if not self._address:
             return
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as peer:
@@ -86,7 +86,7 @@ class Notifier:
             peer.sendto("\n".join(assignments).encode("utf-8", "replace"), self._address)
 
     def status(self, text: str) -> None:
-        """Tell what the service does, if that has changed. Control characters become blanks."""
+        """Send the service's status if it has changed. Control characters become blanks."""
         line = "".join([one if one.isprintable() else " " for one in text[:_LONGEST]])
         if line != self._status:
             self._status = line

@@ -1,4 +1,4 @@
-"""`pgtail slot create`, `drop`, `advance` and `copy`: what would be lost is shown and confirmed first."""
+"""`pgtail slot create`, `drop`, `advance` and `copy`: shows possible losses, and asks for confirmation first."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _CRITICAL: Final = 10 << 30
 
 
 class _Report(NamedTuple):
-    """All slots, and what pg_wal has."""
+    """All slots, and the contents of pg_wal."""
 
     slots: list[SlotReport]
     wal: PgWal | None

@@ -34,7 +34,7 @@ def render(
     by_name: bool = False,
     verbose: bool = False,
 ) -> str:
-    """What pg_wal has, and a line of at most `width` cells for each slot: the worst first, or by name.
+    """The contents of pg_wal, and a line of at most `width` cells for each slot: the worst first, or by name.
 
     `verbose` adds details below each. A slot that retains `critical` bytes or more is red.
     """
@@ -93,7 +93,7 @@ def _cells(report: SlotReport, wal: PgWal | None, critical: int | None) -> dict[
 
 
 def _cause(report: SlotReport, *, unlimited: bool) -> str:
-    """What holds the WAL of a slot, and first of all when it loses it."""
+    """The cause that retains a slot's WAL, after the time left until the slot loses it."""
     facts, left = report.facts, report.facts.get(SAFE_SECONDS)
     if report.slot.invalid is not None:
         return f"lost: {escape(report.slot.invalid)}"
@@ -179,7 +179,7 @@ def _reader(facts: dict[str, Any], *, hidden: bool) -> Iterator[Item]:
 
 
 def _counters(facts: dict[str, Any]) -> Iterator[Item]:
-    """What the server decoded since its counters were reset."""
+    """The server's decoding counters since their reset."""
     for name, word in (("total", "decoded"), ("spill", "spilled"), ("stream", "streamed")):
         count = facts.get(f"{name}_txns")
         if count:

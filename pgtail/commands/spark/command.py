@@ -93,7 +93,7 @@ def _update(
     *,
     typed: bool,
 ) -> None:
-    """`stopped` is what stopped tables, and is said when it changes."""
+    """`stopped` says what stopped tables, and is reported when it changes."""
     from pgtail.spark.lake.compact import compact
     from pgtail.spark.lake.update import Lake
 
@@ -212,13 +212,13 @@ def _stoppable() -> Iterator[None]:
 
 def conf_of(texts: Sequence[str]) -> dict[str, str]:
     """The settings of --conf. Raises OptionError."""
-    found = {}
+    conf = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise OptionError(f"--conf {text}: expected NAME=VALUE")
-        found[name] = value
-    return found
+        conf[name] = value
+    return conf
 
 
 class SparkProgress:
@@ -243,7 +243,7 @@ class SparkProgress:
             lake.target = lake.failed(time.monotonic(), missing)
 
     def show_task(self, text: str) -> None:
-        """Set what is under way now."""
+        """Set the task under way."""
         self._text, self._newest = escape(text), None
         self.lake.task = [text]
         if self.verbose:

@@ -64,15 +64,15 @@ def run(places: Sequence[str], options: VerifyOptions) -> bool:
     connector = connector_of(replace(options.connection, dsn=dsn))
     try:
         with Interrupt() as interrupt:
-            lsn, found, roots, recorder = _Verify(captures, target, options, conf, connector, interrupt).run()
+            lsn, tables, roots, recorder = _Verify(captures, target, options, conf, connector, interrupt).run()
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
     with open_sink(None) as sink, contextlib.suppress(KeyboardInterrupt):
         if palette is None:
-            sink.show(report_json(verified_json(found, lsn, sample=options.sample), options.report))
+            sink.show(report_json(verified_json(tables, lsn, sample=options.sample), options.report))
         else:
-            sink.show(report_table(found, lsn, palette, width=terminal_width(), recorder=recorder, roots=roots))
-    return not all(one.found.same for one in found)
+            sink.show(report_table(tables, lsn, palette, width=terminal_width(), recorder=recorder, roots=roots))
+    return not all(one.found.same for one in tables)
 
 
 def _arguments(places: Sequence[str], options: VerifyOptions) -> tuple[list[str], str, str | None]:
@@ -121,15 +121,15 @@ class _Verify(Struct, frozen=True):
                 copy = ServerCopying(publisher, known, is_copied, sample=self._sample).run(scratch, Path(spool))
                 with self.interrupt.raising():
                     self._wait(copy.lsn, stderr.show_status)
-            found = self._compare(base, copy, scratch)
-        compared, names = {one.relid for one in found}, {(one.schema, one.table) for one in found}
+            tables = self._compare(base, copy, scratch)
+        compared, names = {one.relid for one in tables}, {(one.schema, one.table) for one in tables}
         for name in base.names(lambda relid: relid not in compared):
             if name not in names and self._is_selected(*name, base):
                 logger.info(f"{escape('.'.join(name))} is in the state, and not published: it was not compared")
         slot = known.head.get(SLOT)
         if slot is None:
-            return copy.lsn, found, roots, "pgtail record"
-        return copy.lsn, found, roots, f"pgtail record -S {shell_word(slot)} -D {shell_word(known.directory)}"
+            return copy.lsn, tables, roots, "pgtail record"
+        return copy.lsn, tables, roots, f"pgtail record -S {shell_word(slot)} -D {shell_word(known.directory)}"
 
     @property
     def _sample(self) -> int | None:

@@ -21,22 +21,22 @@ _STYLES: Final = {"unknown": "warning", "missing": "bad", "extra": "bad", "diffe
 _INDENT: Final = 4
 
 
-def verified_json(found: Sequence[VerifiedTable], lsn: int, *, sample: float) -> str:
+def verified_json(tables: Sequence[VerifiedTable], lsn: int, *, sample: float) -> str:
     """A line for each table."""
     lines = [
         {
-            "schema": one.schema,
-            "table": one.table,
-            "relid": one.relid,
+            "schema": verified.schema,
+            "table": verified.table,
+            "relid": verified.relid,
             "lsn": lsn_text(lsn),
             "sample": sample,
-            **{name: getattr(one.found, name) for name in _COUNTS},
+            **{name: getattr(verified.found, name) for name in _COUNTS},
             "examples": {
                 kind: [{"row": dict(example.row), "columns": list(example.columns)} for example in some]
-                for kind, some in one.found.examples.items()
+                for kind, some in verified.found.examples.items()
             },
         }
-        for one in found
+        for verified in tables
     ]
     return "".join(map(json_line, lines))
 
@@ -50,23 +50,23 @@ def report_table(
 
 
 def _lines(
-    found: Sequence[VerifiedTable], lsn: int, width: int, recorder: str, roots: Collection[int]
+    tables: Sequence[VerifiedTable], lsn: int, width: int, recorder: str, roots: Collection[int]
 ) -> Iterator[list[Fragment]]:
-    names = [escape(f"{one.schema}.{one.table}") for one in found]
+    names = [escape(f"{one.schema}.{one.table}") for one in tables]
     titles = [(title.upper(), "dim") for title in ("  table", *_COUNTS)]
-    heads, *rows = table(titles, [*map(_cells, found, names)], width)
+    heads, *rows = table(titles, [*map(_cells, tables, names)], width)
     yield heads
-    for one, row in zip(found, rows, strict=True):
+    for verified, row in zip(tables, rows, strict=True):
         yield row
-        for kind, examples in one.found.examples.items():
+        for kind, examples in verified.found.examples.items():
             words = f"{kind}: " + "; ".join(map(_example, examples))
             yield from indented(paragraph(escape(words), _STYLES[kind], width - _INDENT), _INDENT)
     yield []
-    yield from paragraph(_summary(found, lsn), _worst(found), width)
-    if some := [name for one, name in zip(found, names, strict=True) if one.relid in roots and not one.found.same]:
+    yield from paragraph(_summary(tables, lsn), _worst(tables), width)
+    if some := [name for one, name in zip(tables, names, strict=True) if one.relid in roots and not one.found.same]:
         words = "ATTACH PARTITION of a table with rows, DETACH PARTITION and TRUNCATE of a partition send nothing"
         yield from paragraph(f"{', '.join(some)}: {words}, and may be the cause.", "note", width)
-    if cured := [name for one, name in zip(found, names, strict=True) if _state(one) != "good"]:
+    if cured := [name for one, name in zip(tables, names, strict=True) if _state(one) != "good"]:
         options = " ".join(f"--snapshot-table {shell_word(name)}" for name in cured)
         words = "To make the state right from then on, end the recorder of the capture, and start it with:"
         yield from paragraph(words, "note", width)
@@ -92,10 +92,10 @@ def _worst(found: Sequence[VerifiedTable]) -> str:
     return next((state for state in ("bad", "warning") if any(_state(one) == state for one in found)), "good")
 
 
-def _summary(found: Sequence[VerifiedTable], lsn: int) -> str:
-    different = sum(not one.found.same for one in found)
+def _summary(tables: Sequence[VerifiedTable], lsn: int) -> str:
+    different = sum(not one.found.same for one in tables)
     if different:
-        return f"{counted(different, 'table')} of {len(found)} different at {lsn_text(lsn)}"
-    unknown = sum(one.found.unknown for one in found)
+        return f"{counted(different, 'table')} of {len(tables)} different at {lsn_text(lsn)}"
+    unknown = sum(one.found.unknown for one in tables)
     words = f", as far as the state knows them ({counted(unknown, 'row')} with unknown values)" if unknown else ""
-    return f"{counted(len(found), 'table')} equal at {lsn_text(lsn)}{words}"
+    return f"{counted(len(tables), 'table')} equal at {lsn_text(lsn)}{words}"

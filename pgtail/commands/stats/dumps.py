@@ -57,7 +57,7 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
 
 
 def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> Callable[[], bool]:
-    """What reads the files or the slot. Raises OptionError."""
+    """The reader of the files or the slot. Raises OptionError."""
     if options.request.slot is None and options.request.fork is None and options.seconds is None:
         if not sources:
             raise OptionError(

@@ -37,7 +37,7 @@ _MESSAGES: Final = 100
 
 
 class _Show(Protocol):
-    """Shows what was counted up to a position, or `again` what it showed; the last call is the one at the end."""
+    """Shows the counts up to a position, or `again` the last ones; the last call is at the end."""
 
     def __call__(self, position: int, /, *, last: bool = False, again: bool = False) -> None: ...
 

@@ -44,7 +44,7 @@ def check_columns(connection: Connection, plan: Plan, options: FilterOptions, fi
 
 
 class _Findings:
-    """What is wrong: `refused`, or only `warned` of, as it may have been right in earlier changes of the slot.
+    """The problems: `refused`, or only `warned` of, as the slot's earlier changes may fit.
 
     `altered` are the tables of which the slot may have changes from before they were altered.
     """

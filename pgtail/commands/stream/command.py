@@ -97,7 +97,7 @@ class StreamSink(FileSink):
         self._reopen_asked = False
 
     def flush(self) -> None:
-        """Write what is buffered, as FileSink does. Raises Stopped once `stopped` is set."""
+        """Write the buffer, as FileSink does. Raises Stopped once `stopped` is set."""
         if self.stopped:
             raise Stopped
         if self._stderr is None or not self._parts:
@@ -127,7 +127,7 @@ class StreamSink(FileSink):
     def reopen(self) -> bool:
         """If that was asked for, go on in the file that has the name now, or a new one. Returns whether it did.
 
-        What was written before is on disk then. Raises OutputError.
+        Earlier output is then on disk. Raises OutputError.
         """
         if not self._reopen_asked:
             return False
@@ -149,9 +149,9 @@ class Stream:
     _filter: Filter
     _connector: Connector
     _stderr: StderrThread | None = None
-    """What writes messages, where that is a thread with a status line."""
+    """The writer of messages, if it is a thread with a status line."""
     _around: contextlib.ExitStack
-    """What ends after the stream: a pager, which may be left open when everything else has ended."""
+    """Contexts that end after the stream: a pager, which may stay open when everything else has ended."""
     _pipeline: Pipeline
     _tail: Tail
     _published: list[str]
@@ -164,7 +164,7 @@ class Stream:
     """Whether the copy of the tables was complete, if there was one."""
     _name = "stream"
     _masks = True
-    """Whether the output gets masked values."""
+    """Whether the output receives masked values."""
     _spool_cure = "allow more with --spill-limit, or leave them to the server with --streaming off"
 
     def __init__(self, options: StreamOptions, redaction: Redaction | None = None) -> None:
@@ -221,7 +221,7 @@ class Stream:
         return StderrThread(quiet=self._options.verbosity.quiet)
 
     def _info(self) -> dict[str, str]:
-        """What runs, for the metrics."""
+        """A description of the command for the metrics."""
         request = self._options.request
         return {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
 
@@ -268,7 +268,7 @@ class Stream:
         """Use a pager from now on if the server has everything already that is to be shown."""
         options, bounded = self._options, plan.until is not None and plan.until <= plan.server.position
         if bounded and options.pager and options.format.file is None and self._stderr is not None:
-            self._around.callback(self._stderr.wait)  # for what a full pager did not let through before it ended
+            self._around.callback(self._stderr.wait)  # for output that a full pager did not accept before it ended
             self._around.enter_context(paged(True))
             if pager_in_use():
                 self._stderr.show_status = None
@@ -334,7 +334,7 @@ class Stream:
             logger.info(note)
 
     def _report_repeated(self, plan: Plan, sink: StreamSink) -> None:
-        """Say from which position on a file may have what comes now: a run that was killed does not acknowledge it."""
+        """Say from which position on a file may have the changes already: a killed run acknowledges nothing."""
         if plan.slot is None or plan.ack == "none" or self._options.format.file in (None, "-"):
             return
         if os.fstat(sink.fd).st_size:
@@ -345,8 +345,8 @@ class Stream:
             )
 
     def _same_tables(self, publisher: Publisher) -> SameTables | None:
-        """What finds out whether tables stay the same after a snapshot and over reconnections; None if no row is
-        remembered over one.
+        """The check that tables stay the same after a snapshot and over reconnections; None if no row is remembered
+        over one.
         """
         copies = self._options.snapshot.wanted
         if not self._options.format.takes_seen or (publisher.plan.temporary and not copies):
@@ -358,7 +358,7 @@ class Stream:
         return same_tables
 
     def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
-        """What remembers the rows of the stream; None if that is not wanted."""
+        """The store of the stream's rows; None if old values are not taken from it."""
         is_same = None if same_tables is None else same_tables.is_same
         seen_rows = seen_rows_of(self._options.format, self._filter, asked=self._asked, is_same=is_same)
         if seen_rows is not None:
@@ -414,7 +414,7 @@ class Stream:
         """Called once the stream has started: every commit from `position` on will be seen."""
 
     def _summarize(self, error: PgtailError | None = None) -> None:
-        """Print what was shown and where to resume; after an error of the output, how much was shown is unknown.
+        """Print the counts shown and the position to resume from; after an error of the output the counts are unknown.
 
         Nothing can be resumed once a temporary slot is gone, but a copy of a slot can be made again.
         """
@@ -442,7 +442,7 @@ class Stream:
         log_summary(f"{read}; the temporary slot is gone{cure}")
 
     def _report_withheld(self) -> None:
-        """If nothing was shown, or nothing of an operation of --op came: report what the publications leave out."""
+        """If nothing was shown, or nothing of an operation of --op came: report what the publications omit."""
         pipeline = self._pipeline
         counts = pipeline.rows_by_table() or []
         missing = [op for op in self._filter.ops if not any(getattr(rows, f"{op}s", 1) for rows in counts)]
@@ -480,7 +480,7 @@ def report_withheld(connector: Connector, names: list[str], ops: Collection[str]
 
 
 def request_of(request: Request, end: EndOptions) -> Request:
-    """What the options ask of a slot, with where to stop. Raises OptionError."""
+    """The options as a request of a slot, with the position to stop at. Raises OptionError."""
     if request.create_slot and request.slot is None:
         raise OptionError("--create-slot needs a name for the slot: --slot NAME")
     if request.fork is not None and request.slot is not None:
@@ -489,7 +489,7 @@ def request_of(request: Request, end: EndOptions) -> Request:
 
 
 def _check_since(since: Point | None) -> None:
-    """Check that a temporary slot, which begins now, can show what is asked for. Raises OptionError."""
+    """Check that a temporary slot, which begins now, can show the requested changes. Raises OptionError."""
     if since is not None and since.time is not None and since.time < clock():
         raise OptionError(
             "--since names a time before now, but a temporary slot begins now: no earlier change can be read from it;"

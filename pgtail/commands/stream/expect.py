@@ -174,7 +174,7 @@ class Expect(Stream):
             self._tail.end_now()
 
     def _end_command(self, process: subprocess.Popen[bytes], interrupt: Interrupt) -> None:
-        """Wait for the command; stop it if what it should cause did not come, or if pgtail is to stop."""
+        """Wait for the command; stop it if the expected changes did not come, or if pgtail is to stop."""
         if self.expectation.met:
             with contextlib.suppress(KeyboardInterrupt), interrupt.raising():
                 process.wait()

@@ -1,4 +1,4 @@
-"""Finds what a client sent on a replication connection: START_REPLICATION and its status updates.
+"""Finds a client's messages on a replication connection: START_REPLICATION and its status updates.
 
 Manual: streaming replication protocol. Everything else that a client sends is skipped, passwords included.
 """

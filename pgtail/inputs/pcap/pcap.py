@@ -83,7 +83,7 @@ class Connections:
             self._end(key)
 
     def _look_for_client(self, direction: Direction, segment: TcpSegment) -> None:
-        """Give what a client sent to the direction of its server."""
+        """Pass a client's messages to the direction of its server."""
         server = self._directions.get((segment.target, segment.source))
         for message in direction.scan.messages(segment.number, segment.data):
             if server is not None:

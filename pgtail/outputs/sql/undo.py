@@ -202,7 +202,7 @@ class SqlUndo(PlannedOutput):
         """The texts, newest first, many together, without transactions that are incomplete or changed nothing."""
         begin, skips = b"", False
         for texts in self._stack.drain():
-            found: list[bytes] = []
+            statements: list[bytes] = []
             for text in texts:
                 if skips:
                     skips = text != _COMMIT
@@ -211,13 +211,13 @@ class SqlUndo(PlannedOutput):
                 elif text.endswith(b"\n" + _BEGIN):
                     begin = text
                 elif not begin:
-                    found.append(text)
+                    statements.append(text)
                 else:
                     if text != _COMMIT:
-                        found += begin, text
+                        statements += begin, text
                     begin = b""
-            if found:
-                yield b"".join(found)
+            if statements:
+                yield b"".join(statements)
 
     def _key_update(self, shape: Shape) -> tuple[Plan, Write]:
         """The plan for an update of which only the old and the new key were sent; Empty if it changed nothing."""

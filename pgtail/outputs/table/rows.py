@@ -110,7 +110,7 @@ def _strike(sized_item: SizedItem) -> SizedItem:
 
 
 class _Column(Struct, frozen=True):
-    """What all values of a column have in common; `show` shows a value after the label, `maybe` one that may have
+    """The common parts of a column's values; `show` shows a value after the label, `maybe` one that may have
     changed. `column` is None if its values have no members."""
 
     index: int
@@ -278,7 +278,7 @@ class RowFormatter:
 
     def _key(self, parts: _TableParts, old: TupleData | None, new: TupleData | None) -> SizedItem:
         """The columns of the replica identity; old → new if they changed."""
-        width, found = _NO_KEY
+        width, fragments = _NO_KEY
         cells = (old if new is None else new) or ()
         for column in parts.keys:
             index = column.index
@@ -291,8 +291,8 @@ class RowFormatter:
             else:
                 size, item = self._changed(column, before, now)
             width += size
-            found += item
-        return width, found
+            fragments += item
+        return width, fragments
 
     def _changed(self, column: _Column, old: Cell, new: Cell, arrow: Item = _ARROW) -> SizedItem:
         """A value that changed: old → new, after its label."""
@@ -376,6 +376,6 @@ def _show(row: TableRow, column: _Column, cell: Cell, *, maybe: bool) -> None:
 
 
 def _add(row: TableRow, column: _Column, item: SizedItem) -> None:
-    """Show what is not NULL, or was not."""
+    """Show the values that are not NULL, or were not."""
     row.not_null.add(column.index)
     row.values.append(item)

@@ -1,4 +1,4 @@
-"""What both versions of wal2json's format have in common: options, and how they write values."""
+"""The common parts of both versions of wal2json's format: options, and how they write values."""
 
 from __future__ import annotations
 
