@@ -406,7 +406,7 @@ def test_stray_names_are_shown_with_their_bytes(plain: Database, newest_database
         listed, _ = pgtail("slot", "list", "-o", "json", database.conninfo())
         found = {line["slot_name"]: line for line in lines(listed)}
         assert found["theirs"]["database"] == r"caf\xe9"
-        assert r"caf\xe9" in pgtail("slot", "list", database.conninfo(), "-o", "table")[0]
+        assert r"caf\xe9" in pgtail("slot", "list", database.conninfo(), "-o", "table", "-v")[0]
         pgtail("doctor", database.conninfo(), "-o", "table", status=2)
     found = {line["check"]: line for line in lines(pgtail("doctor", "-o", "json", plain.conninfo(), status=2)[0])}
     assert found["replica_identity"]["subjects"] == [r'public."caf\xe9"']
