@@ -1,4 +1,4 @@
-"""The checksum of a segment's uncompressed bytes, which its last message has."""
+"""Computes the checksum of a segment's uncompressed bytes, which its last message contains."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pgtail.capture.format import BEGINNING, WITH_SHA256
 from pgtail.files.deflate import crc32
 
 _ENOUGH: Final = len(BEGINNING) + 2
-"""How many bytes tell the format: its number has one digit, and a zero byte follows."""
+"""Bytes needed to read the format: its number has one digit, and a zero byte follows."""
 
 
 class Checksum:
-    """CRC-32, and SHA-256 in formats 1 and 2: the first bytes say which.
+    """CRC-32, or SHA-256 in formats 1 and 2; the first bytes contain the format.
 
     Each gzip member has a CRC-32 of its own. That of the whole also shows that a member is missing or moved, and costs
     a fiftieth of SHA-256 with isal, half of it with zlib.
@@ -21,12 +21,12 @@ class Checksum:
 
     def __init__(self) -> None:
         self.format: str | None = None
-        """The number of the format; None until enough bytes were given, or if they are not the first of a segment."""
+        """The number of the format; None before enough bytes were added, or if they do not begin a segment."""
         self._beginning = b""
-        """The first bytes, up to those that tell the format."""
+        """The first `_ENOUGH` bytes, or fewer."""
         self._crc = 0
         self._sha256: hashlib._Hash | None = hashlib.sha256()
-        """None once the format is known to have none."""
+        """None once the format is known to have a CRC-32."""
 
     def update(self, data: bytes | memoryview) -> None:
         """Add the next bytes."""
@@ -47,11 +47,11 @@ class Checksum:
             self._sha256 = None
 
     def copy(self) -> Checksum:
-        """Another one of the same bytes."""
-        found = Checksum()
-        found.format, found._beginning, found._crc = self.format, self._beginning, self._crc
-        found._sha256 = None if self._sha256 is None else self._sha256.copy()
-        return found
+        """A copy, with the same bytes added."""
+        checksum = Checksum()
+        checksum.format, checksum._beginning, checksum._crc = self.format, self._beginning, self._crc
+        checksum._sha256 = None if self._sha256 is None else self._sha256.copy()
+        return checksum
 
     def hexdigest(self) -> str:
         """8 hexadecimal digits of a CRC-32, 64 of SHA-256."""

@@ -1,4 +1,4 @@
-"""What a segment contains, which is written at its end: readers skip it unread if nothing of that is asked for."""
+"""The contents of a segment, written at its end: readers skip a segment that has nothing they select."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from pgtail.storage import Location
 READERS: Final = 8
 """Segments whose ends are read at a time: an object store takes long to answer."""
 _MOST: Final = 48 * 1024
-"""Bytes of the parameter. Where the tables need more they are left out; where the rest does, there is none."""
+"""Most bytes of the parameter: it lacks tables that do not fit, and is not written if the rest does not fit."""
 _TAILS: Final = (4 * 1024, 64 * 1024)
-"""Bytes at the end of a file that have its last two members: with few tables, and as a rule with as many as fit."""
+"""Bytes to read at the end of a file for its last two members: enough for few tables, and usually for many."""
 _DEFAULT_SCHEMA: Final = b"pg_catalog"
 """The schema of a Relation message without a namespace."""
 
@@ -59,7 +59,7 @@ _OTHER_TABLES: Final = (b"", b"")
 
 
 class _Places(NamedTuple):
-    """Where the frame of a message that begins or ends something has the time and the xid, and where a gid follows."""
+    """Offsets of time, xid and gid in the frame of a message that begins or ends a transaction."""
 
     time: int
     xid: int
@@ -83,7 +83,7 @@ _ENDS: Final = {
 
 
 class TableContents(NamedTuple):
-    """What a segment has of a table: changes by operation, and Relation messages that change its description."""
+    """A table's changes in a segment, by operation, and the Relation messages that change its description."""
 
     schema: str
     table: str
@@ -102,7 +102,7 @@ class PreparedTransaction(NamedTuple):
 
 
 class SegmentContents(NamedTuple):
-    """What a closed segment contains; a transaction of which it has only a part counts in full, except in counts.
+    """The contents of a closed segment. Its xids and times include a transaction that began before it.
 
     Names are as the decoder has them. `tables` are in the order of their first messages, None if they are too many.
     """
@@ -119,7 +119,7 @@ class SegmentContents(NamedTuple):
     messages: int
     """Logical messages, inside of transactions and outside."""
     xids: tuple[int, int] | None
-    """The least and the greatest one, as unsigned numbers; None if there is none."""
+    """The least and the greatest xid, unsigned; None if no message has one."""
     times: tuple[int, int] | None
     """The first and the last time of a commit, a prepare or an outcome, in microseconds since 2000-01-01 UTC."""
     prepared: tuple[PreparedTransaction, ...]
@@ -134,24 +134,24 @@ class SegmentContents(NamedTuple):
 
 
 def read_contents(segment: Location, encoding: str = "utf-8") -> SegmentContents | None:
-    """What a closed segment says that it contains: reads the end of the file. Names are in this encoding.
+    """Read the contents of a closed segment from the end of its file. Names are in this encoding.
 
-    None if it does not say it, if it is not compressed (only members have checksums), or if its end is damaged. Raises
-    InputError if the file cannot be read.
+    None if the end has no contents or is damaged, or if the segment is not compressed (only members have checksums).
+    Raises InputError if the file cannot be read.
     """
-    found: dict[str, str] = {}
+    contents: dict[str, str] = {}
     with segment.open() as file:
         for size in _TAILS:
             members = _last_members(file.pread(size, max(file.size - size, 0)))
-            end, found = (read_parameters(next(members, b"")) for _ in range(2))
-            if [*end] == [END] and found:
+            end, contents = (read_parameters(next(members, b"")) for _ in range(2))
+            if [*end] == [END] and contents:
                 break
-    if [*found] != [CONTENTS, POSITION]:
+    if [*contents] != [CONTENTS, POSITION]:
         return None
     try:
-        return _parsed(json.loads(found[CONTENTS]), parse_lsn(found[POSITION]), encoding)
+        return _parsed(json.loads(contents[CONTENTS]), parse_lsn(contents[POSITION]), encoding)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
-        return None  # it is read, which finds what is wrong
+        return None  # reading the segment finds the damage
 
 
 def _last_members(tail: bytes) -> Iterator[bytes]:
@@ -165,7 +165,7 @@ def _last_members(tail: bytes) -> Iterator[bytes]:
 
 
 def _whole_member(data: bytes) -> bytes | None:
-    """The content of one member; None if this is another thing, or more, or less."""
+    """The content of a gzip member; None if the data is not exactly one member."""
     inflater = zlib.decompressobj(GZIP)
     try:
         content = inflater.decompress(data, 1 << 20)
@@ -175,7 +175,7 @@ def _whole_member(data: bytes) -> bytes | None:
 
 
 def count_contents(segment: Location) -> SegmentContents:
-    """What a closed segment contains, of all of its messages. Raises InputError, also if that cannot be known."""
+    """Count the contents of a closed segment from its messages. Raises InputError, also if they cannot be known."""
     counter = ContentsCounter()
     with segment.open() as file:
         frames = SegmentFrames(file, str(segment), closed=True)
@@ -189,8 +189,8 @@ def count_contents(segment: Location) -> SegmentContents:
     return _parsed(json.loads(text), position_of(segment), "utf-8")
 
 
-def _parsed(found: Any, position: int, encoding: str) -> SegmentContents:
-    """Raises ValueError, TypeError, LookupError if it is not as it was written."""
+def _parsed(fields: Any, position: int, encoding: str) -> SegmentContents:
+    """Parse the contents. Raises ValueError, TypeError, LookupError if they are not as they were written."""
 
     def name(text: str) -> str:
         return text.encode("utf-8", "surrogateescape").decode(encoding, "backslashreplace")
@@ -201,26 +201,26 @@ def _parsed(found: Any, position: int, encoding: str) -> SegmentContents:
     def bounds(some: list[int] | None) -> tuple[int, int] | None:
         return None if some is None else (int(some[0]), int(some[1]))
 
-    tables = found["tables"]
+    tables = fields["tables"]
     return SegmentContents(
-        str(found["segment"]),
-        str(found["predecessor"]),
-        str(found["gap"]),
+        str(fields["segment"]),
+        str(fields["predecessor"]),
+        str(fields["gap"]),
         position,
         None
         if tables is None
         else tuple([TableContents(name(schema), name(table), *map(int, counts)) for schema, table, *counts in tables]),
-        int(found["transactions"]),
-        int(found["messages"]),
-        bounds(found["xids"]),
-        bounds(found["times"]),
-        prepared(found["prepared"]),
-        prepared(found["outcomes"]),
+        int(fields["transactions"]),
+        int(fields["messages"]),
+        bounds(fields["xids"]),
+        bounds(fields["times"]),
+        prepared(fields["prepared"]),
+        prepared(fields["outcomes"]),
     )
 
 
 class ContentsCounter:
-    """Counts what the segments of a stream contain, one after another; is given every message that is recorded."""
+    """Counts the contents of a stream's segments, one after another, from every recorded message."""
 
     def __init__(self) -> None:
         fast = compiled()
@@ -233,14 +233,14 @@ class ContentsCounter:
         self.last_time: int | None = None
         """The time of the last transaction, which may not be complete."""
         self._before: dict[tuple[bytes, bytes], list[int]] = {}
-        """What the segments before this one have of each table."""
+        """The counts of each table in the segments before this one."""
         self._tables: dict[tuple[bytes, bytes], list[int]] = {}
         self._lock = threading.Lock()
-        """While the counts of a segment are added to those before."""
-        self.start({}, inside=False)
+        """Guards adding the counts of a segment to those before."""
+        self.start_segment({}, inside=False)
 
-    def start(self, head: Mapping[str, str], *, inside: bool) -> None:
-        """A segment with these parameters begins, inside the transaction that began last or outside."""
+    def start_segment(self, head: Mapping[str, str], *, inside: bool) -> None:
+        """Begin a segment with these parameters, inside or outside of the transaction that began last."""
         self._head = head
         self._known = True
         with self._lock:
@@ -255,7 +255,7 @@ class ContentsCounter:
             self._widen(*self._open)
 
     def take_segment(self, frames: SegmentFrames, size: int) -> None:
-        """Count what is in the first bytes of a segment, that many of them uncompressed. Raises InputError."""
+        """Count the messages in the first `size` uncompressed bytes of a segment. Raises InputError."""
         own = False
         frames.read_head()
         for start, stop in frames:
@@ -263,22 +263,22 @@ class ContentsCounter:
                 break
             if frames.head.own and not own:
                 own = True
-                self.start(frames.head.parameters, inside=frames.head.transaction is not None)
-            self.take(frames.buf[start:stop])
+                self.start_segment(frames.head.parameters, inside=frames.head.transaction is not None)
+            self.take_frame(frames.buf[start:stop])
 
-    def take(self, frame: bytes) -> None:
-        """Count a walsender frame with a message. Of a segment with a damaged one nothing is known."""
+    def take_frame(self, frame: bytes) -> None:
+        """Count a walsender frame with a message. A damaged one makes the contents of its segment unknown."""
         try:
-            self._take(frame[_TAG], frame)
+            self._count_message(frame[_TAG], frame)
         except (struct.error, IndexError, ValueError):
             self._known = False
 
     def take_run(self, messages: bytes) -> None:
-        """Count CopyData messages with Begins, rows and Commits; only of the scanner."""
+        """Count CopyData messages with Begins, rows and Commits, which the scanner has copied."""
         assert self._counts is not None
         tables, transactions, xids, times = self._counts(messages)
         for oid, *rows in tables:
-            counts = self._table(oid)
+            counts = self._table_counts(oid)
             for place, count in enumerate(rows):
                 counts[place] += count
         if transactions:
@@ -288,17 +288,17 @@ class ContentsCounter:
             self.last_time = times[1]
 
     def rows_by_table(self) -> list[TableRows]:
-        """What was counted since the first segment. Any thread may ask."""
+        """The rows of each table since the first segment. Any thread may call it."""
         with self._lock:
-            found = _joined(self._before, self._tables)
+            totals = _joined(self._before, self._tables)
         return [
             TableRows(schema.decode("utf-8", "replace"), table.decode("utf-8", "replace"), *counts[:_DESCRIPTIONS])
-            for (schema, table), counts in found.items()
+            for (schema, table), counts in totals.items()
         ]
 
     def text(self) -> str | None:
-        """The parameter of the segment that began last; None if not enough is known, or it would be too long."""
-        found: dict[str, Any] = {
+        """The value of CONTENTS for the segment that began last; None if it is unknown or too long."""
+        fields: dict[str, Any] = {
             **{
                 key: self._head.get(name, "")
                 for key, name in (("segment", SEGMENT), ("predecessor", PREDECESSOR), ("gap", GAP))
@@ -313,33 +313,33 @@ class ContentsCounter:
         tables = [(_text(schema), _text(table), *counts) for (schema, table), counts in self._tables.items()]
         if not self._known:
             return None
-        for some in (tables, None):
-            text = json.dumps(found | {"tables": some}, separators=(",", ":"))
+        for listed in (tables, None):
+            text = json.dumps(fields | {"tables": listed}, separators=(",", ":"))
             if len(text) <= _MOST:
                 return text
         return None
 
-    def _take(self, tag: int, frame: bytes) -> None:
+    def _count_message(self, tag: int, frame: bytes) -> None:
         place = _ROWS.get(tag)
         if place is not None:
-            self._table(_OID.unpack_from(frame, _BODY)[0])[place] += 1
+            self._table_counts(_OID.unpack_from(frame, _BODY)[0])[place] += 1
         elif tag in _BEGINS:
             self._open = _moment(frame, _BEGINS[tag])
             self._transactions += 1
             self._widen(*self._open)
             self.last_time = self._open[1]
         elif tag in _ENDS:
-            self._end(tag, frame)
+            self._count_end(tag, frame)
         elif tag == _RELATION:
             self._describe(_OID.unpack_from(frame, _BODY)[0], frame)
         elif tag == _TRUNCATE:
             for (oid,) in _OID.iter_unpack(frame[_TRUNCATED:]):
-                self._table(oid)[_TRUNCATES] += 1
+                self._table_counts(oid)[_TRUNCATES] += 1
         elif tag == _MESSAGE:
             self._messages += 1
 
-    def _end(self, tag: int, frame: bytes) -> None:
-        """A transaction is prepared, or has its outcome."""
+    def _count_end(self, tag: int, frame: bytes) -> None:
+        """Count a Prepare, or the outcome of a prepared transaction."""
         places = _ENDS[tag]
         xid, time = _moment(frame, places)
         self._widen(xid, time)
@@ -357,9 +357,9 @@ class ContentsCounter:
             return
         schema, table, *_ = frame[_BODY + _OID.size :].split(b"\0", 2)
         self._descriptions[oid], self._names[oid] = frame, (schema or _DEFAULT_SCHEMA, table)
-        self._table(oid)[_DESCRIPTIONS] += 1
+        self._table_counts(oid)[_DESCRIPTIONS] += 1
 
-    def _table(self, oid: int) -> list[int]:
+    def _table_counts(self, oid: int) -> list[int]:
         name = self._names.get(oid)
         if name is None:
             self._known = False
@@ -384,16 +384,16 @@ def _moment(frame: bytes, places: _Places) -> tuple[int, int]:
 def _joined(
     before: dict[tuple[bytes, bytes], list[int]], tables: dict[tuple[bytes, bytes], list[int]]
 ) -> dict[tuple[bytes, bytes], list[int]]:
-    """The sums for each table, of as many tables as are counted."""
-    found = {name: [*counts] for name, counts in before.items()}
+    """The sums for each table; tables beyond MOST_TABLES are counted as one."""
+    totals = {name: [*counts] for name, counts in before.items()}
     for name, counts in list(tables.items()):  # in one step: the thread that counts may add a table
-        known = name in found or len(found) < MOST_TABLES
-        sums = found.setdefault(name if known else _OTHER_TABLES, [0] * _COUNTS)
+        known = name in totals or len(totals) < MOST_TABLES
+        sums = totals.setdefault(name if known else _OTHER_TABLES, [0] * _COUNTS)
         for place, count in enumerate(counts):
             sums[place] += count
-    return found
+    return totals
 
 
 def _text(name: bytes) -> str:
-    """A name for JSON: as UTF-8, where bytes that are not become surrogates."""
+    """A name for JSON: bytes that are not UTF-8 become surrogates."""
     return name.decode("utf-8", "surrogateescape")

@@ -197,12 +197,12 @@ class DumpConverter:
     def _lone(self, message: Message, frame: bytes) -> None:
         """Record a message outside of transactions."""
         if not self._others.has(message.lsn):
-            self._recorder.take(frame)
+            self._recorder.take_frame(frame)
             self._others.add(message.lsn)
 
     def _take(self, frame: bytes) -> None:
         if not self._skipping:
-            self._recorder.take(frame)
+            self._recorder.take_frame(frame)
 
     def _continue(self, message: Continued) -> None:
         """Handle a segment that starts inside a transaction, after the repeated Begin."""
@@ -249,7 +249,7 @@ class DumpConverter:
             self._leave_out(f"streamed transaction {xid}, whose beginning is missing")
             frames = self._frames(xid, only_tables=True)
         for one in frames:
-            self._recorder.take(one)
+            self._recorder.take_frame(one)
         self._drop(xid)
 
     def _frames(self, xid: int, *, only_tables: bool = False) -> Iterator[bytes]:

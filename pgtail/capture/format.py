@@ -16,7 +16,7 @@ HEAD: Final = struct.Struct(">BI")
 
 FORMAT: Final = "pgtail.format"
 NEWEST: Final = "3"
-"""The format that is written, of segments and of capture.json. Readers know older ones, too, and refuse all others."""
+"""The format of new segments and capture.json. Readers accept the older formats, too, and refuse all others."""
 WITH_SHA256: Final = "1", "2"
 """The formats of older segments (checksum.py)."""
 BEGINNING: Final = b"S\0\0\0\x14pgtail.format\0"
@@ -68,8 +68,8 @@ def read_parameter(body: bytes) -> tuple[str, str]:
 
 
 def read_parameters(data: bytes) -> dict[str, str]:
-    """Name and value of each of these ParameterStatus messages; none if there is anything else."""
-    found, pos = {}, 0
+    """Name and value of each of these ParameterStatus messages; empty if there is anything else."""
+    values, pos = {}, 0
     while pos < len(data):
         if len(data) - pos < HEAD.size or data[pos] != PARAMETER_STATUS:
             return {}
@@ -77,8 +77,8 @@ def read_parameters(data: bytes) -> dict[str, str]:
         name, value = read_parameter(data[pos + HEAD.size : stop])
         if stop <= pos + HEAD.size or stop > len(data):
             return {}
-        found[name], pos = value, stop
-    return found
+        values[name], pos = value, stop
+    return values
 
 
 def transaction_text(changes: int, messages: int, ordinal: int) -> str:
@@ -87,7 +87,7 @@ def transaction_text(changes: int, messages: int, ordinal: int) -> str:
 
 
 def read_transaction(text: str) -> tuple[int, int, int] | None:
-    """What that value says; None outside of transactions. Raises ValueError."""
+    """Parse the value of TRANSACTION; None outside of transactions. Raises ValueError."""
     if text == _OUTSIDE:
         return None
     text = text.removeprefix(_INSIDE)
@@ -115,9 +115,9 @@ OPEN: Final = ".pgcap.part"
 DRAFT: Final = ".pgcap.draft"
 """Suffix of a closed copy while recovery makes it from an open segment."""
 SNAPSHOT_CLOSED: Final = ".snapshot.pgcap"
-"""Suffix of a closed segment of a snapshot: what is before `.pgcap` is not the name of a segment of the chain."""
+"""Suffix of a closed segment of a snapshot: the text before `.pgcap` is no name of a segment of the stream."""
 SNAPSHOT_OPEN: Final = ".snapshot.pgcap.part"
-"""Suffix of one that is being written."""
+"""Suffix of a snapshot's segment that is being written."""
 
 _NAME: Final = r"([0-9A-F]{16})-([0-9A-F]{10})"
 
@@ -157,7 +157,7 @@ def snapshot_name(file: str) -> SegmentName | None:
 
 
 class SnapshotPart(NamedTuple):
-    """Which part of which table's snapshot a segment has: consistent point (LSN), the table's OID, number from 0."""
+    """The part of a table's snapshot in a segment: consistent point (LSN), the table's OID, number from 0."""
 
     lsn: int
     relid: int

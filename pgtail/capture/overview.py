@@ -1,4 +1,4 @@
-"""What the segments of a capture have, of what their ends and capture.json say: no other byte is read."""
+"""Describes the segments of a capture from their ends and capture.json, reading nothing else."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pgtail.capture.state import CaptureState, TableSnapshot
 
 
 class SegmentOverview(Struct, frozen=True):
-    """A segment of the stream: `contents` is None if it does not say what it contains, or is not closed.
+    """A segment of the stream. `contents` is None if its end has none, or if it is not closed.
 
-    `missing` is the segment before it, if that is not there; empty otherwise, or if it is not known. `moved`: the
-    capture begins with this one, and what came before it may have been moved away.
+    `missing` names the segment before it if that is missing; empty if not, or if unknown. `moved`: the capture begins
+    with this segment, and those before it may have been moved away.
     """
 
     file: SegmentFile
@@ -31,7 +31,7 @@ class SegmentOverview(Struct, frozen=True):
 
 
 class SnapshotOverview(Struct, frozen=True):
-    """The snapshot of a table. `counts`: the capture has reached its place; `missing` of its segments are not there."""
+    """The snapshot of a table. `counts`: the capture has reached its place; `missing` of its segments are missing."""
 
     snapshot: TableSnapshot
     counts: bool
@@ -51,12 +51,12 @@ def overview(
     Names are in this encoding. Snapshots that the capture has not reached come last. Raises InputError.
     """
     waiting = list(() if known is None else known.snapshots)
-    lost = [one.snapshot for one in files if not one.there]
+    lost = [file.snapshot for file in files if not file.there]
     before = None if known is None or known.pruned is None else known.pruned.segment
     copied = ""
 
-    def contents_of(one: SegmentFile) -> SegmentContents | None:
-        return None if one.open or one.snapshot is not None else read_contents(one.location, encoding)
+    def contents_of(segment: SegmentFile) -> SegmentContents | None:
+        return None if segment.open or segment.snapshot is not None else read_contents(segment.location, encoding)
 
     with ThreadPoolExecutor(READERS, "contents") as readers:
         for file, contents in zip(files, readers.map(contents_of, files), strict=True):
@@ -69,5 +69,5 @@ def overview(
                 copied = copied or str(file.name)
                 waiting.remove(file.snapshot)
                 yield SnapshotOverview(file.snapshot, True, lost.count(file.snapshot))
-    for one in waiting:
-        yield SnapshotOverview(one, False, 0)
+    for snapshot in waiting:
+        yield SnapshotOverview(snapshot, False, 0)

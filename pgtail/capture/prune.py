@@ -1,6 +1,6 @@
 """Removes the oldest segments of a capture: first a note in capture.json, then the files.
 
-A recorder and readers may be at work, and any of them may be killed. The note takes the segments out of the capture,
+A recorder and readers may be running, and any of them may be killed. The note takes the segments out of the capture,
 all at once; files that a killed run left behind are removed by the next one.
 """
 
@@ -34,16 +34,16 @@ from pgtail.storage import Conflict, Location
 
 
 class Bound(Struct, frozen=True):
-    """So many segments of the stream can go, and why no more; `why` may be empty."""
+    """The number of segments of the stream that can be removed, and why no more; `why` may be empty."""
 
     count: int
     why: str = ""
 
 
 class PrunePlan(Struct, frozen=True):
-    """What is to be removed: segments of the stream, from the start, and the snapshots between them.
+    """Segments to remove from the start of the stream, and the snapshots between them.
 
-    `pruned` is what capture.json is to say, None if no segment goes. `why` says why no more goes, if that is known.
+    `pruned` is for capture.json, None if no segment is removed. `why` says why no more is removed, if that is known.
     """
 
     segments: Sequence[SegmentFile]
@@ -58,7 +58,7 @@ class PrunePlan(Struct, frozen=True):
 
 
 class Prunable:
-    """A capture as it is now, of which the beginning is to be removed.
+    """The present state of a capture whose beginning is to be removed.
 
     `stream` are its segments without those of snapshots. Raises OptionError where nothing can be removed, InputError.
     """
@@ -69,25 +69,25 @@ class Prunable:
         self.stream = [one for one in listed(capture, self.state) if one.snapshot is None]
 
     def plan(self, bounds: Iterable[Bound], *, lasting: bool) -> PrunePlan:
-        """Remove as much as all bounds allow, but nothing that the rest needs. The last segment stays.
+        """Plan to remove as much as all bounds allow, but nothing that the rest needs, nor the last segment.
 
         With `lasting` the rest has the last snapshot of every table, and all that follows it. Raises InputError.
         """
-        closed = sum(not one.open for one in self.stream)
-        bound = min([*bounds, Bound(min(closed, len(self.stream) - 1))], key=lambda one: one.count)
+        closed = sum(not segment.open for segment in self.stream)
+        bound = min([*bounds, Bound(min(closed, len(self.stream) - 1))], key=lambda limit: limit.count)
         if lasting:
-            bound = min([bound, *self._last_snapshots()], key=lambda one: one.count)
+            bound = min([bound, *self._last_snapshots()], key=lambda limit: limit.count)
         bound = self._between_transactions(bound)
         if bound.count <= 0:
             return PrunePlan((), (), None, bound.why)
         last = self.stream[bound.count - 1]
         pruned = Pruned(str(last.name), _contents_of(last).position)
         kept = self.state.with_pruned(pruned).snapshots
-        dropped = [one for one in self.state.snapshots if one not in kept]
+        dropped = [snapshot for snapshot in self.state.snapshots if snapshot not in kept]
         return PrunePlan(self.stream[: bound.count], dropped, pruned, bound.why)
 
     def before(self, snapshot: TableSnapshot) -> int:
-        """How many segments of the stream can go without a snapshot."""
+        """How many segments of the stream are before a snapshot."""
         return sum(one.name < snapshot.segments[0].name for one in self.stream)
 
     def _last_snapshots(self) -> Iterator[Bound]:
@@ -96,26 +96,26 @@ class Prunable:
             yield Bound(self.before(snapshot), f"{reason}; pgtail record --snapshot-table makes a newer one")
 
     def _between_transactions(self, bound: Bound) -> Bound:
-        """The same or less, so that what is left begins outside of a transaction, and has the prepared ones whole."""
+        """Lower a bound so that the rest begins outside of a transaction, and has the prepared ones whole."""
         waiting: dict[PreparedTransaction, None] = {}
-        found = [0]
+        ends = [0]
         with ThreadPoolExecutor(READERS, "contents") as readers:
             for number, contents in enumerate(readers.map(_contents_of, self.stream[: max(bound.count, 0)]), 1):
-                left = {one: None for one in waiting if one not in contents.outcomes}
+                left = {transaction: None for transaction in waiting if transaction not in contents.outcomes}
                 waiting = left | dict.fromkeys(contents.prepared)
                 if not waiting:
-                    found.append(number)
-        while found[-1] and self._starts_inside(self.stream[found[-1]]):
-            del found[-1]
-        if found[-1] == bound.count:
+                    ends.append(number)
+        while ends[-1] and self._starts_inside(self.stream[ends[-1]]):
+            del ends[-1]
+        if ends[-1] == bound.count:
             return bound
         why = "a transaction goes on in the next segment"
-        for one in waiting:
-            why = f"{one.gid!r} is prepared, and has no outcome yet"
-        return Bound(found[-1], why)
+        for transaction in waiting:
+            why = f"{transaction.gid!r} is prepared, and has no outcome yet"
+        return Bound(ends[-1], why)
 
     def _starts_inside(self, segment: SegmentFile) -> bool:
-        """Whether a segment starts inside a transaction. One that was open may have another name now, or be gone."""
+        """Whether a segment starts inside a transaction. An open one may have been renamed or removed since."""
         try:
             return read_head(segment.location).transaction is not None
         except InputError:
@@ -126,7 +126,7 @@ class Prunable:
 
 
 def prune(capture: Location, pruned: Pruned | None) -> None:
-    """Take everything up to `pruned` out of the capture, and remove the files; those of earlier times, too.
+    """Take everything up to `pruned` out of the capture, and remove the files, also those of an earlier run.
 
     May be repeated after it was killed. Raises InputError, OutputError.
     """
@@ -142,7 +142,7 @@ def prune(capture: Location, pruned: Pruned | None) -> None:
 
 
 def _note(capture: Location, change: Callable[[CaptureState], CaptureState]) -> None:
-    """Change the state, beside a recorder. Raises InputError, OutputError."""
+    """Change the state; a recorder may be running. Raises InputError, OutputError."""
     if capture.path is not None:
         with locked_state(capture.path):
             write_state(capture.path, change(_state_of(capture)[0]))
@@ -161,16 +161,16 @@ def _state_of(capture: Location) -> tuple[CaptureState, str]:
     place = capture / FILE
     if capture.path is None and not capture.replaces:
         raise OptionError(f"cannot prune {capture}: pgtail only reads there")
-    found = place.read()
-    if found is None:
+    content = place.read()
+    if content is None:
         listed(capture, None)  # raises InputError if there is no segment, either
         raise not_recorded(capture)
     if capture.path is not None:
         _check_owner(capture.path / FILE)
-    state = parse_state(found[0], str(place))
+    state = parse_state(content[0], str(place))
     if state.target is not None:
         raise OptionError(f"{capture} is the spool of {state.target}: prune that")
-    return state, found[1]
+    return state, content[1]
 
 
 def _check_owner(file: Path) -> None:

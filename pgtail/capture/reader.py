@@ -1,4 +1,4 @@
-"""The segments of a capture, in the order of the stream: which there are, where to start, and how far they go."""
+"""Lists the segments of a capture in the order of the stream, and finds where to start and how far they reach."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ class SegmentFile(NamedTuple):
     snapshot: TableSnapshot | None = None
     """The snapshot that it is a part of; None for a segment of the stream."""
     listed: SnapshotFile | None = None
-    """What capture.json says about a segment of a snapshot."""
+    """The entry of capture.json for a segment of a snapshot."""
     contents: SegmentContents | None = None
-    """What it says that it contains, if that was read."""
+    """Its contents, if they were read."""
     there: bool = True
-    """Whether there was a file when it was listed: one of a snapshot may be missing."""
+    """Whether its file existed when it was listed: a segment of a snapshot may be missing."""
 
     @property
     def begins_snapshot(self) -> bool:
-        """Whether it is the first one of a snapshot."""
+        """Whether it is the first segment of a snapshot."""
         return self.snapshot is not None and self.name == self.snapshot.segments[0].name
 
 
 def segments(capture: Location) -> list[SegmentFile]:
-    """The segments of a capture; none if nothing was recorded yet.
+    """The segments of a capture; empty if nothing was recorded yet.
 
-    Those of snapshots that count are among them, where they belong; one of these may be missing. Reads the folder, and
+    Includes the segments of snapshots that count, in their places; files of these may be missing. Reads the folder, and
     no segment. Raises InputError if it contains no capture or cannot be read.
     """
     return listed(capture, read_state(capture))
@@ -64,7 +64,7 @@ def segments(capture: Location) -> list[SegmentFile]:
 def listed(capture: Location, known: CaptureState | None, after: str = "") -> list[SegmentFile]:
     """As segments(), with the capture's state, which must be read before: a recorder may be writing.
 
-    Those whose names sort after `after`. Segments that do not count are left out, also if their files are there.
+    Leaves out segments up to the name `after`, and the files of segments that do not count.
     """
     named: dict[SegmentName, SegmentFile] = {}
     copies = set[str]()
@@ -79,14 +79,14 @@ def listed(capture: Location, known: CaptureState | None, after: str = "") -> li
     if not named and not after and known is None:
         there = _inside(capture)
         raise InputError(f"holds no capture: there is no segment (*.pgcap) in it{there}", source=str(capture))
-    for found in snapshot_segments(capture, known):
-        if str(found.name) > after:
-            named[found.name] = found._replace(there=found.location.name in copies)
-    return [found for _, found in sorted(named.items())]
+    for segment in snapshot_segments(capture, known):
+        if str(segment.name) > after:
+            named[segment.name] = segment._replace(there=segment.location.name in copies)
+    return [segment for _, segment in sorted(named.items())]
 
 
 def _inside(folder: Location) -> str:
-    """Says which folder in a local one is a capture; empty if none is."""
+    """A hint for an error: which folder in a local one is a capture; empty if none is."""
     found = None if folder.path is None else min(folder.path.glob(f"*/*{CLOSED}"), default=None)
     return "" if found is None else f", but in {found.parent}"
 
@@ -95,26 +95,26 @@ def missing_at_end(files: Sequence[SegmentFile], known: CaptureState | None) -> 
     """The last segment of a capture with this state if it is not among its files; empty if it is."""
     if known is None:
         return ""
-    last = next((str(one.name) for one in reversed(files) if one.snapshot is None), pruned_segment(known))
+    last = next((str(file.name) for file in reversed(files) if file.snapshot is None), pruned_segment(known))
     return known.last if known.last > last else ""
 
 
 def snapshot_segments(capture: Location, known: CaptureState | None) -> list[SegmentFile]:
     """The segments of the snapshots that count, as the capture's state lists them: reads no folder."""
     return [
-        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, False, part.bytes, one, part)
-        for one in (() if known is None else known.counting)
-        for part in one.segments
+        SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, False, part.bytes, snapshot, part)
+        for snapshot in (() if known is None else known.counting)
+        for part in snapshot.segments
     ]
 
 
-def refreshed(capture: Location, found: SegmentFile) -> SegmentFile | None:
+def refreshed(capture: Location, segment: SegmentFile) -> SegmentFile | None:
     """The segment under its present name: a recorder may have closed it, or recovery removed it (None)."""
-    if not found.open or found.location.head() is not None:
-        return found
-    closed = capture / f"{found.name}{CLOSED}"
+    if not segment.open or segment.location.head() is not None:
+        return segment
+    closed = capture / f"{segment.name}{CLOSED}"
     entry = closed.head()
-    return None if entry is None else SegmentFile(closed, found.name, False, entry.size)
+    return None if entry is None else SegmentFile(closed, segment.name, False, entry.size)
 
 
 def closed_names(directory: Path) -> list[SegmentName]:
@@ -151,13 +151,13 @@ def last_head(capture: Location) -> Mapping[str, str]:
 
 
 def first_segment(listed: Sequence[SegmentFile], since: Point) -> int:
-    """The index of a segment that no segment with such transactions comes before.
+    """The index of a segment before which no segment has transactions `since` then.
 
     For a time it opens about log2 of the number of segments. The first transaction of that segment was committed at
     least MARGIN before `since`, so all before it were committed before `since`.
     """
     if since.lsn is not None:
-        earlier = [index for index, found in enumerate(listed) if found.name.position < since.lsn]
+        earlier = [index for index, segment in enumerate(listed) if segment.name.position < since.lsn]
         last = earlier[-1] if earlier else 0
         return last + 1 if earlier and listed[last].snapshot is not None else last
     if since.time is None:

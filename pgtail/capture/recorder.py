@@ -44,7 +44,7 @@ _BEGIN: Final = TAGS[Begin]
 _COMMIT_TIME_AT: Final = XLOG_HEADER_SIZE + 1 + BEGIN.offset("commit_time")
 _LSN_SIZE: Final = 8
 _EARLY: Final = 16
-"""The last part of a segment, one of this many, is left empty if a transaction ends there."""
+"""If a transaction ends in the last part of a segment, one of this many, the segment ends with it."""
 
 
 class Rotation(Struct, frozen=True):
@@ -96,7 +96,7 @@ class Recorder:
 
     `head` has the parameters that describe the frames. `gap` are the LSNs between the capture and the frames to come
     if changes between them are lost; the next segment records it. `start` is the LSN from which the server sends.
-    `state` is that of open_state(), if snapshots of tables were listed in it; no segment goes on past the place of one.
+    `state` is that of open_state(), if snapshots of tables were listed in it; no segment spans the place of one.
     `copied` are the tables that this process has copied.
     `whole` is the end LSN of the last complete transaction (or a later position up to which the server had nothing),
     `safe` the part of it that is on disk. Methods raise OutputError.
@@ -115,11 +115,11 @@ class Recorder:
         copied: Iterable[CopiedTable] = (),
     ) -> None:
         self._directory = directory
-        self._copied = {one.oid: one for one in copied}
+        self._copied = {table.oid: table for table in copied}
         self._head = {FORMAT: NEWEST, **head}
         self._next_head: dict[str, str] | None = None
         self._confirmed = 0
-        """The `doubts` that were there when the server was last asked for COMPLETE."""
+        """The number of `doubts` when the server was last asked for COMPLETE."""
         self._rotation = rotation
         self._compress = compress
         fast = compiled()
@@ -129,17 +129,17 @@ class Recorder:
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
         """Segments to close when their last transaction is complete."""
-        found = recover(directory, compress=compress)
-        self._state = open_state(directory, found.position) if state is None else state
-        drop_uncut(self._state, directory, found.position)
-        self._predecessor = found.last
-        self._gap = self._gap_after(found.last, gap)
-        self._stream.whole = self._idle = self.safe = found.position
-        self._divided = found.position
+        recovered = recover(directory, compress=compress)
+        self._state = open_state(directory, recovered.position) if state is None else state
+        drop_uncut(self._state, directory, recovered.position)
+        self._predecessor = recovered.last
+        self._gap = self._gap_after(recovered.last, gap)
+        self._stream.whole = self._idle = self.safe = recovered.position
+        self._divided = recovered.position
         """The LSN up to which segments end at the places of snapshots."""
         self._drop_other_timelines()
-        self._drop(f"the stream goes on at {lsn_text(start)}, after its place", lambda one: one.lsn < start)
-        if start in self._state.places and not (found.last or found.position):
+        self._drop(f"the stream goes on at {lsn_text(start)}, after its place", lambda snapshot: snapshot.lsn < start)
+        if start in self._state.places and not (recovered.last or recovered.position):
             self._idle = self._divided = start  # nothing comes before it in a new capture
         self._synced = time.monotonic()
         self.messages = self.bytes = self.transactions = 0
@@ -157,7 +157,7 @@ class Recorder:
 
     @property
     def whole(self) -> int:
-        """The LSN up to which every transaction was taken."""
+        """The LSN up to which every transaction was recorded."""
         return max(self._stream.whole, self._idle)
 
     @property
@@ -166,50 +166,50 @@ class Recorder:
         return "" if self._segment is None else str(self._segment.name)
 
     def begins_at(self, frame: bytes) -> int:
-        """The LSN of what a frame outside of transactions begins; 0 if it is damaged."""
+        """The LSN of the transaction or message that a frame begins; 0 if the frame is damaged."""
         try:
             return self._stream.name_before(frame).position
         except (IndexError, struct.error):
             return 0
 
     def description(self, frame: bytes) -> Description | None:
-        """What a frame describes; None if that is no table, or if it is damaged."""
+        """The description of a table in a frame; None if it has none, or is damaged."""
         try:
             return self._stream.description(frame)
         except (IndexError, struct.error):
             return None
 
     def root_of(self, frame: bytes) -> bytes | None:
-        """If a row says that the table described last is a partition: the frame with the Relation of its root."""
+        """The frame with the Relation of the root, if a row shows that the table described last is a partition."""
         return self._stream.root_of(frame)
 
-    def copied_at(self, found: Description) -> int | None:
+    def copied_at(self, described: Description) -> int | None:
         """The commit LSN of the table's snapshot if this process made it, with the same description, or None."""
-        copied = self._copied.get(found.oid)
-        if copied is None or found.message != copied.relation or copied.lsn > self._divided:
+        copied = self._copied.get(described.oid)
+        if copied is None or described.message != copied.relation or copied.lsn > self._divided:
             return None
-        is_listed = any((one.relid, one.lsn) == (found.oid, copied.lsn) for one in self._state.snapshots)
+        is_listed = any((one.relid, one.lsn) == (described.oid, copied.lsn) for one in self._state.snapshots)
         return copied.lsn - 1 if is_listed else None
 
     def time_of(self, frame: bytes) -> int | None:
-        """The commit time of the transaction that a Begin starts; None for another or a damaged frame."""
+        """The commit time of the transaction that a Begin starts; None for other and damaged frames."""
         if len(frame) < _COMMIT_TIME_AT + _COMMIT_TIME.size or frame[XLOG_HEADER_SIZE] != _BEGIN:
             return None
-        found: int = _COMMIT_TIME.unpack_from(frame, _COMMIT_TIME_AT)[0]
-        return found
+        commit_time: int = _COMMIT_TIME.unpack_from(frame, _COMMIT_TIME_AT)[0]
+        return commit_time
 
-    def take(self, frame: bytes, lsn: int | None = None) -> None:
-        """Record a frame with a message, with this LSN instead of its own. Raises Malformed if it is cut off."""
+    def take_frame(self, frame: bytes, lsn: int | None = None) -> None:
+        """Record a frame with a message; `lsn` replaces its own LSN. Raises Malformed if it is cut off."""
         complete = self._stream.complete
         try:
             if self._state.places and not self._stream.inside:
                 self._divide_before(frame)
             segment = self._segment_for(frame)
-            boundary = self._stream.take(frame)
-            self._contents.take(frame)
+            boundary = self._stream.take_frame(frame)
+            self._contents.take_frame(frame)
         except (IndexError, struct.error) as error:
             raise Malformed("the message is cut off", offset=len(frame)) from error
-        segment.add(frame if lsn is None else with_lsn(frame, lsn))
+        segment.add_frame(frame if lsn is None else with_lsn(frame, lsn))
         self.messages += 1
         self.bytes += len(frame)
         if boundary and not complete:
@@ -222,10 +222,10 @@ class Recorder:
     def take_run(
         self, buf: Buffer, pos: int, end: int, framing: int, limits: RunLimits = NO_LIMITS, *, dump: bool = False
     ) -> tuple[int, bytes]:
-        """Record ordinary messages of buf[pos:end] as take() does, faster: whole transactions, or rows of the open one.
+        """Record ordinary messages of buf[pos:end] as take_frame(), faster: whole transactions, or rows of an open one.
 
-        `framing` is one of pgoutput/frames.py. Messages of a `dump` are checked, and have one LSN. Returns where the
-        first message starts that was not recorded, and the commit LSNs of whole transactions as native unsigned
+        `framing` is one of pgoutput/frames.py. Messages of a `dump` are checked, and have one LSN. Returns the
+        offset of the first message that was not recorded, and the commit LSNs of whole transactions as native unsigned
         integers of 8 bytes.
         """
         segment, stream, place = self._segment, self._stream, self._next_place()
@@ -260,7 +260,7 @@ class Recorder:
             self._idle = max(self._idle, position)
 
     def tick(self) -> None:
-        """Do what is due by the clock: sync, close an old segment, write the state. Call it about once a second."""
+        """Sync, close an old segment, and write the state, each when it is time. Call it about once a second."""
         now = time.monotonic()
         if now >= self._synced + self._rotation.sync_interval:
             self.sync()
@@ -287,11 +287,11 @@ class Recorder:
 
     @property
     def doubts(self) -> int:
-        """How often a table was described again, which may stand for an ALTER PUBLICATION."""
+        """How often a table was described again: ALTER PUBLICATION may be the reason."""
         return self._stream.repeats
 
     def confirm(self, complete: str, doubts: int) -> None:
-        """The server was asked for COMPLETE when this many `doubts` were there."""
+        """Set COMPLETE, for which the server was asked at this number of `doubts`."""
         self._confirmed = max(self._confirmed, doubts)
         self.follow({COMPLETE: complete})
 
@@ -311,7 +311,7 @@ class Recorder:
         return self._contents.last_time
 
     def rows_by_table(self) -> list[TableRows]:
-        """How many rows of each table were recorded. Any thread may ask."""
+        """How many rows of each table were recorded. Any thread may call it."""
         return self._contents.rows_by_table()
 
     def restart(self) -> None:
@@ -326,7 +326,7 @@ class Recorder:
             self._apply_next_head()
 
     def leave(self) -> None:
-        """Close the file of the open segment as it is: recovery decides what of it counts."""
+        """Close the file of the open segment as it is: recovery decides how much of it counts."""
         if self._segment is not None:
             self._segment.leave()
             self._segment = None
@@ -352,7 +352,7 @@ class Recorder:
 
     @property
     def _most(self) -> int:
-        """Bytes from which on another segment begins: rather between transactions, as readers divide captures there."""
+        """Bytes at which the next segment begins: fewer between transactions, where readers divide captures."""
         size = self._rotation.size
         return size if self._stream.inside else size - size // _EARLY
 
@@ -383,7 +383,7 @@ class Recorder:
         if stream.inside:
             head[TRANSACTION] = transaction_text(stream.changes, stream.messages, stream.ordinal)
         segment.start(head, stream.repeated())
-        self._contents.start(head, inside=stream.inside)
+        self._contents.start_segment(head, inside=stream.inside)
         self._predecessor = str(name)
         return segment
 
@@ -425,7 +425,7 @@ class Recorder:
             self._write_state()
 
     def _write_state(self) -> None:
-        """Write to disk up to where the capture is complete: must come before this LSN is acknowledged."""
+        """Write the LSN up to which the capture is complete. Must come before this LSN is acknowledged."""
         messages = 0 if self._segment is None else self._segment.messages
         self._state.write(CaptureState(self.whole, self._predecessor, messages, self._head, self._pending_gap))
         self.safe = self.whole
@@ -438,14 +438,14 @@ class Recorder:
         return next((place for place in self._state.places if place > self._divided), None)
 
     def _divide_before(self, frame: bytes) -> None:
-        """End the segment at the places of snapshots that come before what a frame outside of transactions begins."""
+        """End the segment at the places of snapshots before the transaction or message that a frame begins."""
         begins_at = self._stream.name_before(frame).position
         while (place := self._next_place()) is not None and place <= begins_at:
             if self._stream.complete:
                 self._divide(place)
             else:  # the outcome of a transaction that was sent late: its changes are in the segment already
                 why = f"a prepared transaction before {lsn_text(place)} was sent after it"
-                self._drop(why, lambda one: one.lsn <= begins_at)
+                self._drop(why, lambda snapshot: snapshot.lsn <= begins_at)
 
     def _divide(self, place: int) -> None:
         """End the segment: everything before this LSN was recorded."""
@@ -453,10 +453,10 @@ class Recorder:
         self._end_segment()
 
     def _drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
-        """Drop those for which this returns True of the snapshots that the capture has not reached."""
-        self._state.drop(why, lambda one: one.lsn > self._divided and dropped(one))
+        """Drop the snapshots for which `dropped` returns True and which the capture has not reached."""
+        self._state.drop(why, lambda snapshot: snapshot.lsn > self._divided and dropped(snapshot))
 
     def _drop_other_timelines(self) -> None:
         timeline = self._head.get(TIMELINE, "")
         if timeline.isdecimal():
-            self._drop(f"the server is on timeline {timeline} now", lambda one: one.timeline != int(timeline))
+            self._drop(f"the server is on timeline {timeline} now", lambda snapshot: snapshot.timeline != int(timeline))

@@ -117,7 +117,7 @@ def _examine(part: _OpenSegment) -> None:
             for start, stop in frames:
                 if frames.head.own:
                     messages += 1
-                    if stream.take(frames.buf[start:stop]):
+                    if stream.take_frame(frames.buf[start:stop]):
                         part.whole, part.messages, part.size = stream.whole, messages, frames.offset_of(stop)
         except (struct.error, IndexError):
             pass

@@ -1,6 +1,6 @@
-"""Reads one segment: its bytes, its parameters, its frames one after another, and whether it is as it was written.
+"""Reads one segment: its bytes, parameters and frames, and checks that it is as it was written.
 
-Knows no message of pgoutput.
+Does not interpret messages of pgoutput.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from pgtail.values.encodings import python_name
 _PIECE: Final = 1 << 20
 """Bytes to read at a time."""
 
-_HELD: Final = 1 << 20
-"""Bytes to have in memory at a time: if they end with a Begin, what follows it takes a slower path."""
+_BUFFERED: Final = 1 << 20
+"""Bytes to have in memory at a time: the rows after a Begin at their end take a slower path."""
 
 _TAIL: Final = 512
-"""More bytes than the last message of a segment has."""
+"""Bytes at the end of a segment: more than its last message has."""
 
 _LENGTH_SIZE: Final = 4
 _MOST_OTHER: Final = 16 << 20
-"""Bytes of a message that is neither a frame nor a parameter; what is longer is damage."""
+"""Most bytes of a message that is no frame; a longer one is damage."""
 
 
 class ByteFile(Protocol):
@@ -62,8 +62,8 @@ class ByteFile(Protocol):
 class SegmentBytes:
     """The uncompressed bytes of a segment. `damage` says why they ended early; None if they did not.
 
-    Nothing of a gzip member is among them before its checksum was compared. A `closed` segment without compression is
-    read twice: it has no bytes if its checksum is wrong.
+    Yields the bytes of a gzip member after its checksum was compared. A `closed` segment without compression is read
+    twice: it yields nothing if its checksum is wrong.
     """
 
     def __init__(self, file: ByteFile, *, closed: bool = False) -> None:
@@ -85,7 +85,7 @@ class SegmentBytes:
         return self._problem if self._gunzip is None else self._gunzip.damage
 
     def damaged_inside(self) -> bool:
-        """Whether whole gzip members follow the damage, as after no crash."""
+        """Whether whole gzip members follow the damage: no crash leaves that."""
         return self._gunzip is not None and self._gunzip.damage is not None and self._gunzip.members_follow()
 
 
@@ -94,14 +94,14 @@ class Head(Struct):
 
     parameters: dict[str, str] = field(default_factory=dict)
     own: bool = False
-    """Whether what is repeated at the beginning was read: the segment's own messages follow."""
+    """Whether the repeated messages at the beginning were read: the segment's own follow."""
     ended: bool = False
     """Whether the end was read."""
     repeats: bool = True
     """Whether messages may be repeated at the beginning. The first segment of a session repeats none."""
 
-    def take(self, name: str, value: str) -> None:
-        """Take the next parameter. Raises InputError for a format that is not known."""
+    def take_parameter(self, name: str, value: str) -> None:
+        """Take the next parameter. Raises InputError for an unknown format."""
         if name == FORMAT:
             check_format(value)
         self.own = self.own or name == START
@@ -111,7 +111,7 @@ class Head(Struct):
 
     @property
     def encoding(self) -> str:
-        """Python's name of the encoding that the stream's text is in. Raises InputError where it has none."""
+        """Python's name of the encoding of the stream's text. Raises InputError if it has none."""
         name = self.parameters.get("client_encoding", "UTF8")
         try:
             return python_name(name)
@@ -131,7 +131,7 @@ class Head(Struct):
 
     @property
     def snapshot(self) -> SnapshotPart | None:
-        """What it has of a table's snapshot; None if it is a segment of the stream. Raises InputError."""
+        """The part of a table's snapshot that it has; None for a segment of the stream. Raises InputError."""
         text = self.parameters.get(SNAPSHOT)
         if text is None:
             return None
@@ -142,7 +142,7 @@ class Head(Struct):
 
 
 def check_format(number: str) -> None:
-    """Raises InputError for the number of a format that is not known."""
+    """Raise InputError for the number of an unknown format."""
     if number not in (NEWEST, *WITH_SHA256):
         raise InputError(f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it")
 
@@ -152,7 +152,7 @@ class SegmentCheck:
 
     def __init__(self) -> None:
         self.size = 0
-        """How many bytes were given."""
+        """How many bytes were fed."""
         self._checksum = Checksum()
         self._tail = b""
         """The last bytes, which are not in the checksum."""
@@ -164,7 +164,7 @@ class SegmentCheck:
         return self.problem()
 
     def feed(self, data: bytes, offset: int) -> None:
-        """The bytes at an offset; what was given before is left out."""
+        """Feed the bytes at an offset, without those that were fed before."""
         if offset < self.size:
             data = data[self.size - offset :]
         self.size += len(data)
@@ -176,7 +176,7 @@ class SegmentCheck:
         self._tail = data[-_TAIL:]
 
     def problem(self) -> str | None:
-        """What is wrong; None if every byte is as it was written."""
+        """The damage; None if every byte is as it was written."""
         tail, checksum = self._tail, self._checksum.copy()
         start = tail.rfind(END.encode() + b"\0")
         message = start - HEAD.size
@@ -185,7 +185,7 @@ class SegmentCheck:
             try:
                 check_format(checksum.format)
             except InputError as error:
-                return error.reason  # its end may be another one
+                return error.reason  # another format may end in another way
         if start < 0:
             return "the end is missing: it was cut off, or is still being written"
         _, value = read_parameter(tail[start:])
@@ -197,7 +197,7 @@ class SegmentCheck:
         return None
 
     def messages(self) -> int:
-        """How many messages of its own a segment has, as its end says; only if problem() finds none."""
+        """How many messages of its own the segment has, from its end. Only if problem() is None."""
         _, value = read_parameter(self._tail[self._tail.rfind(END.encode() + b"\0") :])
         return int(value.split(" ")[0])
 
@@ -213,10 +213,10 @@ class SegmentCheck:
 
 
 class SegmentFrames:
-    """Iterates over (start, stop) of each walsender frame in `buf`; `head` says whether it is one of its own.
+    """Iterates over (start, stop) of each walsender frame in `buf`; `head.own` is True for the segment's own frames.
 
-    `buf` is another one after each step. The iteration raises InputError if the segment cannot be read, and
-    DecodeError at its end if it is damaged or not closed. `closed` is that of SegmentBytes.
+    `buf` may be replaced at each step. The iteration raises InputError if the segment cannot be read, and DecodeError
+    at its end if it is damaged or not closed. `closed` is that of SegmentBytes.
     """
 
     def __init__(self, file: ByteFile, name: str, *, closed: bool = False) -> None:
@@ -224,7 +224,7 @@ class SegmentFrames:
         self.head = Head()
         self.buf = b""
         self.next = 0
-        """Where in `buf` the next message starts; a caller that takes some of them itself sets it after them."""
+        """The offset in `buf` of the next message; a caller that reads messages itself sets it after them."""
         self.raw = SegmentBytes(file, closed=closed)
         self._pieces = iter(self.raw)
         self._base = 0
@@ -249,18 +249,18 @@ class SegmentFrames:
                     self._take_parameter(buf[pos + HEAD.size : stop])
                 pos = self.next
                 stop = pos + HEAD.size
-            if not self._more(pos, max(stop - end, _HELD)):
+            if not self._read_more(pos, max(stop - end, _BUFFERED)):
                 break
             pos = 0
-        self._finish()
+        self._check_end()
 
     def read_head(self) -> Head:
         """Read the parameters at the beginning, before anything else is read."""
         pos = 0
-        while self._hold(pos + HEAD.size) and self.buf[pos] == PARAMETER_STATUS:
+        while self._buffer(pos + HEAD.size) and self.buf[pos] == PARAMETER_STATUS:
             kind, size = HEAD.unpack_from(self.buf, pos)
             _check_size(kind, size, pos)
-            if not self._hold(pos + 1 + size):
+            if not self._buffer(pos + 1 + size):
                 break
             body = self.buf[pos + HEAD.size : pos + 1 + size]
             if read_parameter(body)[0] == START:
@@ -272,12 +272,12 @@ class SegmentFrames:
 
     def _take_parameter(self, body: bytes) -> None:
         try:
-            self.head.take(*read_parameter(body))
+            self.head.take_parameter(*read_parameter(body))
         except InputError as error:
             raise self.located(error) from None
 
     def offset_of(self, pos: int) -> int:
-        """Where a position of `buf` is in the uncompressed bytes."""
+        """The offset of a position of `buf` in the uncompressed bytes."""
         return self._base + pos
 
     def located(self, error: InputError) -> InputError:
@@ -287,11 +287,11 @@ class SegmentFrames:
             error.offset += self._base
         return error
 
-    def _hold(self, size: int) -> bool:
-        return len(self.buf) >= size or (self._more(0, size - len(self.buf)) and len(self.buf) >= size)
+    def _buffer(self, size: int) -> bool:
+        return len(self.buf) >= size or (self._read_more(0, size - len(self.buf)) and len(self.buf) >= size)
 
-    def _more(self, pos: int, missing: int) -> bool:
-        """Have at least `missing` more bytes after `pos`, or all there are; returns whether there were any."""
+    def _read_more(self, pos: int, missing: int) -> bool:
+        """Read at least `missing` more bytes after `pos`, or all that are left. Returns whether any were read."""
         parts = [self.buf[pos:]]
         self._base += pos
         while missing > 0:
@@ -304,7 +304,7 @@ class SegmentFrames:
         self.buf = b"".join(parts)
         return len(parts) > 1
 
-    def _finish(self) -> None:
+    def _check_end(self) -> None:
         end = len(self.buf)
         if self.raw.damage is not None:
             raise Malformed(self.raw.damage, offset=end)
@@ -328,9 +328,9 @@ def read_head(segment: Location) -> Head:
 
 
 def check(segment: Location) -> str | None:
-    """What is wrong with a closed segment; None if every byte is as it was written. Raises InputError."""
-    raw, found = _checked(segment)
-    return raw.damage or found.problem()
+    """The damage of a closed segment; None if every byte is as it was written. Raises InputError."""
+    raw, checked = _checked(segment)
+    return raw.damage or checked.problem()
 
 
 def digest_of(file: Location) -> str:
@@ -354,6 +354,6 @@ def position_of(segment: Location) -> int:
 
 def _checked(segment: Location) -> tuple[SegmentBytes, SegmentCheck]:
     with segment.open() as file:
-        raw, found = SegmentBytes(file), SegmentCheck()
-        found.feed_all(raw)
-    return raw, found
+        raw, checked = SegmentBytes(file), SegmentCheck()
+        checked.feed_all(raw)
+    return raw, checked

@@ -60,7 +60,7 @@ class SnapshotWriter:
         self._written: list[SnapshotFile] = []
         self.rows = 0
 
-    def add(self, messages: list[bytes], rows: int) -> None:
+    def add_rows(self, messages: list[bytes], rows: int) -> None:
         """Add Inserts, as the parts of CopyData messages that contain walsender frames."""
         if not rows:
             return
@@ -76,24 +76,24 @@ class SnapshotWriter:
             segment.flush()
 
     def finish(self, commit: bytes | None = None) -> tuple[SnapshotFile, ...]:
-        """Close the last segment; returns all, in order: none of a part without rows.
+        """Close the last segment. Returns all segments, in order; none for a part without rows.
 
         `commit` is the walsender frame that ends the table, for the writer of its last part.
         """
         if commit is not None:
-            self._open().add(commit)
+            self._open().add_frame(commit)
         if self._segment is not None:
             self._finish()
         return tuple(self._written)
 
     def abandon(self) -> None:
-        """Leave the part, so that another writer can write it again: removes its segments, open, closed or uploaded."""
+        """Remove the segments of the part, open, closed or uploaded, so that another writer can write it again."""
         if self._segment is not None:
             self._segment.abandon()
             self._segment = None
         written, self._written = self._written, []
-        for one in written:
-            path = self._directory / f"{one.name}{SNAPSHOT_CLOSED}"
+        for file in written:
+            path = self._directory / f"{file.name}{SNAPSHOT_CLOSED}"
             LocalLocation(path).delete()
             if self._uploader is not None:
                 self._uploader.remove_snapshot(path.name)

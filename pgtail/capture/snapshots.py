@@ -1,4 +1,4 @@
-"""Which snapshots of tables a capture goes on with: those that are listed, whole, and in the place where it was cut."""
+"""Decides which snapshots of tables a continued capture has: listed, complete, and at a boundary of segments."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from pgtail.storage.local import LocalLocation
 
 
 def open_state(directory: Path, position: int, *, spool: bool = False) -> StateFile:
-    """The state of a capture that goes on from this LSN, after recover().
+    """Open the state of a capture that continues at this LSN, after recover().
 
-    Takes snapshots off the list that cannot count, and removes the files of all that are not listed: no SnapshotWriter
-    may be open. The files of those that a `spool` lists are in its object store, and Uploader has examined them.
+    Unlists the snapshots that cannot count, and removes the files of those that are not listed: no SnapshotWriter may
+    be open. The files of the snapshots that a `spool` lists are in its object store: Uploader has examined them.
     Raises InputError, OutputError.
     """
     state, place = StateFile(directory), LocalLocation(directory)
     drop_uncut(state, directory, position)
     if not spool:
         missing = {*state.snapshots} - {*complete(place, state.snapshots)}
-        state.drop("segments of it are missing", lambda one: one in missing)
+        state.drop("segments of it are missing", lambda snapshot: snapshot in missing)
     remove_unlisted(place, () if spool else state.snapshots)
     return state
 
@@ -33,12 +33,12 @@ def complete(place: Location, snapshots: Iterable[TableSnapshot]) -> list[TableS
     """The snapshots that have all of their segments in this folder, with the listed sizes. Raises InputError."""
     snapshots = list(snapshots)
     sizes = {snapshot_name(entry.name): entry.size for entry in place.list()} if snapshots else {}
-    return [one for one in snapshots if all(sizes.get(part.name) == part.bytes for part in one.segments)]
+    return [snapshot for snapshot in snapshots if all(sizes.get(part.name) == part.bytes for part in snapshot.segments)]
 
 
 def unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> list[Location]:
     """The segments of all other snapshots in this folder, finished or not. Raises InputError."""
-    names = {part.name for one in snapshots for part in one.segments}
+    names = {part.name for snapshot in snapshots for part in snapshot.segments}
     return [
         place / entry.name
         for entry in place.list()
@@ -53,17 +53,17 @@ def remove_unlisted(place: Location, snapshots: Iterable[TableSnapshot]) -> None
 
 
 def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
-    """Take off the list the snapshots whose place is inside of a segment, of a capture that goes on from this LSN.
+    """Unlist the snapshots whose place is inside of a segment of a capture that continues at this LSN.
 
-    Examines only those that the state has not reached, as if a recorder was killed before it wrote that. Raises
+    Examines only those that the state has not reached: a recorder may have been killed before it wrote that. Raises
     InputError, OutputError.
     """
     before = 0 if state.now is None else state.now.position
     uncut = {lsn for lsn in state.places if before < lsn <= position and not _was_cut(directory, lsn)}
-    state.drop("the capture went past its place without a new segment", lambda one: one.lsn in uncut)
+    state.drop("the capture went past its place without a new segment", lambda snapshot: snapshot.lsn in uncut)
 
 
 def _was_cut(directory: Path, lsn: int) -> bool:
-    """Whether no segment goes on from before an LSN to after it."""
+    """Whether no segment spans an LSN."""
     names = [name for name in closed_names(directory) if name.position < lsn]
     return not names or position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")) <= lsn

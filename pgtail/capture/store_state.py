@@ -1,12 +1,12 @@
 """The `capture.json` of a capture in an object store: what counts there, and which recorder writes.
 
 It names the last segment that counts (`uploaded`) and the recorder (`writer`). A recorder replaces it only if no other
-one has: so the segments of one transaction count all at once, and of two recorders one is stopped.
+recorder has: so the segments of one transaction count all at once, and only one of two recorders continues.
 
-A recorder may be stopped between any two requests, and go on when another has taken over. So it announces the segments
-there (`announced`) before it uploads them. Who takes over keeps the announced names in `discarded`: a segment with one
-of them never counts, and no recorder uses the name again, whenever the first one's request to create or to delete it
-arrives.
+A recorder may be suspended between any two requests, and continue after another has taken over. So it announces the
+segments there (`announced`) before it uploads them. The new recorder keeps the announced names in `discarded`: a
+segment with such a name never counts, and no recorder uses the name again, whenever the first recorder's request to
+create or to delete it arrives.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class TakenOver(OutputError):
 
 
 class StoreState:
-    """The state of the capture at `target`, as this recorder has read or written it last: `found`.
+    """The state of the capture at `target`; `stored` is the one that this recorder has read or written last.
 
-    `uploaded`, `position`, `announced` and `discarded` are those of CaptureState. What is written has the rest from the
+    `uploaded`, `position`, `announced` and `discarded` are those of CaptureState. The other fields are written from the
     state of `spool`.
     """
 
     def __init__(self, target: Location, spool: Path) -> None:
         self.target = target
-        self.found: CaptureState | None = None
+        self.stored: CaptureState | None = None
         self.uploaded = ""
         self.position = 0
         self.announced: Mapping[str, str] = {}
@@ -47,10 +47,10 @@ class StoreState:
         self._written = False
 
     def read(self) -> CaptureState | None:
-        """Read the state, before anything is written; None if there is none. Raises InputError."""
-        found = (self.target / FILE).read()
-        self.found = state = None if found is None else parse_state(found[0], str(self.target / FILE))
-        self._version = None if found is None else found[1]
+        """Read the state, before anything is written; None if there is no file. Raises InputError."""
+        content = (self.target / FILE).read()
+        self.stored = state = None if content is None else parse_state(content[0], str(self.target / FILE))
+        self._version = None if content is None else content[1]
         if state is not None and state.uploaded is not None:
             self.uploaded, self.position = state.uploaded, state.position
             return state
@@ -62,26 +62,26 @@ class StoreState:
         return state
 
     def check_owner(self) -> None:
-        """Check that the state is one that this recorder wrote: perhaps in an attempt whose answer was lost.
+        """Check that this recorder wrote the state: perhaps in an attempt whose answer was lost.
 
-        Before its first one it may be the one that was read at the start. `pgtail capture prune` may have changed it.
+        Before it writes one, the state may be that read at the start. `pgtail capture prune` may have changed it.
         Raises TakenOver, InputError.
         """
-        found = (self.target / FILE).read()
-        state = None if found is None else parse_state(found[0], str(self.target / FILE))
-        if found is None or state is None or not (state.writer == self._writer or self._is_as_found(state)):
+        content = (self.target / FILE).read()
+        state = None if content is None else parse_state(content[0], str(self.target / FILE))
+        if content is None or state is None or not (state.writer == self._writer or self._is_unchanged(state)):
             raise TakenOver(
                 f"another process records into {self.target}: this one stops. What it has not uploaded was not"
                 " acknowledged"
             )
-        self.found, self._version = state, found[1]
+        self.stored, self._version = state, content[1]
         if state.writer == self._writer:
             self._keep(state)
 
     def write(
         self, *, position: int | None = None, uploaded: str | None = None, announced: Mapping[str, str] | None = None
     ) -> None:
-        """Change this in the state, unless another recorder has replaced it. Raises OutputError, InputError."""
+        """Change these fields of the state, unless another recorder has replaced it. Raises OutputError, InputError."""
         while True:
             state = self._next(
                 self.position if position is None else position,
@@ -97,23 +97,23 @@ class StoreState:
                 self.check_owner()
                 if self._version == before:
                     raise
-        self.found, self._version, self._written = state, version, True
+        self.stored, self._version, self._written = state, version, True
         self._keep(state)
 
     def _keep(self, state: CaptureState) -> None:
-        """This recorder has written that state."""
+        """Note the state that this recorder has written."""
         self.uploaded, self.position, self.announced = state.uploaded or "", state.position, state.announced
 
-    def _is_as_found(self, state: CaptureState) -> bool:
+    def _is_unchanged(self, state: CaptureState) -> bool:
         """Whether nothing was recorded since the state was read at the start."""
-        before = None if self._written else self.found
+        before = None if self._written else self.stored
         return before is not None and before.with_pruned(state.pruned) == state
 
     def _next(self, position: int, uploaded: str, announced: Mapping[str, str]) -> CaptureState:
-        """What the state is to be."""
+        """The state to write."""
         known = read_state(LocalLocation(self._spool))
         assert known is not None
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
         state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
         state = state._replace(uploaded=uploaded, writer=self._writer, announced=announced, discarded=self.discarded)
-        return state.with_pruned(None if self.found is None else self.found.pruned)
+        return state.with_pruned(None if self.stored is None else self.stored.pruned)

@@ -36,7 +36,7 @@ _TRANSACTIONAL: Final = 1
 
 
 class Description(NamedTuple):
-    """A table's OID, the commit LSN of a transaction that is not prepared, and whether the one before was the same.
+    """A table's OID, the commit LSN of a transaction that is not prepared, and whether the last description was equal.
 
     `message` is the Relation message.
     """
@@ -57,8 +57,8 @@ class StreamTracker:
     `repeats` counts descriptions of tables that were described before.
 
     The stream starts at the LSN `start`. A transaction that was prepared before its slot had two_phase is sent late:
-    when it is committed, right before that outcome, with an LSN from before. After a restart between the two the
-    server sends both again. So `late` says that the outcome of such a transaction is still to come.
+    when it is committed, right before that outcome, with an older LSN. After a restart between the two the
+    server sends both again. `late`: the outcome of such a transaction is still to come.
     """
 
     def __init__(self, start: int) -> None:
@@ -103,7 +103,7 @@ class StreamTracker:
     def repeated(self) -> list[bytes]:
         """Frames that the following ones need: current Types and Relations, the transaction's Begin and Origin.
 
-        The Relation of a partition is between two of its root: no server sends that, and readers know by it what it is.
+        The Relation of a partition is between two of its root, which no server sends: readers know the partition by it.
         """
         frames, pairs, rest = list(self._types.values()), list[bytes](), dict(self._relations)
         for root, partitions in self._partitions.items():
@@ -116,14 +116,14 @@ class StreamTracker:
 
     @property
     def expects_row(self) -> bool:
-        """Whether take() must get the next frame, for it may say what is a partition."""
+        """Whether take_frame() must have the next frame: it may show a partition."""
         if self._adjacent is None:
             return False
         root, leaf = self._adjacent
         return root is not None or any(leaf in group for group in self._partitions.values())
 
     def root_of(self, frame: bytes) -> bytes | None:
-        """If a row or a Relation says that the table described last is a partition: the Relation of the root."""
+        """The Relation of the root, if a row or a Relation shows that the table described last is a partition."""
         root, leaf = self._adjacent or (None, None)
         tag = frame[_TAG]
         if root is None or root == leaf or not (tag in _ROWS or tag == _RELATION):
@@ -131,7 +131,7 @@ class StreamTracker:
         return self._relations[root] if _OID(frame, _BODY)[0] == root else None
 
     def description(self, frame: bytes) -> Description | None:
-        """What a frame describes; None if that is no table. Raises struct.error, IndexError."""
+        """The description of a table in a frame; None if it has none. Raises struct.error, IndexError."""
         if frame[_TAG] != _RELATION:
             return None
         oid = _OID(frame, _BODY)[0]
@@ -140,7 +140,7 @@ class StreamTracker:
         repeats = before is not None and before[_TAG:] == message
         return Description(oid, self._position if is_ordinary else None, repeats, message)
 
-    def take(self, frame: bytes) -> bool:
+    def take_frame(self, frame: bytes) -> bool:
         """Advance by a frame. Returns whether the last transaction is complete. Raises struct.error, IndexError."""
         tag = frame[_TAG]
         if tag in _ROWS:
@@ -152,7 +152,7 @@ class StreamTracker:
             self._begin = [frame]
             self.changes = self.messages = self.ordinal = 0
         elif tag in _ENDS:
-            self._end(frame)
+            self._take_end(frame)
         elif tag == _RELATION:
             oid = _OID(frame, _BODY)[0]
             self._see_partition(frame)
@@ -171,7 +171,7 @@ class StreamTracker:
             self.changes += tables
             self.rows += tables
         elif tag == _LOGICAL:
-            self._logical(*_MESSAGE(frame, _BODY))
+            self._take_message(*_MESSAGE(frame, _BODY))
         self._adjacent = None
         return self.complete
 
@@ -191,7 +191,7 @@ class StreamTracker:
         self.whole = max(self.whole, end_lsn)
 
     def _see_partition(self, frame: bytes) -> None:
-        """A row or a Relation may say that the table described last is a partition, or none any more."""
+        """Note if a row or a Relation shows that the table described last is a partition, or no longer one."""
         if self._adjacent is None:
             return
         root, leaf = self._adjacent
@@ -202,7 +202,7 @@ class StreamTracker:
             for group in self._partitions.values():
                 group.pop(leaf, None)
 
-    def _logical(self, flags: int, lsn: int) -> None:
+    def _take_message(self, flags: int, lsn: int) -> None:
         if flags & _TRANSACTIONAL:
             self.ordinal += 1
             self.messages += 1
@@ -210,11 +210,11 @@ class StreamTracker:
             self.whole = max(self.whole, lsn)
 
     def _begins_at(self, frame: bytes) -> int:
-        """The position of the transaction that a frame begins: for one that is sent late, where the stream is."""
+        """The position of the transaction that a frame begins: if it is sent late, that of the stream."""
         position: int = _LSN(frame, _BODY)[0]
         return max(position, self.whole, self._start) if frame[_TAG] == _BEGIN_PREPARE else position
 
-    def _end(self, frame: bytes) -> None:
+    def _take_end(self, frame: bytes) -> None:
         position, end_lsn = (_LSN(frame, _BODY + at)[0] for at in (_COMMIT_LSN, _END_LSN))
         self.inside = False
         self._begin.clear()

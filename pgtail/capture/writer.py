@@ -57,7 +57,7 @@ class SegmentWriter:
             self.add_raw(copy_data(frame))
         self.add_raw(parameter(START, ""))
 
-    def add(self, frame: bytes) -> None:
+    def add_frame(self, frame: bytes) -> None:
         """Add a walsender frame."""
         self.messages += 1
         self.add_raw(copy_data(frame))
@@ -105,7 +105,7 @@ class SegmentWriter:
             raise self._broken
 
     def _member(self) -> bytes:
-        """What was added, compressed."""
+        """The bytes that were added, compressed."""
         data = b"".join(self._parts)
         self._parts.clear()
         self.pending = 0
@@ -115,7 +115,7 @@ class SegmentWriter:
     def finish(self, whole: int, contents: str | None = None) -> None:
         """Write the end and close the file. `whole` is the LSN up to which the capture has everything.
 
-        `contents` is what the segment contains (contents.py), which readers find without reading anything before it.
+        `contents` is the value of CONTENTS (contents.py), which readers find without reading anything before it.
         """
         if contents is not None:
             self.flush()

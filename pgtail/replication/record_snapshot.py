@@ -321,7 +321,7 @@ class _PartWriter:
         """The batches that are not known to be written, with their sizes."""
 
     def add(self, frames: bytes, rows: int) -> None:
-        self._waiting.append((len(frames), self._thread.submit(self._writer.add, [frames], rows)))
+        self._waiting.append((len(frames), self._thread.submit(self._writer.add_rows, [frames], rows)))
         self._wait(_AHEAD)
 
     def finish(self) -> None:

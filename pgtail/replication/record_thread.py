@@ -166,7 +166,7 @@ class RecordThread(ConsumerThread):
                     return  # it only comes because of a reconnection: readers need not forget the table's rows
                 lsn = copied_at
         try:
-            recorder.take(frame, lsn)
+            recorder.take_frame(frame, lsn)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
         if not recorder.inside:

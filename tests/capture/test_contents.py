@@ -43,7 +43,7 @@ def record(
             pos, _ = recorder.take_run(data, pos, len(data), LENGTHS)
         if pos < len(data):
             start, pos = next(walk(data, pos))
-            recorder.take(data[start:pos])
+            recorder.take_frame(data[start:pos])
     recorder.close()
     return contents_of(folder)
 
@@ -255,7 +255,7 @@ def test_too_many_tables_are_not_listed(tables: int, known: bool, tmp_path: Path
     described = [encode.relation(oid, f"table with a long name {oid}", ()) for oid in range(tables)]
     recorder = Recorder(tmp_path, {}, rotation=Rotation())
     for message in [*described, encode.begin(), encode.commit()]:
-        recorder.take(encode.frame(message, 0x10))
+        recorder.take_frame(encode.frame(message, 0x10))
     recorder.close()
     (found,) = contents_of(tmp_path)
     assert (found.tables is not None) == known

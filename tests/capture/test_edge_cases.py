@@ -151,7 +151,7 @@ def test_the_state_during_a_transaction(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, {}, rotation=Rotation(sync_interval=0, state_interval=0))
     recorder.reached(0x80)
     for message in (encode.begin(1, 0x100), encode.relation(), encode.insert("1", "a")):
-        recorder.take(encode.frame(message))
+        recorder.take_frame(encode.frame(message))
         recorder.tick()
     recover(tmp_path, compress=True)
     assert said(tmp_path, 0) == ""
@@ -160,7 +160,7 @@ def test_the_state_during_a_transaction(tmp_path: Path) -> None:
 def test_a_stray_message_before_the_first_transaction(tmp_path: Path) -> None:
     """As PostgreSQL 18.0 to 18.6 send Stream Abort: it survives a crash, and the capture continues after it."""
     recorder = Recorder(tmp_path, {}, rotation=Rotation())
-    recorder.take(encode.frame(encode.stream_abort(5, 5)))
+    recorder.take_frame(encode.frame(encode.stream_abort(5, 5)))
     recorder.sync()
     assert recover(tmp_path, compress=True).last == recover(tmp_path, compress=True).last != ""
     record(tmp_path, map(encode.frame, [encode.begin(1, 0x100), encode.commit(0x100, 0x108)]))
@@ -257,7 +257,7 @@ def test_damage_in_an_open_segment_that_others_follow(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, {}, rotation=SMALL)
     frames = iter(data_frames(capture("A_big", "p1_msg")))
     while len(list(tmp_path.glob(f"*{OPEN}"))) < 2:
-        recorder.take(next(frames))
+        recorder.take_frame(next(frames))
     recorder.sync()
     assert read(tmp_path).status == 0
     first = min(tmp_path.glob(f"*{OPEN}"))

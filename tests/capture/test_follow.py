@@ -26,7 +26,7 @@ def read_state(directory: Path) -> str:
 
 def take(recorder: Recorder, *messages: bytes) -> None:
     for message in messages:
-        recorder.take(encode.frame(message))
+        recorder.take_frame(encode.frame(message))
 
 
 def test_between_transactions(tmp_path: Path) -> None:

@@ -25,12 +25,12 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Transactions a second apart, every fifth of them committed 9 seconds before the one before it by the clock."""
     directory = tmp_path_factory.mktemp("capture")
     recorder = Recorder(directory, {}, rotation=Rotation(size=600))
-    recorder.take(frame(relation()))
+    recorder.take_frame(frame(relation()))
     for number in range(COUNT):
         lsn, time = 0x1000 * (number + 1), time_of(number)
         rows = [insert(str(number), "x" * 40) for _ in range(number % 4 + 1)]
         for message in (begin(number + 1, lsn, time), *rows, commit(lsn, lsn + 8, time)):
-            recorder.take(frame(message, lsn))
+            recorder.take_frame(frame(message, lsn))
     recorder.close()
     return directory
 

@@ -126,7 +126,7 @@ def test_a_crash_in_a_member_with_gzip_files_as_values(tmp_path: Path) -> None:
         place = number << 12
         files = [encode.insert("1", gzip.compress(rng.randbytes(9000))) for _ in range(3)]
         for message in (encode.begin(number, place), encode.relation(), *files, encode.commit(place, place + 8)):
-            recorder.take(encode.frame(message, place))
+            recorder.take_frame(encode.frame(message, place))
         recorder.sync()
     [path] = directory.glob(f"*{OPEN}")
     data, first = path.read_bytes(), zlib.decompressobj(31)

@@ -56,7 +56,7 @@ def recorded(
             if not recorder.inside and (recorder.begins_at(one) > until or later):  # as RecordThread does
                 declined += (number, pos)
                 break
-            recorder.take(one)
+            recorder.take_frame(one)
             pos = stop
     counts = (recorder.messages, recorder.bytes, recorder.transactions, recorder.rows, recorder.whole)
     recorder.close()

@@ -300,13 +300,13 @@ def test_threads_that_compress_run_after_the_server(
     newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(newest_database, "t")
-    add_rows, found, before = SnapshotWriter.add, set(), _niceness()
+    add_rows, found, before = SnapshotWriter.add_rows, set(), _niceness()
 
     def add_and_look(self: SnapshotWriter, messages: list[bytes], rows: int) -> None:
         found.add(_niceness())
         add_rows(self, messages, rows)
 
-    monkeypatch.setattr(SnapshotWriter, "add", add_and_look)
+    monkeypatch.setattr(SnapshotWriter, "add_rows", add_and_look)
     recorded(newest_database, tmp_path / "c")
     assert found == {min(before + 10, 19)} != {before}
     assert _niceness() == before

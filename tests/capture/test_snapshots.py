@@ -174,7 +174,7 @@ def test_no_segment_spans_a_place(tmp_path: Path, seed: int) -> None:
             data, pos = b"".join(struct.pack(">I", len(one)) + one for one in frames), 0
             while (pos := found.take_run(data, pos, len(data), LENGTHS)[0]) < len(data):
                 size = struct.unpack_from(">I", data, pos)[0]
-                found.take(data[pos + 4 : pos + 4 + size])
+                found.take_frame(data[pos + 4 : pos + 4 + size])
                 pos += 4 + size
         elif choice < 0.9:
             found.reached(end)  # it is the LSN of the next commit
@@ -206,7 +206,7 @@ def test_a_late_prepared_transaction_across_the_place(tmp_path: Path) -> None:
     ]
     take(found, [encode.frame(one, 0x100) for one in changes])
     with messages_said() as said:
-        found.take(encode.frame(encode.commit_prepared(9, "g", PLACE + 8, PLACE + 16), PLACE))
+        found.take_frame(encode.frame(encode.commit_prepared(9, "g", PLACE + 8, PLACE + 16), PLACE))
         found.close()
     [text] = said
     assert text.endswith("is removed: a prepared transaction before 0/1000 was sent after it")

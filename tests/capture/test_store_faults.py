@@ -38,12 +38,12 @@ def check_listing(proxy: FaultyStore, store: ObjectStore, target: Location, fold
     recorder = Recorder(folder / "spool", {}, rotation=Rotation(size=2_000))
     half = len(frames) // 2
     for frame in frames[:half]:
-        recorder.take(frame)
+        recorder.take_frame(frame)
     publish(uploading, recorder)
     before = here("decode", "-o", "json", *store.arguments, place)
     assert (before.status, bool(before.lines)) == (0, True)
     for frame in frames[half:]:
-        recorder.take(frame)
+        recorder.take_frame(frame)
     recorder.close()
     publish(uploading, recorder)
     proxy.stale = True

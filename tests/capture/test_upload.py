@@ -125,7 +125,7 @@ def publish(found: Uploader, recorder: Recorder) -> None:
 def record_all(found: Uploader, recorder: Recorder, frames: Sequence[bytes]) -> None:
     """Record and upload frames to their end."""
     for taken, frame in enumerate(frames):
-        recorder.take(frame)
+        recorder.take_frame(frame)
         if taken % 100 == 0:
             publish(found, recorder)
     recorder.close()
@@ -147,7 +147,7 @@ def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Pa
         rest = [frame for group in groups if end_of(group) > resumed for frame in group]
         try:
             for number, frame in enumerate(rest, 1):
-                recorder.take(frame)
+                recorder.take_frame(frame)
                 if number % 20 == 0 or rng.random() < 0.02:
                     publish(uploading, recorder)
                     acknowledged = uploading.position
@@ -237,7 +237,7 @@ def test_only_whole_transactions_count(s3: ObjectStore, target: Location, tmp_pa
         lsn = 0x1000 * xid
         row = encode.insert(encode.text(b"1"), encode.text(b"x" * 200))
         for message in [encode.begin(xid, lsn), encode.relation(), *[row] * 20, encode.commit(lsn, lsn + 8)]:
-            recorder.take(encode.frame(message, lsn))
+            recorder.take_frame(encode.frame(message, lsn))
             taken += 1
             if taken % step == 0:
                 publish(uploading, recorder)

@@ -146,10 +146,10 @@ def test_a_segment_without_the_tables_is_not_read(two_phase: str, tmp_path: Path
     recorder = Recorder(tmp_path, {"pgtail.two_phase": two_phase}, rotation=Rotation())
     for number, name in enumerate("ab", 1):
         lsn = 100 * number
-        recorder.take(encode.frame(encode.relation(number, name, [("id", 23), ("t", 25)]), lsn))
+        recorder.take_frame(encode.frame(encode.relation(number, name, [("id", 23), ("t", 25)]), lsn))
         recorder.sync()  # the rows are in a member of their own
         for message in (encode.begin(number, lsn), encode.insert("1", "x", oid=number), encode.commit(lsn, lsn + 8)):
-            recorder.take(encode.frame(message, lsn))
+            recorder.take_frame(encode.frame(message, lsn))
         recorder.follow({"pgtail.options": f"of segment {number + 1}"})
     recorder.close()
     first, second = segments(tmp_path)
@@ -210,9 +210,9 @@ def test_a_position_beyond_bigint_is_damage(of_row: bool, tmp_path: Path) -> Non
     last, row = (1 << 64) - 16, encode.insert("1", "one")
     end = 9 if of_row else last
     for message in (encode.begin(lsn=end), encode.relation(), row, row):
-        recorder.take(encode.frame(message))
-    recorder.take(encode.frame(row, last if of_row else 0))
-    recorder.take(encode.frame(encode.commit(lsn=end)))
+        recorder.take_frame(encode.frame(message))
+    recorder.take_frame(encode.frame(row, last if of_row else 0))
+    recorder.take_frame(encode.frame(encode.commit(lsn=end)))
     recorder.close()
     with pytest.raises(InputError, match="a log position of FFFFFFFF/FFFFFFF0"):
         rows_of(segments(tmp_path))
@@ -261,7 +261,7 @@ def test_both_ways_read_rows_at_any_position(tmp_path: Path, monkeypatch: pytest
     recorder, row = Recorder(tmp_path, {}, rotation=Rotation()), encode.insert("1", "one")
     rows = [encode.frame(row, lsn) for lsn in (0, 0, 9, (1 << 63) - 1)]
     for frame in [*map(encode.frame, [encode.relation(), encode.begin()]), *rows, encode.frame(encode.commit())]:
-        recorder.take(frame)
+        recorder.take_frame(frame)
     recorder.close()
     paths = segments(tmp_path)
     short = table_of(paths)

@@ -46,7 +46,7 @@ def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Pat
         messages += [encode.insert(str(number), None, oid=100 + number % 3), encode.commit(lsn=begin, time=time)]
         messages += [encode.message(b"\xff", transactional=False, lsn=begin + 99)]
         for message in messages:
-            recorder.take(encode.frame(message, begin))
+            recorder.take_frame(encode.frame(message, begin))
     recorder.close()
     return segments(folder)
 
@@ -54,7 +54,7 @@ def dated(folder: Path, days: list[int], *, backwards: bool = False) -> list[Pat
 def written(batches: list[pa.RecordBatch], folder: Path, piece: int = PIECE) -> pq.ParquetFile:
     """A file of these rows."""
     rows, file = Pieces(sorted_changes, piece), FileWriter(TableFolder(locate(str(folder)), "snappy"), CHANGES)
-    for found in itertools.chain(*(rows.add(batch) for batch in batches), rows.rest()):
+    for found in itertools.chain(*(rows.add_batch(batch) for batch in batches), rows.rest()):
         file.write(found)
     done = file.close()
     assert (folder / done.path).stat().st_size == done.size

@@ -190,12 +190,12 @@ def test_segments_that_follow_each_other_are_one_range_in_whatever_order_they_co
     for seed in range(20):
         capture = Capture()
         for segment in Random(seed).sample(segments, 5):
-            capture.add(segment)
+            capture.add_segment(segment)
         assert capture.runs == [SegmentRun(names[0], names[4], "", "s", False, between((0, 1), (45, 2)))]
         assert all(map(capture.has, names))
     capture = Capture()
     for number in (0, 3):
-        capture.add(segments[number])
+        capture.add_segment(segments[number])
     assert [one.open for one in capture.runs] == [False, True]
     assert not capture.has(names[1])
 
@@ -227,7 +227,7 @@ def test_a_year_of_segments_is_planned_as_a_day() -> None:
     for number in range(200_000):
         name = f"{number:016X}-0000000001"
         part = between((10 * number + 10, 1), (10 * number + 15, 2))
-        capture.add(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
+        capture.add_segment(Survey(f"/c/{name}.pgcap", part, "s", "server", before))
         before = name
     plan = BatchPlan(captures={"/c": capture})
     assert len(json.dumps(to_builtins(plan))) < 500
@@ -249,7 +249,7 @@ def test_only_segments_after_those_applied_without_a_gap_are_listed(tmp_path: Pa
     def listed(*applied: int) -> list[str]:
         capture = Capture()
         for number in applied:
-            capture.add(chain[number])
+            capture.add_segment(chain[number])
         found = listing.segments([str(tmp_path)], after={str(tmp_path): capture.complete_to})
         return [name_of(path) for path in found]
 
@@ -288,7 +288,7 @@ def test_a_gap_that_a_recorder_went_over_is_one(tmp_path: Path, before: int) -> 
     record_frames(tmp_path / "c", [frame for group in groups[:before] for frame in group])
     recorder = Recorder(tmp_path / "c", {}, rotation=SMALL, gap=(5, 9))
     for frame in (frame for group in groups[before:] for frame in group):
-        recorder.take(frame)
+        recorder.take_frame(frame)
     recorder.close()
     found = [survey(io.BytesIO(path.read_bytes()), path.name).predecessor for path in segments(tmp_path / "c")]
     assert len(found) > 2

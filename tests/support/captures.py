@@ -41,7 +41,7 @@ def record(directory: Path, frames: Iterable[bytes], rotation: Rotation = SMALL,
 
 def take(recorder: Recorder, frames: Iterable[bytes]) -> None:
     for frame in frames:
-        recorder.take(frame)
+        recorder.take_frame(frame)
 
 
 def head(path: Path) -> dict[str, str]:

@@ -71,7 +71,7 @@ class Table:
             repeated = self.repeated(lsn)
             writer = SnapshotWriter(directory, HEAD, part, repeated, first=first, rotation=rotation, uploader=uploader)
             for row in rows:
-                writer.add([copy_data(frame(encode.insert(*row, oid=self.relid), lsn))], 1)
+                writer.add_rows([copy_data(frame(encode.insert(*row, oid=self.relid), lsn))], 1)
             last = number == len(self.parts) - 1
             found += writer.finish(frame(encode.commit(lsn - 1, lsn), lsn) if last else None)
             first += len(rows) + _ROOM

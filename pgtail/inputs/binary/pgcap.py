@@ -114,7 +114,7 @@ class Segments(CopyDataFrames):
         elif name == END:
             self._check_size(value, at)
         try:
-            self._head.take(name, value)
+            self._head.take_parameter(name, value)
             if name == START:
                 self._begin_own()
         except InputError as error:

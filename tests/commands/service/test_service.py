@@ -273,10 +273,10 @@ def _inserted(oid: int) -> bytes:
 def test_rows_of_many_tables_are_counted_together() -> None:
     counter = ContentsCounter()
     for number in range(1500):
-        counter.take(_described(number))
-        counter.take(_inserted(number))
+        counter.take_frame(_described(number))
+        counter.take_frame(_inserted(number))
         if number % 100 == 0:
-            counter.start({}, inside=False)
+            counter.start_segment({}, inside=False)
     found = counter.rows_by_table()
     assert len(found) == 1001
     assert sum(one.inserts for one in found) == 1500

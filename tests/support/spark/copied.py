@@ -269,7 +269,7 @@ class Recording:
         for step in steps:
             if isinstance(step, Transaction):
                 for message in _messages(step, described):
-                    recorder.take(encode.frame(message, step.lsn))
+                    recorder.take_frame(encode.frame(message, step.lsn))
             elif self._snapshots:  # as by another run of the command, whose session sends every description again
                 recorder.close()
                 state = StateFile(self.directory)
@@ -295,7 +295,7 @@ class Recording:
                     rotation=self._part,
                 )
                 for row in rows:
-                    writer.add([copy_data(_frame(encode.insert(*table.cells(row), oid=table.relid), step))], 1)
+                    writer.add_rows([copy_data(_frame(encode.insert(*table.cells(row), oid=table.relid), step))], 1)
                 commit = _frame(encode.commit(step.lsn - 1, step.lsn, step.time), step)
                 written += writer.finish(commit if number else None)
                 first += _BLOCK
