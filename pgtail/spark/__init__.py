@@ -31,7 +31,7 @@ _WHERE: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Nothing is imported before it is used: check_installed() says what is not installed, and no ImportError."""
+    """Import a module when it is used: check_installed() reports what is not installed, not an ImportError."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_WHERE[name]), name)

@@ -33,21 +33,21 @@ from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 _STORAGE: Final = "storage."
-"""What options begin with that are meant for the storage."""
+"""The beginning of the names of options for the storage."""
 _OPTIONS: Final = ("tables", "ops", "columns", "maxSegmentsPerTrigger")
 _OF_SPARK: Final = (
     *("path", "paths", "comment", "collation", "location", "provider", "owner", "external", "is_managed_location"),
     "table_type",
 )
-"""What Spark passes besides: load()'s argument, and the properties of a table of its catalog (CREATE TABLE)."""
+"""Other options that Spark passes: load()'s argument, and the properties of a table of its catalog (CREATE TABLE)."""
 _OF_TABLE: Final = "option."
-"""What begins the names of such a table's options, which Spark passes under both names."""
+"""The beginning of the names of such a table's options, which Spark passes under both names."""
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
 
 
 class Selection(Struct, frozen=True):
-    """What is read: captures (directories, segments, or patterns of them), and which rows and columns of them.
+    """What to read: captures (directories, segments, or patterns of them), and which rows and columns of them.
 
     `tables` are globs, as --table takes them; all tables, operations and columns if these are empty.
     """
@@ -78,32 +78,32 @@ class Selection(Struct, frozen=True):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that are read, in the order in which they were named."""
+        """The columns to read, in the order in which they were named."""
         return pa.schema([CHANGES.field(name) for name in self.columns or CHANGES.names])
 
     def listing(self) -> Listing:
-        """The segments and snapshots that there are. Raises InputError."""
+        """The segments and snapshots of the captures. Raises InputError."""
         return listing(self.captures, self.storage)
 
     def narrowed(self, filters: Iterable[Filter]) -> Selection:
-        """The same without rows that one of these filters would remove, as far as that is known from its form."""
-        found = self
+        """The same without rows that these filters would remove, as far as their form shows it."""
+        selection = self
         for filter_ in filters:
             column, values = _compared(filter_)
-            if column == "op" and not found.ops:
-                found = replace(found, ops=values)
-            elif column == "table" and not found.tables:
-                found = replace(found, tables=tuple(map(_glob, values)))
-        return found
+            if column == "op" and not selection.ops:
+                selection = replace(selection, ops=values)
+            elif column == "table" and not selection.tables:
+                selection = replace(selection, tables=tuple(map(_glob, values)))
+        return selection
 
 
 def _list(options: Mapping[str, str], name: str, known: Sequence[str] = ()) -> tuple[str, ...]:
     """The items of an option, which are among the known ones, if there are any. Raises OptionError."""
-    found = tuple([item.strip() for item in options.get(name, "").split(",") if item.strip()])
-    for item in found:
+    items = tuple([item.strip() for item in options.get(name, "").split(",") if item.strip()])
+    for item in items:
         if known and item not in known:
             raise OptionError(f"option {name}: {item} is none of {', '.join(known)}")
-    return found
+    return items
 
 
 def _compared(filter_: Filter) -> tuple[str, tuple[str, ...]]:
@@ -145,7 +145,7 @@ class DataSource(datasource.DataSource):
 
 
 class SegmentReader:
-    """What the readers have in common: a partition is the path of a segment, and the parts of it that are read."""
+    """The base of the readers: a partition is the path of a segment, and the parts of it to read."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
@@ -159,12 +159,12 @@ class SegmentReader:
 
 
 class BatchReader(SegmentReader, datasource.DataSourceReader):
-    """All closed segments and snapshots that there are; a change that several of them have comes once."""
+    """All closed segments and snapshots; a change that several of them have comes once."""
 
     def partitions(self) -> list[InputPartition]:
-        surveys, found = partial(survey_each, storage=self.selection.storage), self.selection.listing()
-        check_names(found, self._named, self.selection.storage)
-        parts = {**plan(surveys, found.segments), **dict.fromkeys(found.snapshot_segments(self.selection.tables))}
+        surveys, listed = partial(survey_each, storage=self.selection.storage), self.selection.listing()
+        check_names(listed, self._named, self.selection.storage)
+        parts = {**plan(surveys, listed.segments), **dict.fromkeys(listed.snapshot_segments(self.selection.tables))}
         return [InputPartition(part) for part in parts.items()]
 
 
@@ -202,13 +202,13 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
         return {"segment": new[-1]} if new else start
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        found = self._names(start).items()
-        return [InputPartition((path, EVERYWHERE)) for name, path in found if start["segment"] < name <= end["segment"]]
+        paths = self._names(start).items()
+        return [InputPartition((path, EVERYWHERE)) for name, path in paths if start["segment"] < name <= end["segment"]]
 
     def _names(self, start: dict[str, str]) -> dict[str, str]:
         """The names of the segments and their paths, in order. Raises InputError, also if some were pruned unread."""
-        found = self.selection.listing()
-        paths, begin = found.segments, max((one.segment for one in found.pruned.values()), default="")
+        listed = self.selection.listing()
+        paths, begin = listed.segments, max((pruned.segment for pruned in listed.pruned.values()), default="")
         if len(directories(paths)) > 1:
             raise InputError("a stream reads one capture: several may have the same changes")
         if "" < start["segment"] < begin:

@@ -1,6 +1,6 @@
-"""Work spread over Spark's tasks: each item is done by one task, wherever that runs.
+"""Spreads work over Spark's tasks, one task for each item.
 
-A small batch is done by the same functions in the driver: a job, with its Python workers, costs more than the work.
+The same functions do a small batch in the driver: a job, with its Python workers, costs more than the work.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ R = TypeVar("R")
 RESULT: Final = "data binary"
 _MOST_BYTES: Final = 16 << 20
 _OPENING: Final = 256 << 10
-"""What it costs to open a segment, in bytes."""
+"""The cost of opening a segment, in bytes."""
 _USUAL_CORES: Final = 8
 _MOST_IN_DRIVER: Final = 16 << 20
 _OURS: Final = re.compile(r"^pgtail(?:\.storage)?\.errors\.(\w+): (.+)$", re.MULTILINE)
@@ -50,7 +50,7 @@ def frame(
 
 
 def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T], size: int) -> list[R]:
-    """What `work` returns for each item; `size` are the bytes of the files that they all read.
+    """The result of `work` for each item; `size` are the bytes of all files that it reads.
 
     Raises PgtailError if a task fails.
     """
@@ -63,7 +63,7 @@ def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T], s
 
 
 def is_small(spark: SparkSession, size: int) -> bool:
-    """Whether so many bytes of files are read in the driver. Raises OptionError if its setting is no number."""
+    """Whether files of this many bytes are read in the driver. Raises OptionError if its setting is no number."""
     most = str(spark.conf.get(DRIVER_BYTES, str(_MOST_IN_DRIVER)))
     if not (most.isascii() and most.isdecimal()):
         raise OptionError(f"{DRIVER_BYTES} is {most}: expected a number of bytes")
@@ -72,7 +72,7 @@ def is_small(spark: SparkSession, size: int) -> bool:
 
 @contextlib.contextmanager
 def translate_spark_errors() -> Iterator[None]:
-    """What pgtail raised within Spark is raised here again; other failures of Spark in one sentence."""
+    """Raise pgtail's errors within Spark again here, and other failures of Spark in one sentence."""
     from pyspark.errors import PySparkException
 
     try:
@@ -89,13 +89,13 @@ def translate_spark_errors() -> Iterator[None]:
         raise InputError(f"Spark failed: {lines[0]}") from error
 
 
-def result(found: object) -> pa.RecordBatch:
-    """What a task returns, as a row of RESULT."""
-    return pa.RecordBatch.from_pydict({"data": pa.array([pickle.dumps(found)], pa.binary())})
+def result(value: object) -> pa.RecordBatch:
+    """The result of a task, as a row of RESULT."""
+    return pa.RecordBatch.from_pydict({"data": pa.array([pickle.dumps(value)], pa.binary())})
 
 
 def results(rows: DataFrame) -> list[Any]:
-    """What tasks returned, from rows of RESULT."""
+    """The results of tasks, from rows of RESULT."""
     return [pickle.loads(data) for data in rows.toArrow()["data"].to_pylist()]
 
 
@@ -121,16 +121,16 @@ def groups(spark: SparkSession, files: Iterable[tuple[T, int]]) -> list[list[T]]
 
 
 def in_groups(sized: Iterable[tuple[T, int]], most: int) -> list[list[T]]:
-    """Items (with their bytes) in groups of at most so many bytes, in order; one that has more is alone."""
-    found: list[list[T]] = []
+    """Items (with their bytes) in groups of at most `most` bytes, in order; a larger item is alone."""
+    filled: list[list[T]] = []
     room = 0
     for item, size in sized:
-        if not found or size > room:
-            found.append([])
+        if not filled or size > room:
+            filled.append([])
             room = most
-        found[-1].append(item)
+        filled[-1].append(item)
         room -= size
-    return found
+    return filled
 
 
 def cores(spark: SparkSession) -> int:

@@ -68,7 +68,7 @@ SNAPSHOTS: Final = pa.schema(
         "capture text"
     )
 )
-"""One row for each snapshot of a table; `position` is the one that its rows have."""
+"""One row for each snapshot of a table; `position` is that of its rows."""
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

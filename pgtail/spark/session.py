@@ -1,6 +1,6 @@
-"""A Spark session of pgtail's own: what it needs is checked first, it starts quietly and ends with its JVM.
+"""Starts a Spark session of pgtail's own: checks the requirements first, starts quietly, and ends the JVM.
 
-Everything else in this folder takes whatever session it is given: a notebook's, spark-submit's, one of Spark Connect.
+Everything else in this folder works in any session: a notebook's, spark-submit's, one of Spark Connect.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def set_java_home() -> Path:
 
 
 def _homes() -> Iterator[tuple[str, Path | None]]:
-    """Where a Java may be, and its home; None if there is none."""
+    """Where Java may be, and its home there; None if there is none."""
     if named := os.environ.get("JAVA_HOME"):
         yield "in JAVA_HOME", Path(named)
     java = shutil.which("java")
@@ -109,7 +109,7 @@ NEEDED: Final = {
     "pandas": ((2, 2), (3,)),
     "deltalake": ((1, 6), None),
 }
-"""What must be installed: from this version on, up to that one. Spark needs pandas for Arrow."""
+"""The packages that must be installed: from this version on, up to that one. Spark needs pandas for Arrow."""
 
 SETTINGS: Final = {
     "spark.app.name": "pgtail",
@@ -121,22 +121,22 @@ SETTINGS: Final = {
     "spark.log.level": "ERROR",
 }
 DRIVER_BYTES: Final = "spark.pgtail.driverBytes"
-"""The setting, of any session, that says up to how many bytes of files a batch is done in the driver."""
+"""The setting of a session for the most bytes of files with which a batch is done in the driver."""
 _OPTIONS_OF_JVM: Final = "spark.driver.extraJavaOptions"
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """The variable that spark-submit sets: its JVM runs already, and has its settings."""
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _STDERR: Final = 2
 _END_TIMEOUT: Final = 10.0
-"""Seconds that a JVM gets to end before it is killed."""
+"""Seconds to wait for the end of a JVM before it is killed."""
 _jvms: Final[list[Any]] = []
 """The processes of sessions that are open."""
 _WHY: Final = re.compile(rb'^Exception in thread "main" \S+: (.+)$', re.MULTILINE)
-"""What Spark's launcher says when it gives up."""
+"""The message of Spark's launcher when it gives up."""
 
 
 def check_installed() -> None:
-    """Raises OptionError if the extra `spark` is not installed, or other versions than pgtail works with."""
+    """Raise OptionError if the extra `spark` is not installed, or in versions that pgtail does not work with."""
     wrong = [text for name, (least, end) in NEEDED.items() if (text := _wrong(name, least, end))]
     if wrong:
         raise OptionError(
@@ -157,11 +157,11 @@ def _wrong(name: str, least: tuple[int, ...], end: tuple[int, ...] | None) -> st
 
 @contextlib.contextmanager
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> Iterator[Any]:
-    """A session with `SETTINGS` and `conf` over them; at the end of the body it is stopped, and its JVM has ended.
+    """A session with `SETTINGS`, overridden by `conf`; at the end of the body it is stopped, and its JVM has ended.
 
-    Under spark-submit its settings, its master among them, are over `SETTINGS`, and its JVM goes on. Otherwise the
-    default for `master` is local[*]. `quiet` keeps what the JVM writes on standard error from being seen, but for a
-    failed start. Raises OptionError if something is missing, or the session cannot be started.
+    Under spark-submit its settings, its master among them, override `SETTINGS`, and its JVM keeps running. Otherwise
+    the default for `master` is local[*]. `quiet` hides the JVM's standard error, unless the start fails. Raises
+    OptionError if something is missing, or the session cannot be started.
     """
     check_installed()
     if _SUBMITTED not in os.environ:
@@ -169,7 +169,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
     # Without this the workers take the first python3 on the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     own = dict(conf or {}) | ({} if master is None else {"spark.master": master})
-    # A JVM that is ended in the middle does not remove all that it made.
+    # An interrupted JVM does not remove all files that it made.
     with _py4j_silent(), tempfile.TemporaryDirectory(prefix="pgtail-spark-", ignore_cleanup_errors=True) as folder:
         started = None
         try:
@@ -220,9 +220,9 @@ def end_jvm() -> None:
 
 @contextlib.contextmanager
 def _py4j_silent() -> Iterator[None]:
-    """py4j logs a traceback of its own for Ctrl-C and for what is raised anyway, in part as the root logger.
+    """Silence py4j: it logs a traceback for Ctrl-C and for errors that are raised anyway, in part as the root logger.
 
-    PySpark's server of accumulators prints one if the JVM ends in the middle of a connection.
+    So does PySpark's server of accumulators if the JVM ends in the middle of a connection.
     """
     from pyspark.accumulators import AccumulatorTCPServer
 
@@ -261,7 +261,7 @@ def _start(own: Mapping[str, str], folder: str) -> SparkSession:
 
 
 def _settings(own: Mapping[str, str], folder: str) -> dict[str, str]:
-    """All settings of a session: SETTINGS, over them those of spark-submit, and `own` over both."""
+    """All settings of a session: SETTINGS, overridden by those of spark-submit and by `own`."""
     submitted = _submitted()
     settings = {**SETTINGS, "spark.master": "local[*]", **submitted, **own}
     if settings["spark.master"].startswith("local"):
@@ -325,7 +325,7 @@ def _stop(started: SparkSession | None) -> None:
     gateway = SparkContext._gateway
     if started is not None:
         with contextlib.suppress(Exception), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that the JVM is gone is known, after a request to stop
+            warnings.simplefilter("ignore", RuntimeWarning)  # the JVM may be gone, after a request to stop
             started.stop()
     else:
         end_jvm()

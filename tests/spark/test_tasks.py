@@ -112,9 +112,9 @@ def test_a_task_that_fails_removes_what_it_wrote(tmp_path: Path) -> None:
     bad.write_bytes(bad.read_bytes()[:-9])
     how = Decoding(locate(str(tmp_path / "out")), "snappy", known={})
     with pytest.raises(InputError, match=bad.name):
-        how.segments([(str(good), None), (str(bad), None)])
+        how.decode([(str(good), None), (str(bad), None)])
     assert list(tmp_path.glob("out/**/*.parquet")) == []
-    assert len(how.segments([(str(good), None)]).changes) == 1
+    assert len(how.decode([(str(good), None)]).changes) == 1
     assert len(list(tmp_path.glob("out/changes/*.parquet"))) == 1
     with good.open("rb") as file:
         assert sum(batch.num_rows for batch in SegmentChanges(file, "")) == sum(

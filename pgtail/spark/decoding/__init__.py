@@ -1,1 +1,1 @@
-"""Segments to the changes, transactions and relations in them."""
+"""Decodes segments to changes, transactions and relations."""

@@ -1,4 +1,4 @@
-"""Rows of `changes` gathered and made into an Arrow record batch, and what a version of a table contributes to them."""
+"""Gathers rows of `changes` into Arrow record batches, with the columns that a version of a table contributes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def described(relation: Relation) -> dict[str, Any]:
 
 
 class Table:
-    """One version of a table: its columns' names and codecs, and what its rows have in common."""
+    """One version of a table: its columns' names and codecs, and the values that its rows have in common."""
 
     def __init__(self, relation: Relation, *, utf8: bool) -> None:
         self._relation = relation
@@ -62,9 +62,9 @@ class Table:
             self.columns = self.without_identity = TableColumns(relid=relation.oid)
 
     def texts(self, cells: TupleData, left_out: list[int], unchanged: list[str], undecoded: list[str]) -> Named:
-        """Names and texts of what was sent of a row, without the columns at the places in `left_out`.
+        """Names and texts of the columns of a row that were sent, without those at the places in `left_out`.
 
-        Adds to `unchanged` and `undecoded` the names that belong there.
+        Adds the names of unchanged and undecoded columns to these lists.
         """
         if self._utf8 and not left_out and len(cells) == len(self._names):
             try:
@@ -95,7 +95,7 @@ class Table:
             return found.text
 
     def _widen(self, count: int) -> None:
-        """Name the columns that the Relation does not have ?n, up to `count` of them."""
+        """Name the columns beyond those of the Relation ?n, up to `count` columns."""
         for index in range(len(self._names), count):
             self._names.append(unnamed(index))
             self._codecs.append(self._relation.beyond)
@@ -109,7 +109,7 @@ Named: TypeAlias = tuple[Sequence[str], Sequence[str | None]]
 
 
 class TransactionColumns(NamedTuple):
-    """What a transaction's rows have in common."""
+    """The columns that a transaction's rows have in common."""
 
     xid: int | None = None
     position: int | None = None
@@ -123,7 +123,7 @@ class TransactionColumns(NamedTuple):
 
 
 class TableColumns(NamedTuple):
-    """What the rows of one version of a table have in common, for inserts and truncates without identity and key."""
+    """The columns that rows of a version of a table have in common; identity and key only for updates and deletes."""
 
     schema: str | None = None
     table: str | None = None
@@ -134,7 +134,7 @@ class TableColumns(NamedTuple):
 
 
 class RowColumns(NamedTuple):
-    """What each row has of its own."""
+    """The columns that each row has of its own."""
 
     op: str
     seq: int | None
@@ -145,7 +145,7 @@ class RowColumns(NamedTuple):
 
 
 class RareColumns(NamedTuple):
-    """What few rows have."""
+    """The columns that few rows have."""
 
     unchanged: list[str] | None = None
     undecoded: list[str] | None = None
@@ -169,12 +169,12 @@ class _Maps:
         self._names: list[str] = []
         self._values: list[str | None] = []
 
-    def add(self, found: Named | None) -> None:
-        """The next row's map."""
-        self._offsets.append(None if found is None else len(self._names))
-        if found is not None:
-            self._names += found[0]
-            self._values += found[1]
+    def add_map(self, named: Named | None) -> None:
+        """Add the next row's map."""
+        self._offsets.append(None if named is None else len(self._names))
+        if named is not None:
+            self._names += named[0]
+            self._values += named[1]
 
     def array(self) -> pa.MapArray:
         offsets = pa.array([*self._offsets, len(self._names)], pa.int32())
@@ -197,7 +197,7 @@ class Batch:
         """Whether it is time for rows()."""
         return len(self._rows) >= MOST_ROWS or self.size >= MOST_BYTES
 
-    def add(
+    def add_row(
         self,
         own: RowColumns,
         transaction: TransactionColumns,
@@ -208,8 +208,8 @@ class Batch:
     ) -> None:
         """Add a row."""
         self._rows.append(own + transaction + table + rare)
-        self._old.add(old)
-        self._new.add(new)
+        self._old.add_map(old)
+        self._new.add_map(new)
         self.size += own.bytes
 
     def rows(self) -> pa.RecordBatch:
@@ -221,7 +221,7 @@ class Batch:
 
 
 def with_all_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Rows of `changes` with these columns; `commit_date` is made, others are NULL."""
+    """Rows of `changes` with these columns; `commit_date` is computed, others are NULL."""
     time = pc.coalesce(columns["commit_ts"], columns.get("prepare_ts", columns["commit_ts"]))
     # Without its zone, which would be looked up.
     columns["commit_date"] = time.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.date32())

@@ -35,14 +35,14 @@ def changes(
     for each row of the snapshots that directories list.
 
     A change that several of them have comes once. `tables` are globs, as --table takes them. Raises InputError if
-    there is nothing to read; if a segment that is read is damaged, Spark's job fails and names it. One whose end says
-    that it has none of the tables is not read.
+    there is nothing to read; if a segment is damaged, Spark's job fails and names it. A segment is not read if its
+    contents have none of the tables.
     """
     options = StorageOptions.of(storage)
-    found = listing(_several(captures), options)
-    copied = found.snapshot_segments(tables)
-    sizes = found.segments | copied
-    parts = {**plan(lambda paths: surveys(spark, paths, options), found.segments), **dict.fromkeys(copied)}
+    listed = listing(_several(captures), options)
+    copied = listed.snapshot_segments(tables)
+    sizes = listed.segments | copied
+    parts = {**plan(lambda paths: surveys(spark, paths, options), listed.segments), **dict.fromkeys(copied)}
 
     def decoded(items: Sequence[tuple[str, Parts]]) -> Iterator[pa.RecordBatch]:
         for path, some in items:
@@ -75,8 +75,8 @@ def relations(spark: SparkSession, captures: str | Sequence[str], *, storage: Op
     """One row for each version of each table in these captures, with the place where it was first seen."""
     options = StorageOptions.of(storage)
     listed = listing(_several(captures), options)
-    found = surveys(spark, listed.segments | listed.snapshot_segments(), options)
-    rows = first_seen(row for one in found for row in one.relations)
+    surveyed = surveys(spark, listed.segments | listed.snapshot_segments(), options)
+    rows = first_seen(row for survey in surveyed for row in survey.relations)
     return spark.createDataFrame(
         [tuple(row[name] for name in RELATIONS.names) for row in rows], spark_schema(RELATIONS)
     )

@@ -1,6 +1,6 @@
-"""One segment's bytes -> Arrow record batches of `changes`: the same decoder and assembler as everywhere.
+"""Decodes a segment to Arrow record batches of `changes`, with the same decoder and assembler as everywhere.
 
-Knows no Spark. A row is made from its decoded message; what rows of a table or a transaction share is made once.
+Uses no Spark. A row is made from its decoded message; values that rows of a table or transaction share are made once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _END_OF_BIGINT: Final = 1 << 63
 
 
 def survey(file: ByteFile, name: str) -> Survey:
-    """What a closed segment has. Raises InputError if it is not closed or damaged."""
+    """Survey a closed segment. Raises InputError if it is not closed or damaged."""
     changes = SegmentChanges(file, name)
     for _ in changes:
         pass
@@ -67,7 +67,7 @@ def survey(file: ByteFile, name: str) -> Survey:
 
 
 def changes_of(segment: Location, path: str, *, parts: Parts, tables: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The changes of a closed segment, as SegmentChanges has them. One whose end says that it has none is not read."""
+    """The changes of a closed segment, as SegmentChanges has them. It is not read if its contents have none of them."""
     if tables and _has_none(segment, tables):
         return
     with segment.open() as file:
@@ -77,23 +77,23 @@ def changes_of(segment: Location, path: str, *, parts: Parts, tables: Sequence[s
 def _has_none(segment: Location, tables: Sequence[str]) -> bool:
     """Whether a segment certainly has no change of these tables, and no outcome of a prepared transaction.
 
-    Of the outcomes its end has only those of earlier segments, so its stream must be one without prepared transactions.
+    Its contents have no outcome of a transaction prepared in it, so its stream must be without prepared transactions.
     """
     contents = read_contents(segment)
     if contents is None or contents.tables is None:
         return False
-    changed = [one for one in contents.tables if one.inserts or one.updates or one.deletes or one.truncates]
-    if any(any_matches(one.schema, one.table, tables) for one in changed):
+    changed = [table for table in contents.tables if table.inserts or table.updates or table.deletes or table.truncates]
+    if any(any_matches(table.schema, table.table, tables) for table in changed):
         return False
     head = read_head(segment)
-    return head.parameters.get(TWO_PHASE) == "off" and head.encoding == "utf-8"  # else its names are others
+    return head.parameters.get(TWO_PHASE) == "off" and head.encoding == "utf-8"  # else names differ
 
 
 def tables_in(segment: Location) -> set[tuple[str, str]] | None:
     """The schemas and names of the tables that a closed segment describes or has changes of; None if only its messages
-    say that. Reads its beginning and its end. Raises InputError."""
+    show that. Reads its beginning and its end. Raises InputError."""
     with segment.open() as file:
-        frames, found = SegmentFrames(file, str(segment)), set()
+        frames, tables = SegmentFrames(file, str(segment)), set()
         try:
             decoder = Decoder(encoding=frames.read_head().encoding)
             for start, stop in frames:
@@ -101,24 +101,24 @@ def tables_in(segment: Location) -> set[tuple[str, str]] | None:
                     break
                 message, _, _ = decoder.frame(frames.buf, start, stop)
                 if isinstance(message, RelationMessage):
-                    found.add((message.namespace, message.name))
+                    tables.add((message.namespace, message.name))
         except InputError as error:
             raise frames.located(error) from None
     contents = read_contents(segment, frames.head.encoding)
     if contents is None or contents.tables is None:
         return None
-    return found | {(one.schema, one.table) for one in contents.tables}
+    return tables | {(table.schema, table.table) for table in contents.tables}
 
 
 class SegmentChanges:
     """Iterates over the changes of a closed segment, in order, in bounded memory; `name` is for errors.
 
-    `parts` says which of them by their places, `tables` by globs as --table takes them: logical messages are then
-    left out as well, outcomes of prepared transactions are not. `survey` has the tables that were described so far;
+    `parts` selects them by their places, `tables` by globs as --table takes them: logical messages are then left
+    out as well, outcomes of prepared transactions are not. `survey` has the tables that were described so far;
     after the end it is complete, if nothing was left out.
 
-    Raises InputError if the segment is not closed, is damaged, or has what a capture never has (segments of
-    streamed transactions).
+    Raises InputError if the segment is not closed, is damaged, or has segments of streamed transactions, as
+    no capture has.
     """
 
     def __init__(self, file: ByteFile, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()) -> None:
@@ -130,16 +130,16 @@ class SegmentChanges:
         self._tables: dict[int, Table] = {}
         self._described: set[str] = set()
         self._own = False
-        """Whether what is repeated at the beginning was read."""
+        """Whether the repeated messages at the beginning were read."""
         self._ordinal = 0
         self._of: Transaction | None = None
         self._common = TransactionColumns()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for rows in _merge_small(self._batches()):
-            self.survey.add(rows)
+            self.survey.add_rows(rows)
             yield rows
-        self.survey.end(inside=self._assembler.open_transaction is not None)
+        self.survey.finish(inside=self._assembler.open_transaction is not None)
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         frames = self._frames
@@ -152,15 +152,15 @@ class SegmentChanges:
             fast = runs(assembler, self._table, self._shows) if self._utf8 and self._parts is EVERYWHERE else None
             for start, stop in frames:
                 if frames.head.own and not self._own:
-                    self._go_on()
+                    self._end_repeated()
                 if fast is not None and self._own:
                     frames.next = start - HEAD.size
-                    yield from self._runs(fast)
+                    yield from self._scan_runs(fast)
                     if frames.next > start:
                         continue
                     frames.next = stop
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
-                self._take(message, lsn, stop - start - XLOG_HEADER_SIZE)
+                self._take_message(message, lsn, stop - start - XLOG_HEADER_SIZE)
                 if fast is not None and fast.rows and self._batch:
                     yield fast.batch()
                 if self._batch.full:
@@ -176,8 +176,8 @@ class SegmentChanges:
         batch, self._batch = self._batch, Batch()
         return batch.rows()
 
-    def _runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
-        """Take the rows that follow by the fast path, as far as it goes; only one of the two batches has rows."""
+    def _scan_runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
+        """Decode the following rows by the fast path, as far as it can; only one of the two batches has rows."""
         frames, assembler = self._frames, self._assembler
         while (
             frames.next < len(frames.buf)
@@ -191,7 +191,7 @@ class SegmentChanges:
             if not fast.takes(common):
                 yield fast.batch()
                 fast.takes(common)
-            frames.next = fast.run(frames.buf, frames.next, self._ordinal)
+            frames.next = fast.scan(frames.buf, frames.next, self._ordinal)
             self._ordinal = fast.ordinal
             if fast.rows and self._batch:
                 yield self._gathered()
@@ -200,7 +200,7 @@ class SegmentChanges:
             yield fast.batch()
 
     def _table(self, relation: Relation) -> Table:
-        """What a version of a table contributes to its rows."""
+        """The columns that a version of a table contributes to its rows."""
         if relation.version not in self._tables:
             self._tables[relation.version] = Table(relation, utf8=self._utf8)
         return self._tables[relation.version]
@@ -208,8 +208,8 @@ class SegmentChanges:
     def _shows(self, relation: Relation) -> bool:
         return self._filter is None or self._filter.table_passes(relation)
 
-    def _go_on(self) -> None:
-        """What was repeated at the beginning ends here."""
+    def _end_repeated(self) -> None:
+        """Handle the end of the repeated messages at the beginning."""
         self._own = True
         transaction, begun = self._frames.head.transaction, self._assembler.open_transaction
         if transaction is not None:
@@ -218,8 +218,8 @@ class SegmentChanges:
         if self.survey.snapshot is not None and begun is not None:
             self.survey.commit_ts = _micros(begun.commit_ts or 0)
 
-    def _count(self, message: AnyFrame) -> None:
-        """The number of the message in its transaction."""
+    def _count_message(self, message: AnyFrame) -> None:
+        """Count the message in its transaction."""
         kind = type(message)
         if kind in _COUNTED:
             self._ordinal += 1
@@ -232,17 +232,17 @@ class SegmentChanges:
         elif kind is StreamStart:
             raise InputError("it has streamed transactions, as no capture has: pgtail record --from makes one of it")
 
-    def _take(self, message: AnyFrame, lsn: int | None, size: int) -> None:
-        self._count(message)
+    def _take_message(self, message: AnyFrame, lsn: int | None, size: int) -> None:
+        self._count_message(message)
         for event in self._assembler.feed(message, lsn):
             if isinstance(event, RowChange):
-                self._row(event, size)
+                self._add_change(event, size)
             elif isinstance(event, TableTruncate):
-                self._truncate(event, size)
+                self._add_truncate(event, size)
             elif isinstance(event, LogicalMessage):
-                self._message(event, message, size)
+                self._add_message(event, message, size)
             elif isinstance(event, Outcome):
-                self._outcome(event, lsn, size)
+                self._add_outcome(event, lsn, size)
             elif isinstance(event, SchemaChange):
                 self._describe(event.now)
             elif isinstance(event, Note) and event.damage:
@@ -257,7 +257,7 @@ class SegmentChanges:
 
     # -- what a row is made of -----------------------------------------------------------------------------------
 
-    def _row(self, change: RowChange, size: int) -> None:
+    def _add_change(self, change: RowChange, size: int) -> None:
         if not (self._enter(change.transaction) and self._shows(change.relation)):
             return
         table = self._table(change.relation)
@@ -270,29 +270,29 @@ class SegmentChanges:
             new = table.texts(change.new, [], unchanged, undecoded)
         rare = RareColumns(unchanged or None, undecoded or None) if unchanged or undecoded else NOTHING_RARE
         columns = table.without_identity if change.op in ("insert", "snapshot") else table.columns
-        self._add(change.op, change.seq, change.lsn, size, columns, rare, old, new)
+        self._add_row(change.op, change.seq, change.lsn, size, columns, rare, old, new)
 
-    def _truncate(self, change: TableTruncate, size: int) -> None:
+    def _add_truncate(self, change: TableTruncate, size: int) -> None:
         if self._enter(change.transaction) and self._shows(change.relation):
             rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
             columns = self._table(change.relation).without_identity
-            self._add(change.op, change.seq, change.lsn, size, columns, rare)
+            self._add_row(change.op, change.seq, change.lsn, size, columns, rare)
 
-    def _message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
+    def _add_message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
         if self._filter is not None:
             return
         rare = RareColumns(prefix=change.prefix, content=change.content, transactional=change.transactional)
         if change.transaction is not None:
             if self._enter(change.transaction):
-                self._add(change.op, None, change.lsn, size, NO_TABLE, rare)
+                self._add_row(change.op, None, change.lsn, size, NO_TABLE, rare)
             return
         assert isinstance(message, Message)
         inside, self._ordinal = self._ordinal, 0
-        if self._alone(TransactionColumns(position=_bigint(message.lsn, "lsn"))):
-            self._add(change.op, None, change.lsn, size, NO_TABLE, rare)
+        if self._leave(TransactionColumns(position=_bigint(message.lsn, "lsn"))):
+            self._add_row(change.op, None, change.lsn, size, NO_TABLE, rare)
         self._ordinal = inside
 
-    def _outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
+    def _add_outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
         self._ordinal = 0
         position = _bigint(outcome.end_lsn, "end_lsn")
         common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=position)
@@ -300,26 +300,26 @@ class SegmentChanges:
             common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=_micros(outcome.time))
         elif outcome.prepare_ts is not None:
             common = common._replace(prepare_ts=_micros(outcome.prepare_ts))
-        if self._alone(common):
-            self._add(outcome.op, None, lsn, size, NO_TABLE)
+        if self._leave(common):
+            self._add_row(outcome.op, None, lsn, size, NO_TABLE)
 
     # -- transactions --------------------------------------------------------------------------------------------
 
     def _enter(self, transaction: Transaction) -> bool:
-        """Make what the transaction's rows have in common; returns whether the row at hand is wanted."""
+        """Make the columns that the transaction's rows share. Returns whether the current row is wanted."""
         if transaction is not self._of:
             self._of, self._common = transaction, _common(transaction)
         return self._is_wanted()
 
-    def _alone(self, common: TransactionColumns) -> bool:
-        """The same for a row outside of any transaction."""
+    def _leave(self, common: TransactionColumns) -> bool:
+        """As _enter(), for a row outside of any transaction."""
         self._of, self._common = None, common
         return self._is_wanted()
 
     def _is_wanted(self) -> bool:
         return within(self._parts, self._common.position or 0, self._ordinal)
 
-    def _add(
+    def _add_row(
         self,
         op: str,
         seq: int | None,
@@ -332,15 +332,15 @@ class SegmentChanges:
     ) -> None:
         number = _bigint(lsn, "lsn")
         own = RowColumns(op, seq, None if lsn is None else lsn_text(lsn), number, size, self._ordinal)
-        self._batch.add(own, self._common, table, rare, old, new)
+        self._batch.add_row(own, self._common, table, rare, old, new)
 
 
 def _merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join batches that follow each other and are small: rows may have alternated between the two paths."""
+    """Join small batches that follow each other: rows may have alternated between the two paths."""
     small: list[pa.RecordBatch] = []
     for batch in batches:
         small.append(batch)
-        if sum(one.num_rows for one in small) >= FEW:
+        if sum(rows.num_rows for rows in small) >= FEW:
             yield from _joined(small)
             small.clear()
     if small:
@@ -368,7 +368,7 @@ def _common(transaction: Transaction) -> TransactionColumns:
 
 
 def _bigint(lsn: int | None, field: str) -> int | None:
-    """A log position, which must be one that Spark's bigint can represent: no server has written so much."""
+    """A log position, which Spark's bigint must be able to represent: no server has written more."""
     if lsn is not None and lsn >= _END_OF_BIGINT:
         raise Malformed(f"a log position of {lsn_text(lsn)}", offset=0, field=field)
     return lsn

@@ -1,6 +1,6 @@
 """The fast path of `changes`: runs of ordinary rows from bytes to Arrow buffers, by the scanner.
 
-What the scanner declines is added by decode.py, row by row, with the same columns.
+decode.py adds the rows that the scanner declines, one by one, with the same columns.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ColumnScanner(Scanner, Protocol):
 
 
 class Runs:
-    """Takes runs for one segment and keeps the assembler in step; `rows` of them are in the buffers.
+    """Scans runs of one segment and keeps the assembler in step; `rows` of them are in the buffers.
 
-    `scanner` is the class of scanners; `table_of` has what a table contributes, `shows` says whether it is wanted.
+    `scanner` is the class of scanners; `table_of` returns the columns of a table, `shows` says whether it is wanted.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Runs:
         self._assembler = assembler
         self._table_of = table_of
         self._shows = shows
-        self._found: list[Table] = []
+        self._known_tables: list[Table] = []
         self._version = -1
         self._special: TransactionColumns | None = None
 
     def _find(self, oid: int) -> tuple[Relation, int, bool] | None:
-        """What the scanner needs to know of a table."""
+        """Find a table for the scanner: its Relation, its index in `_known_tables`, and whether it is wanted."""
         relation = self._assembler.tables.get(oid)
         if relation is None or not relation.seen:
             return None
-        self._found.append(self._table_of(relation))
-        return relation, len(self._found) - 1, self._shows(relation)
+        self._known_tables.append(self._table_of(relation))
+        return relation, len(self._known_tables) - 1, self._shows(relation)
 
     @property
     def rows(self) -> int:
@@ -93,8 +93,8 @@ class Runs:
         self._special = special
         return True
 
-    def run(self, buf: bytes, pos: int, ordinal: int) -> int:
-        """Take messages from `pos` on; returns the offset of the first one that is to be decoded."""
+    def scan(self, buf: bytes, pos: int, ordinal: int) -> int:
+        """Scan messages from `pos` on. Returns the offset of the first one that must be decoded."""
         scanner, assembler = self._scanner, self._assembler
         transaction = assembler.started_transaction
         if assembler.relations.changes != self._version:
@@ -110,23 +110,23 @@ class Runs:
 
     def batch(self) -> pa.RecordBatch:
         """The rows in the buffers, as a record batch."""
-        rows, found = self._scanner.held, {name: pa.py_buffer(data) for name, data in self._scanner.take().items()}
-        columns = self._of_tables(_numbers(found, "table", pa.int32(), rows))
-        columns |= {name: _numbers(found, name, CHANGES.field(name).type, rows) for name in _NUMBERS}
-        columns |= {name: _strings(found, name) for name in ("lsn", "commit_lsn")}
-        columns |= {name: _lists(found, name, rows) for name in ("old", "new", "unchanged")}
+        rows, buffers = self._scanner.held, {name: pa.py_buffer(data) for name, data in self._scanner.take().items()}
+        columns = self._of_tables(_numbers(buffers, "table", pa.int32(), rows))
+        columns |= {name: _numbers(buffers, name, CHANGES.field(name).type, rows) for name in _NUMBERS}
+        columns |= {name: _strings(buffers, name) for name in ("lsn", "commit_lsn")}
+        columns |= {name: _lists(buffers, name, rows) for name in ("old", "new", "unchanged")}
         if self._special is not None:
             for name, value in self._special._asdict().items():
                 columns[name] = pa.repeat(pa.scalar(value, CHANGES.field(name).type), rows)
-        columns["op"] = _OPS.take(_numbers(found, "op", pa.uint8(), rows))
+        columns["op"] = _OPS.take(_numbers(buffers, "op", pa.uint8(), rows))
         if columns["op"][0].as_py() == SNAPSHOT:  # then all are
             columns["xid"] = pa.nulls(rows, pa.int64())
-        columns["lsn_number"] = pa.Array.from_buffers(pa.int64(), rows, [found["lsn_valid"], found["lsn_number"]])
+        columns["lsn_number"] = pa.Array.from_buffers(pa.int64(), rows, [buffers["lsn_valid"], buffers["lsn_number"]])
         return with_all_columns(columns)
 
     def _of_tables(self, numbers: pa.Array) -> dict[str, pa.Array]:
-        """Each table is in it twice: for its updates and deletes, and without identity for its inserts."""
-        pairs = [columns for table in self._found for columns in (table.columns, table.without_identity)]
+        """The columns of the tables, each twice: for updates and deletes, and without identity for inserts."""
+        pairs = [columns for table in self._known_tables for columns in (table.columns, table.without_identity)]
         return {
             name: pa.array([getattr(columns, name) for columns in pairs], CHANGES.field(name).type).take(numbers)
             for name in TableColumns._fields
@@ -139,21 +139,21 @@ def runs(assembler: Assembler, table_of: Callable[[Relation], Table], shows: Cal
     return None if fast is None else Runs(fast.ColumnScanner, assembler, table_of, shows)
 
 
-def _numbers(found: dict[str, pa.Buffer], name: str, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.Array.from_buffers(kind, rows, [None, found[name]])
+def _numbers(buffers: dict[str, pa.Buffer], name: str, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, buffers[name]])
 
 
-def _strings(found: dict[str, pa.Buffer], name: str) -> pa.Array:
-    ends = found[f"{name}_ends"]
+def _strings(buffers: dict[str, pa.Buffer], name: str) -> pa.Array:
+    ends = buffers[f"{name}_ends"]
     return pa.Array.from_buffers(
-        pa.string(), ends.size // 4 - 1, [found.get(f"{name}_valid"), ends, found[f"{name}_text"]]
+        pa.string(), ends.size // 4 - 1, [buffers.get(f"{name}_valid"), ends, buffers[f"{name}_text"]]
     )
 
 
-def _lists(found: dict[str, pa.Buffer], name: str, rows: int) -> pa.Array:
+def _lists(buffers: dict[str, pa.Buffer], name: str, rows: int) -> pa.Array:
     """Lists of strings, or maps."""
-    kind, items = CHANGES.field(name).type, _strings(found, f"{name}_name")
+    kind, items = CHANGES.field(name).type, _strings(buffers, f"{name}_name")
     if pa.types.is_map(kind):
-        values = _strings(found, f"{name}_value")
+        values = _strings(buffers, f"{name}_value")
         items = pa.StructArray.from_arrays([items, values], fields=[kind.key_field, kind.item_field])
-    return pa.Array.from_buffers(kind, rows, [found[f"{name}_valid"], found[f"{name}_ends"]], children=[items])
+    return pa.Array.from_buffers(kind, rows, [buffers[f"{name}_valid"], buffers[f"{name}_ends"]], children=[items])

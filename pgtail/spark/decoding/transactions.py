@@ -1,6 +1,6 @@
-"""Changes -> a row for each transaction, batch by batch, in the tasks that decode them; knows Arrow alone.
+"""Makes a row for each transaction from batches of changes, in the tasks that decode them; uses only Arrow.
 
-What dataframes.transactions() counts of a DataFrame, for those who have the record batches at hand.
+dataframes.transactions() does the same for a DataFrame.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from pgtail.spark.schemas import TRANSACTIONS
 
 _SUMS: Final = ("changes", "messages", "bytes")
 OWN: Final = [name for name in TRANSACTIONS.names if name not in ("position", "tables", *_SUMS)]
-"""Columns that are those of each of the transaction's changes."""
+"""Columns that have the same value in each of the transaction's changes."""
 _COUNTED: Final = ("ordinal", "op", "seq", "schema", "table", "bytes")
 _OUTCOMES: Final = pa.array(["commit_prepared", "rollback_prepared"])
 
 
 class Counted(NamedTuple):
-    """Rows of TRANSACTIONS by position; `ends` are the positions of which other batches may have more."""
+    """Rows of TRANSACTIONS by position; `ends` are the positions of transactions that other batches may continue."""
 
     rows: pa.Table
     ends: list[int]
 
 
 def counted(batch: pa.RecordBatch) -> Counted:
-    """The transactions that rows of `changes` are of."""
+    """The transactions of rows of `changes`."""
     rows = pa.Table.from_batches([batch]).select(["position", *OWN, *_COUNTED])
     rows = rows.filter(pc.and_not(pc.is_valid(rows["xid"]), pc.is_in(rows["op"], _OUTCOMES))).combine_chunks()
     if not rows.num_rows:
@@ -39,10 +39,10 @@ def counted(batch: pa.RecordBatch) -> Counted:
         "bytes": pc.if_else(_as_before(rows["position"], rows["ordinal"]), 0, rows["bytes"]),
     }
     own = {name: rows[name] for name in ("position", *OWN)}
-    found = _summed(
+    sums = _summed(
         pa.table(own | counts), rows["position"], pc.binary_join_element_wise(rows["schema"], rows["table"], ".")
     )
-    return Counted(found, [rows["position"][end].as_py() for end in (0, -1)])
+    return Counted(sums, [rows["position"][end].as_py() for end in (0, -1)])
 
 
 def added_up(parts: pa.Table) -> pa.Table:
@@ -58,15 +58,15 @@ def _as_before(*columns: pa.ChunkedArray) -> pa.Array:
 
 
 def _summed(rows: pa.Table, positions: pa.ChunkedArray, tables: pa.ChunkedArray) -> pa.Table:
-    """One row for each position, sorted; its `tables` are those that are not NULL where it is in `positions`."""
+    """One row for each position, sorted; its `tables` are those at its `positions` that are not NULL."""
     grouped = rows.group_by("position", use_threads=False)
-    found = grouped.aggregate([*((name, "first") for name in OWN), *((name, "sum") for name in _SUMS)])
-    found = found.rename_columns([name.removesuffix("_first").removesuffix("_sum") for name in found.column_names])
-    found = found.sort_by("position")
+    sums = grouped.aggregate([*((name, "first") for name in OWN), *((name, "sum") for name in _SUMS)])
+    sums = sums.rename_columns([name.removesuffix("_first").removesuffix("_sum") for name in sums.column_names])
+    sums = sums.sort_by("position")
     named = pa.table({"position": positions, "table": tables})
     named = named.filter(pc.is_valid(named["table"])).group_by(["position", "table"]).aggregate([])
     named = named.sort_by([("position", "ascending"), ("table", "ascending")])
     lists = named.group_by("position", use_threads=False).aggregate([("table", "list")])
-    own = lists["table_list"].take(pc.index_in(found["position"], lists["position"].combine_chunks()))
-    found = found.append_column("tables", pc.coalesce(own, pa.scalar([], own.type)))
-    return found.select(TRANSACTIONS.names).cast(TRANSACTIONS)
+    own = lists["table_list"].take(pc.index_in(sums["position"], lists["position"].combine_chunks()))
+    sums = sums.append_column("tables", pc.coalesce(own, pa.scalar([], own.type)))
+    return sums.select(TRANSACTIONS.names).cast(TRANSACTIONS)

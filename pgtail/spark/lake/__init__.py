@@ -1,1 +1,1 @@
-"""The Delta tables of a folder: what is written, committed and read."""
+"""Writes, commits and reads the Delta tables of a folder."""

@@ -3,8 +3,8 @@
     OUT/_batches     one row: the number of the last batch, and its plan as JSON
 
 A batch's files are written first. Then its plan, which names them, is committed: of two writers only one succeeds.
-Then each table is committed, with the number of the batch as its application transaction. Where that was broken off,
-the next writer finishes it: the plan says everything, and a table that has the number already is left alone.
+Then each table is committed, with the number of the batch as its application transaction. If that was interrupted, the
+next writer finishes it from the plan; a table that has the number already stays as it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NAME: Final = "_batches"
 _SCHEMA: Final = pa.schema([("batch", pa.int64()), ("plan", pa.string())])
 _FORMAT: Final = 5
 _FORMATS: Final = (3, 4, _FORMAT)
-"""What is read: in format 3 no snapshot was applied; before 5 neighbouring keys were in buckets of their own."""
+"""The formats to read: in format 3 no snapshot was applied; before 5 neighbouring keys were in buckets of their own."""
 _KEPT: Final = 86_400.0
 _OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
 
@@ -63,7 +63,7 @@ class TableNotes(Struct):
 
 
 class Notes(Struct):
-    """`applied` are ranges of the stream, in order; what was only prepared in them waits in `pending`."""
+    """`applied` are ranges of the stream, in order; transactions only prepared in them are in `pending`."""
 
     applied: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Notes(Struct):
     """Prepared transactions without an outcome: gid, xid and position."""
     tables: dict[int, TableNotes] = field(default_factory=dict)
     vacated: list[str] = field(default_factory=list)
-    """Folders that tables left for others, and that are no table's now."""
+    """Folders that tables left for others, and that no table has now."""
     stopped: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Tables to which nothing more is applied: why, and the position of the last snapshot that did not change that."""
 
@@ -82,12 +82,12 @@ class Notes(Struct):
 
     @property
     def reach(self) -> Place:
-        """The same, or the place after the last snapshot that is in it, if that is later."""
+        """`end`, or the place after the last snapshot that is in it, if that is later."""
         return max([self.end, *(Place(one.snapshot + 1, 0) for one in self.tables.values())])
 
 
 class BatchPlan(Struct):
-    """The content of OUT, and what the last batch does to its tables."""
+    """The content of OUT after the last batch."""
 
     batch: int = 0
     """Its number; 0 if nothing was ever written."""
@@ -99,7 +99,7 @@ class BatchPlan(Struct):
     snapshot_changes: bool = True
     """Whether `changes` has the rows of snapshots."""
     captures: dict[str, Capture] = field(default_factory=dict)
-    """What was applied, by directory."""
+    """The segments that were applied, by directory."""
     unfinished: list[UnfinishedSnapshot] = field(default_factory=list)
     """Snapshots of which a part was applied; the table `snapshots` has those that are complete."""
     notes: dict[str, Notes] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class BatchPlan(Struct):
 
     @property
     def runs(self) -> list[SegmentRun]:
-        """What was applied of all captures."""
+        """The applied runs of all captures."""
         return [run for capture in self.captures.values() for run in capture.runs]
 
     @property
@@ -135,11 +135,11 @@ class Batches:
     def _read(self, path: str) -> tuple[BatchPlan, list[Commit]]:
         place = self._table.place / path
         try:
-            found = json.loads(rows_in(place)["plan"][0].as_py())
-            if found["format"] not in _FORMATS:
-                raise InputError(f"is of format {found['format']}; this pgtail knows {_FORMAT}", source=str(place))
-            plan = convert(found["plan"], BatchPlan, str_keys=True)
-            return plan, convert(found["commits"], list[Commit], dec_hook=schema_from_json)
+            document = json.loads(rows_in(place)["plan"][0].as_py())
+            if document["format"] not in _FORMATS:
+                raise InputError(f"is of format {document['format']}; this pgtail knows {_FORMAT}", source=str(place))
+            plan = convert(document["plan"], BatchPlan, str_keys=True)
+            return plan, convert(document["commits"], list[Commit], dec_hook=schema_from_json)
         except (ValueError, LookupError, TypeError, ValidationError, pa.ArrowException) as error:
             raise InputError(f"is damaged: {error}", source=str(place)) from None
 
@@ -158,21 +158,21 @@ class Batches:
         return LakeTable(self.out / name)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
-        """Commit a plan, which has the next number, then its tables. Raises OutputError if another was faster."""
+        """Commit a plan, which has the next number, then its tables. Raises OutputError if another one was faster."""
         self.plan, self._commits = plan, list(commits)
-        found = {
+        document = {
             "format": _FORMAT,
             "plan": to_builtins(plan),
             "commits": to_builtins(commits, enc_hook=schema_to_json),
         }
-        row = pa.table({"batch": [plan.batch], "plan": [json.dumps(found)]}, _SCHEMA)
+        row = pa.table({"batch": [plan.batch], "plan": [json.dumps(document)]}, _SCHEMA)
         self._table.commit(self._table.replacing(_NAME, row, "zstd", _KEPT), plan.batch)
         self._table = LakeTable(self._table.place)
         self.finish()
 
 
 def wanted_snapshots(batches: Batches, listed: Sequence[ListedSnapshot]) -> list[SnapshotSegment]:
-    """What is to be read of these snapshots: those that were not applied, if any table is to have their rows."""
+    """The segments to read of these snapshots: of those not applied, if any table is to have their rows."""
     plan = batches.plan
     if not listed or not (plan.typed or plan.snapshot_changes):
         return []

@@ -1,4 +1,4 @@
-"""The table that says which folder holds which table, and which table has a name and a folder after others had them.
+"""The catalog: the folder of each table, and tables that have a name and a folder after others had them.
 
 That happens by DROP TABLE and CREATE TABLE, or by renaming both; the stream does not show which.
 
@@ -22,7 +22,7 @@ from pgtail.storage import Location
 
 
 def owners(tables: Mapping[int, TableNotes], names: Mapping[int, Names]) -> dict[Names, int]:
-    """The table, by its OID, that got each name last."""
+    """The table, by its OID, that took each name last."""
     return {names[relid]: relid for relid in sorted(tables, key=lambda relid: (tables[relid].since, relid))}
 
 
@@ -30,35 +30,35 @@ def former_owners(
     tables: Mapping[int, TableNotes], names: Mapping[int, Names], before: Mapping[int, Names]
 ) -> dict[int, int]:
     """The tables whose name belonged to another one `before`, as far as the stream shows, and that one."""
-    found = {}
+    former = {}
     for name, relid in owners(tables, names).items():
-        others = {other: one for other, one in tables.items() if other != relid and names[other] == name}
+        others = {other: notes for other, notes in tables.items() if other != relid and names[other] == name}
         if others and before.get(relid) != name:
-            found[relid] = owners(others, names)[name]
-    return found
+            former[relid] = owners(others, names)[name]
+    return former
 
 
 def folders_to_take(
     kind: str, tables: Mapping[int, TableNotes], names: Mapping[int, Names], before: Mapping[int, Names]
 ) -> dict[int, str]:
-    """The tables that get another folder, and which: a table that got its name later than the folder's table got its
-    own, or that had another name `before`, takes the folder of the name.
+    """The new folders of tables that move: a table that took its name later than the folder's table took its own, or
+    that had another name `before`, takes the folder of the name.
 
-    The table that leaves it gets the folder of its own name, if nobody has had that, or else one with its OID.
+    The table that leaves it takes the folder of its own name, if no table has had that, or else one with its OID.
     """
     plain = {relid: f"{kind}/{folder_name(*name)}" for name, relid in owners(tables, names).items()}
-    users = {one.folder: relid for relid, one in tables.items()}
-    found = {}
+    users = {notes.folder: relid for relid, notes in tables.items()}
+    taken = {}
     for relid, folder in plain.items():
         user = users.get(folder, relid)
         later = (tables[relid].since, relid) > (tables[user].since, user)
         if user != relid and (later or before.get(relid) != names[relid]):
-            found[relid] = folder
-    for folder in [*found.values()]:
-        if (user := users[folder]) not in found:
+            taken[relid] = folder
+    for folder in [*taken.values()]:
+        if (user := users[folder]) not in taken:
             own = plain.get(user, folder)
-            found[user] = f"{folder}~~{user}" if own in users else own
-    return found
+            taken[user] = f"{folder}~~{user}" if own in users else own
+    return taken
 
 
 CATALOG: Final = "catalog"
@@ -93,16 +93,16 @@ def entries(out: Location) -> list[Entry]:
 def folder_in(out: Location, kind: str, name: str) -> str:
     """The folder of the table that has this name (schema.table) now. Raises InputError, which lists the tables."""
     own = [entry for entry in entries(out) if entry.kind == kind]
-    found = [entry for entry in own if f"{entry.schema}.{entry.table}" == name]
-    if not found:
+    named = [entry for entry in own if f"{entry.schema}.{entry.table}" == name]
+    if not named:
         there = ", ".join(sorted({f"{entry.schema}.{entry.table}" for entry in own}))
         raise InputError(f"no table {name} in {kind}; there are {there or 'none'}", source=str(out))
-    return max(found, key=lambda entry: (entry.since, entry.relid or 0)).folder
+    return max(named, key=lambda entry: (entry.since, entry.relid or 0)).folder
 
 
 def changed(out: Location, new: Iterable[Entry], codec: str, vacated: Iterable[str] = ()) -> list[Commit]:
-    """The commit that brings the catalog up to date: an entry replaces that of the same folder, and those of folders
-    that are no table's any more go."""
+    """The commit that brings the catalog up to date: an entry replaces that of the same folder, and those of
+    vacated folders are removed."""
     table = LakeTable(out / CATALOG)
     before = table.rows()
     now = {row["folder"]: row for row in [*before, *map(asdict, new)]}

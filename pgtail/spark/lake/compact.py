@@ -35,7 +35,7 @@ class _Merging(Struct, frozen=True):
     files: Sequence[tuple[str, int]]
     """Paths and bytes."""
 
-    def done(self) -> DataFile:
+    def merge(self) -> DataFile:
         """Write it."""
         return write_groups(self.folder.named_like(self.files[0][0]), self._rows())
 
@@ -44,7 +44,7 @@ class _Merging(Struct, frozen=True):
         for path, _ in self.files:
             for group in row_groups(self.folder.place / path):
                 for batch in group.combine_chunks().to_batches():
-                    yield from rows.add(batch)
+                    yield from rows.add_batch(batch)
         yield from rows.rest()
 
 
@@ -57,7 +57,7 @@ def compact(lake: Lake) -> int:
         return 0
     lake.show_task(f"merging {counted(count, 'file')}")
     size = sum(size for merging in plans for _, size in merging.files)
-    done = collected(lake.spark, _Merging.done, plans, size)
+    done = collected(lake.spark, _Merging.merge, plans, size)
     commits = []
     for name in dict.fromkeys(merging.name for merging in plans):
         table = lake.batches.table(name)

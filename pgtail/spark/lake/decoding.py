@@ -1,7 +1,7 @@
-"""What a task does: segments, or files of `changes`, to the files of `changes`, `transactions` and `tables/*`.
+"""Decodes segments, or files of `changes`, to files of `changes`, `transactions` and `tables/*`, in a task.
 
-A task may run several times, and one given up may go on unseen. So every file has a name of its own, and only those
-count that the attempts which count tell of.
+A task that Spark has given up may still be running. Files therefore have unique names, and only those reported by the
+successful attempt are committed.
 """
 
 from __future__ import annotations
@@ -50,25 +50,25 @@ class TableFile(NamedTuple):
 
 
 class Decoded(Struct):
-    """What a task wrote, and what else it found."""
+    """The files that a task wrote, and its other results."""
 
     surveys: list[Survey] = field(default_factory=list)
     changes: list[DataFile] = field(default_factory=list)
     transactions: list[DataFile] = field(default_factory=list)
     shared: list[pa.Table] = field(default_factory=list)
-    """Rows of `transactions` of which others may have a part."""
+    """Rows of `transactions` of which other tasks may have a part."""
     tables: list[TableFile] = field(default_factory=list)
     undescribed: list[int] = field(default_factory=list)
     """The OIDs of tables without a description."""
 
 
 def joined(parts: Iterable[Decoded]) -> Decoded:
-    """What several tasks did, as one."""
-    found = Decoded()
+    """The results of several tasks as one."""
+    whole = Decoded()
     for part in parts:
         for name in Decoded.__struct_fields__:
-            getattr(found, name).extend(getattr(part, name))
-    return found
+            getattr(whole, name).extend(getattr(part, name))
+    return whole
 
 
 class Decoding(Struct, frozen=True):
@@ -82,26 +82,26 @@ class Decoding(Struct, frozen=True):
     storage: StorageOptions = NO_OPTIONS
     """The options for reading the segments."""
     snapshot_changes: bool = True
-    """Whether `changes` gets the rows of snapshots."""
+    """Whether `changes` has the rows of snapshots."""
 
-    def segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
+    def decode(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         """Write the rows in these parts of these segments."""
         with _Files(self) as files:
-            return files.segments(items)
+            return files.write_segments(items)
 
-    def stored(self, places: Sequence[Location]) -> Decoded:
+    def write_typed(self, places: Sequence[Location]) -> Decoded:
         """Write the typed rows of files of `changes`."""
         assert self.known is not None
         described = {version.relation: version for versions in self.known.values() for version in versions}
         with _Files(self) as files:
             for place in places:
                 for group in row_groups(place):
-                    files.typed(group.cast(CHANGES), described)
+                    files.write_typed(group.cast(CHANGES), described)
             return files.close()
 
 
 class _Key(NamedTuple):
-    """What a file has the rows of: a table of OUT; for `tables/*` a version and OID, and whether they are of snapshots:
+    """The table of OUT that a file belongs to; for `tables/*` also version, OID, and whether its rows are of snapshots:
     no file has these and changes.
     """
 
@@ -127,38 +127,38 @@ class _Files:
             for file in self._open.values():
                 file.abandon()
 
-    def segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
+    def write_segments(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         how, described = self._how, dict[str, Version]()
         rows, transactions = Pieces(sorted_changes), Pieces()
         for path, parts in items:
             with locate(path, how.storage).open() as file:
                 changes = SegmentChanges(file, path, parts=parts, tables=how.tables)
-                for found in changes:
+                for piece in changes:
                     new = [row for row in changes.survey.relations if row["relation"] not in described]
                     described |= {row["relation"]: Version.of(row) for row in new}
-                    complete, shared = _split(counted(found), parts)
+                    complete, shared = _split(counted(piece), parts)
                     self._done.shared.append(shared)
                     for batch in complete.to_batches():
-                        self._write("transactions", transactions.add(batch))
-                    self._changes(rows.add(found), described)
+                        self._write("transactions", transactions.add_batch(batch))
+                    self._write_changes(rows.add_batch(piece), described)
             self._done.surveys.append(changes.survey)
-        self._changes(rows.rest(), described)
+        self._write_changes(rows.rest(), described)
         self._write("transactions", transactions.rest())
         return self.close()
 
-    def _changes(self, pieces: Iterator[pa.Table], described: Mapping[str, Version]) -> None:
+    def _write_changes(self, pieces: Iterator[pa.Table], described: Mapping[str, Version]) -> None:
         for piece in pieces:
             kept = piece if self._how.snapshot_changes else piece.filter(pc.invert(of_snapshots(piece["op"])))
             if kept.num_rows:
                 self._write("changes", iter([kept]))
             if self._how.known is not None:
-                self.typed(piece, described)
+                self.write_typed(piece, described)
 
     def _write(self, table: str, pieces: Iterator[pa.Table]) -> None:
         for piece in pieces:
             self._file(_Key(table), piece.schema).write(piece)
 
-    def typed(self, rows: pa.Table, described: Mapping[str, Version]) -> None:
+    def write_typed(self, rows: pa.Table, described: Mapping[str, Version]) -> None:
         """Write the typed rows of a piece of `changes`, in which the rows of a table are neighbours."""
         for start, stop in _runs(rows):
             relation, relid = (rows[name][start].as_py() for name in ("relation", "relid"))
@@ -169,11 +169,11 @@ class _Files:
                 for snapshot, mask in ((True, copied), (False, pc.invert(copied))):
                     if pc.any(mask).as_py():
                         own = some if pc.all(mask).as_py() else some.filter(mask)
-                        self._typed(own, version, relid, snapshot=snapshot)
+                        self._write_version(own, version, relid, snapshot=snapshot)
             elif relid is not None:
                 self._done.undescribed.append(relid)
 
-    def _typed(self, rows: pa.Table, version: Version, relid: int, *, snapshot: bool) -> None:
+    def _write_version(self, rows: pa.Table, version: Version, relid: int, *, snapshot: bool) -> None:
         assert self._how.known is not None
         names = (version.schema, version.table)
         columns = own_columns(version, columns_of([*self._how.known.get(names, ()), version]))
@@ -183,12 +183,12 @@ class _Files:
     def _file(self, key: _Key, schema: pa.Schema) -> FileWriter:
         if key not in self._open:
             if len(self._open) >= _MOST_OPEN:
-                self._end(next(key for key in self._open if key.version is not None))
+                self._close_file(next(key for key in self._open if key.version is not None))
             self._open[key] = FileWriter(TableFolder(self._how.out / key.table, self._how.codec), schema)
         self._open[key] = self._open.pop(key)
         return self._open[key]
 
-    def _end(self, key: _Key) -> None:
+    def _close_file(self, key: _Key) -> None:
         file = self._open[key].close()
         del self._open[key]
         if key.version is not None:
@@ -199,7 +199,7 @@ class _Files:
     def close(self) -> Decoded:
         """Finish all files."""
         for key in list(self._open):
-            self._end(key)
+            self._close_file(key)
         return self._done
 
 
@@ -208,9 +208,9 @@ def of_snapshots(op: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.equal(op, SNAPSHOT)
 
 
-def _split(found: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:
+def _split(counts: tuple[pa.Table, list[int]], parts: Parts) -> tuple[pa.Table, pa.Table]:
     """Complete transactions, and those of which other tasks may have a part."""
-    transactions, ends = found
+    transactions, ends = counts
     shared = {place.position for part in parts or () for place in part}
     open_ = pc.is_in(transactions["position"], pa.array([*shared, *ends], pa.int64()))
     return transactions.filter(pc.invert(open_)), transactions.filter(open_)
@@ -229,9 +229,9 @@ def _runs(rows: pa.Table) -> Iterator[tuple[int, int]]:
 def folder_name(schema: str, table: str) -> str:
     """schema.table, with ~xx for all bytes but a-z, 0-9, _ and -, and for a first underscore.
 
-    So are capitals: a file system may not distinguish them from small letters, but PostgreSQL does. What begins
-    with an underscore is hidden from Spark. What would be too long is cut off, and ends with ~~ and a part of its
-    SHA-256.
+    Capitals are escaped, too: a file system may not distinguish them from small letters, but PostgreSQL does. Spark
+    ignores names that begin with an underscore. A name that is too long is cut off, and ends with ~~ and a part of
+    its SHA-256.
     """
     full = f"{_encoded(schema)}.{_encoded(table)}"
     if len(full) <= _LONGEST_NAME:

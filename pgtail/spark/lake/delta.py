@@ -1,7 +1,7 @@
 """One Delta table: its files, and one commit of a batch to it; the only module that imports deltalake.
 
-deltalake checks neither the schema of the files that it is given nor whether a batch was committed before: that is done
-here. No commit is ever tried again: where another process was faster, that is an error.
+deltalake checks neither the schema of added files nor whether a batch was committed before: this module does. A commit
+is never retried: if another process was faster, that is an error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WEEK: Final = 7 * 86_400.0
 
 
 class Bounds(NamedTuple):
-    """What is known of a column in one file; NULL if unknown."""
+    """Statistics of a column in one file; None if unknown."""
 
     least: Any
     most: Any
@@ -74,7 +74,7 @@ class LakeFile(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """What a batch does to one table."""
+    """The changes of a batch to one table."""
 
     table: str
     """The table's folder below OUT."""
@@ -95,13 +95,13 @@ def schema_to_json(schema: pa.Schema) -> Any:
     return json.loads(Schema.from_arrow(schema).to_json())
 
 
-def schema_from_json(_: type, found: object) -> pa.Schema:
+def schema_from_json(_: type, value: object) -> pa.Schema:
     """The inverse."""
-    return pa.schema(Schema.from_json(json.dumps(found)))
+    return pa.schema(Schema.from_json(json.dumps(value)))
 
 
 class LakeTable:
-    """A Delta table, as it is when it is opened; `schema` is None if there is none.
+    """A Delta table, as it is when it is opened; `schema` is None if it does not exist.
 
     Raises InputError, OptionError.
     """
@@ -149,18 +149,18 @@ class LakeTable:
         return [] if self._table is None else self._files(pa.table(self._table.get_add_actions(flatten=False)))
 
     def files_from(self, column: str, least: int) -> list[LakeFile]:
-        """The files that may have a number of at least `least` in a column: of many files a batch needs the last ones,
-        and to make Python objects of a file's statistics takes long."""
+        """The files that may have a number of at least `least` in a column: a batch needs the last of many files, and
+        making Python objects of all their statistics takes long."""
         if self._table is None:
             return []
-        found = pa.table(self._table.get_add_actions(flatten=False))
-        if "max" in found.column_names and found.schema.field("max").type.get_field_index(column) >= 0:
-            below = pc.less(pc.struct_field(found["max"], column), least)
-            found = found.filter(pc.invert(pc.fill_null(below, False)))
-        return self._files(found)
+        actions = pa.table(self._table.get_add_actions(flatten=False))
+        if "max" in actions.column_names and actions.schema.field("max").type.get_field_index(column) >= 0:
+            below = pc.less(pc.struct_field(actions["max"], column), least)
+            actions = actions.filter(pc.invert(pc.fill_null(below, False)))
+        return self._files(actions)
 
-    def _files(self, found: pa.Table) -> list[LakeFile]:
-        rows = found.to_pylist()
+    def _files(self, actions: pa.Table) -> list[LakeFile]:
+        rows = actions.to_pylist()
         return [LakeFile(row["path"], row["size_bytes"], row["num_records"], self.place, row) for row in rows]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ class LakeTable:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Translates what deltalake raises to OutputError."""
+        """Raise OutputError for errors of deltalake."""
         try:
             yield
         except (CommitFailedError, DeltaError, OSError) as error:
@@ -236,10 +236,10 @@ class LakeTable:
         """Files that were replaced longer ago than the table's property says; with `orphans` also those that no commit
         names and that are as old. With `remove` they are removed: deltalake would add two commits of its own."""
         with self._writing():
-            found: list[str] = self._opened().vacuum(dry_run=True, enforce_retention_duration=False, full=orphans)
-        for path in found if remove else ():
+            paths: list[str] = self._opened().vacuum(dry_run=True, enforce_retention_duration=False, full=orphans)
+        for path in paths if remove else ():
             (self.place / path).delete()
-        return found
+        return paths
 
 
 def holds(known: pa.Schema, new: pa.Schema) -> bool:
@@ -251,12 +251,12 @@ def _holds(known: Any, new: Any) -> bool:
     """The same for two types in Delta's JSON."""
     if not isinstance(known, dict) or not isinstance(new, dict) or "struct" not in (known["type"], new["type"]):
         return bool(known == new)
-    fields = {one["name"]: one for one in known["fields"]}
+    fields = {column["name"]: column for column in known["fields"]}
     return all(
-        one["name"] in fields
-        and one["metadata"] == fields[one["name"]]["metadata"]
-        and _holds(fields[one["name"]]["type"], one["type"])
-        for one in new["fields"]
+        column["name"] in fields
+        and column["metadata"] == fields[column["name"]]["metadata"]
+        and _holds(fields[column["name"]]["type"], column["type"])
+        for column in new["fields"]
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows to Parquet files with the statistics that Delta keeps of a file; knows no Spark."""
+"""Writes rows to Parquet files, with the statistics that Delta keeps of a file; uses no Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OTHER_NAMES: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 _OF_CHANGES: Final = ("xid", "seq", "position", "commit_ts", "prepare_ts", "lsn_number", "ordinal")
 _RISING: Final = frozenset([*_OF_CHANGES, *(f"_{name}" for name in _OF_CHANGES)])
-"""Columns of numbers that are close to the one before: as differences they take a tenth of the space."""
+"""Columns of numbers that are close to the previous one: as differences they take a tenth of the space."""
 _DISTINCT: Final = _RISING | {"commit_lsn", "prepare_lsn", "lsn", "content", "_commit_lsn", "_prepare_lsn", "_lsn"}
 """Mostly unique columns: no dictionary encoding."""
 _LONGEST: Final = 64
@@ -52,7 +52,7 @@ class TableFolder(NamedTuple):
     codec: str
     """As Arrow names it."""
     prefix: str = "part-"
-    """What the names of new files begin with."""
+    """The beginning of the names of new files."""
 
     def named_like(self, path: str) -> TableFolder:
         """The same for new files with the prefix of this file."""
@@ -68,24 +68,24 @@ class _Floats:
         self.nulls = 0
         self.finite = True
 
-    def add(self, column: pa.ChunkedArray) -> None:
+    def add_values(self, column: pa.ChunkedArray) -> None:
         self.nulls += column.null_count
         self.finite = self.finite and pc.all(pc.is_finite(column)).as_py() is not False
-        found = pc.min_max(column).as_py()
-        if self.finite and found["min"] is not None:
+        bounds = pc.min_max(column).as_py()
+        if self.finite and bounds["min"] is not None:
             # Some readers compare the bits: of the two zeros -0.0 is the lesser one.
-            self.least = min(found["min"] or -0.0, found["min"] if self.least is None else self.least)
-            self.most = max(found["max"] or 0.0, found["max"] if self.most is None else self.most)
+            self.least = min(bounds["min"] or -0.0, bounds["min"] if self.least is None else self.least)
+            self.most = max(bounds["max"] or 0.0, bounds["max"] if self.most is None else self.most)
 
 
 def codec_of(name: str) -> str:
     """Arrow's name of a codec that Spark's setting spark.sql.parquet.compression.codec names. Raises OptionError."""
-    found = _OTHER_NAMES.get(name.lower(), name.lower())
-    if found not in _CODECS or not (found == "none" or pa.Codec.is_available(found)):
+    codec = _OTHER_NAMES.get(name.lower(), name.lower())
+    if codec not in _CODECS or not (codec == "none" or pa.Codec.is_available(codec)):
         raise OptionError(
             f"spark.sql.parquet.compression.codec is {name}: changes can be written with one of {', '.join(_CODECS)}"
         )
-    return found
+    return codec
 
 
 class FileWriter:
@@ -119,7 +119,7 @@ class FileWriter:
     def write(self, rows: pa.Table) -> None:
         """Add rows."""
         for name, bounds in self._floats.items():
-            bounds.add(rows[name])
+            bounds.add_values(rows[name])
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
@@ -130,7 +130,7 @@ class FileWriter:
         return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._floats))
 
     def abandon(self) -> None:
-        """Remove what was written."""
+        """Remove the file."""
         with contextlib.suppress(Exception):  # it may be for a full disk
             self._writer.close()
         self._file.abandon()
@@ -156,7 +156,7 @@ def write_groups(folder: TableFolder, groups: Iterator[pa.Table]) -> DataFile:
 
 
 def _leaves(name: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
-    """What Parquet calls a column, or its parts, and their types."""
+    """Parquet's names of a column, or of its parts, and their types."""
     if pa.types.is_list(kind):
         return _leaves(f"{name}.list.element", kind.value_type)
     if pa.types.is_map(kind):
@@ -169,20 +169,20 @@ def _leaves(name: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
 def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, floats: Mapping[str, _Floats]) -> str:
     """Delta's statistics of a file.
 
-    Bounds are there of all columns that can have some, or of none: deltalake's dataset for pyarrow leaves out the rows
-    of a file in which another column has bounds, where the one that is looked for has none.
+    All columns that can have bounds have them, or none: deltalake's dataset for pyarrow leaves out the rows of a file
+    in which the queried column has no bounds, but another one has.
     """
     known = _by_column(metadata)
-    nulls = {name: one.nulls for name, one in floats.items()}
-    least: dict[str, object] = {name: one.least for name, one in floats.items() if one.least is not None}
-    most: dict[str, object] = {name: one.most for name, one in floats.items() if one.most is not None}
-    finite = all(one.finite for one in floats.values())  # JSON has no infinity
+    nulls = {name: column.nulls for name, column in floats.items()}
+    least: dict[str, object] = {name: column.least for name, column in floats.items() if column.least is not None}
+    most: dict[str, object] = {name: column.most for name, column in floats.items() if column.most is not None}
+    finite = all(column.finite for column in floats.values())  # JSON has no infinity
     for field in schema:
-        found = known.get(field.name, [])
-        if not found or not all(one.has_null_count for one in found):
+        chunks = known.get(field.name, [])
+        if not chunks or not all(chunk.has_null_count for chunk in chunks):
             continue
-        nulls[field.name] = sum(one.null_count for one in found)
-        there = [one for one in found if one.num_values]
+        nulls[field.name] = sum(chunk.null_count for chunk in chunks)
+        there = [chunk for chunk in chunks if chunk.num_values]
         if not there or pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
             continue
         bounds = _bounds(field.type, there)
@@ -195,19 +195,19 @@ def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, floats: Mapping[st
 
 def _by_column(metadata: pq.FileMetaData) -> dict[str, list[pq.Statistics]]:
     """The statistics that each row group has of a column."""
-    found: dict[str, list[pq.Statistics]] = {}
+    by_column: dict[str, list[pq.Statistics]] = {}
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for chunk in map(group.column, range(group.num_columns)):
             if (own := chunk.statistics) is not None:
-                found.setdefault(chunk.path_in_schema, []).append(own)
-    return found
+                by_column.setdefault(chunk.path_in_schema, []).append(own)
+    return by_column
 
 
-def _bounds(kind: pa.DataType, found: list[pq.Statistics]) -> tuple[object, object] | None:
+def _bounds(kind: pa.DataType, chunks: list[pq.Statistics]) -> tuple[object, object] | None:
     """The least and the greatest value, for JSON; None if one of them has no exact form."""
-    if not all(one.has_min_max for one in found):
+    if not all(chunk.has_min_max for chunk in chunks):
         return None
-    values = [_comparable(kind, raw) for one in found for raw in (one.min_raw, one.max_raw)]
+    values = [_comparable(kind, raw) for chunk in chunks for raw in (chunk.min_raw, chunk.max_raw)]
     if any(value is None for value in values):
         return None
     if pa.types.is_string(kind):
@@ -247,7 +247,7 @@ def _json(kind: pa.DataType, value: Any) -> object:
 
 
 class _RandomAccessFile:
-    """An open file as pyarrow reads it: here and there."""
+    """An open file for pyarrow, which reads at any offset."""
 
     closed = False
 
@@ -293,7 +293,7 @@ def row_groups(place: Location) -> Iterator[pa.Table]:
 def footer_bounds(place: Location, column: str) -> tuple[Any, Any, int]:
     """The least and the greatest value of a column of numbers or texts by the file's own statistics, and its NULLs."""
     with opened(place) as parquet:
-        found = _by_column(parquet.metadata)[column]
-    there = [one for one in found if one.num_values]
-    least, most = min((one.min for one in there), default=None), max((one.max for one in there), default=None)
-    return least, most, sum(one.null_count for one in found)
+        chunks = _by_column(parquet.metadata)[column]
+    there = [chunk for chunk in chunks if chunk.num_values]
+    least, most = min((chunk.min for chunk in there), default=None), max((chunk.max for chunk in there), default=None)
+    return least, most, sum(chunk.null_count for chunk in chunks)

@@ -35,19 +35,19 @@ def read(
     """A table of the folder `uri`, as it is now or as of a version of Delta's log.
 
     `table` is changes, transactions, relations, snapshots or catalog, or tables/NAME, state/NAME or history/NAME, where
-    NAME is the table's schema.table; `storage` are options as --storage takes them. With `columns` no others are read,
-    which counts in an object store: there Spark cannot tell the tasks which ones a query needs. Raises InputError where
+    NAME is the table's schema.table; `storage` are options as --storage takes them. With `columns` only these are
+    read, which saves time in an object store: there the tasks do not know the columns of a query. Raises InputError if
     there is no such table or column.
     """
     out = locate_target(uri, StorageOptions.of(storage))
     kind, _, name = table.partition("/")
     place = out / (folder_in(out, kind, name) if kind in _NAMED and name else table)
-    found = LakeTable(place, version)
-    if found.schema is None:
+    opened_table = LakeTable(place, version)
+    if opened_table.schema is None:
         raise InputError(f"there is no table {table}", source=str(out))
-    selected = found.schema if not columns else _selected(found.schema, columns, str(place))
+    selected = opened_table.schema if not columns else _selected(opened_table.schema, columns, str(place))
     schema = spark_schema(selected)
-    places = [place / file.path for file in found.files()]
+    places = [place / file.path for file in opened_table.files()]
     if place.path is None or not places:
         # Spark opens object stores only with Hadoop's jars.
         return frame(spark, partial(_rows, schema=selected), places, schema)
@@ -69,17 +69,15 @@ def _rows(place: Location, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_struct_array(_with_fields(rows.to_struct_array(), pa.struct(schema)))
 
 
-def _with_fields(found: pa.Array, kind: pa.DataType) -> pa.Array:
+def _with_fields(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """An array as this type, whose structs may have more fields: those are NULL."""
     if not pa.types.is_struct(kind):
-        return found.cast(kind)
-    there = dict(zip([one.name for one in found.type], found.flatten(), strict=True))
-    fields = [
-        _with_fields(there[one.name], one.type) if one.name in there else pa.nulls(len(found), one.type) for one in kind
-    ]
-    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=found.is_null())
+        return values.cast(kind)
+    there = dict(zip([f.name for f in values.type], values.flatten(), strict=True))
+    fields = [_with_fields(there[f.name], f.type) if f.name in there else pa.nulls(len(values), f.type) for f in kind]
+    return pa.StructArray.from_arrays(fields, fields=list(kind), mask=values.is_null())
 
 
 def literal(path: str) -> str:
-    """A path as Spark's readers take it, which look for patterns in it."""
+    """Escape a path for Spark's readers, which look for patterns in it."""
     return re.sub(r"[\\*?\[\]{}]", r"\\\g<0>", path)

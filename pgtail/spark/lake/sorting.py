@@ -17,7 +17,7 @@ _PLACE: Final = ("position", "ordinal", "seq")
 
 
 class Pieces:
-    """Takes record batches, and returns them joined, in pieces; `joined` makes a table of several."""
+    """Joins record batches to pieces; `joined` makes a table of several batches."""
 
     def __init__(
         self, joined: Callable[[list[pa.RecordBatch]], pa.Table] = pa.Table.from_batches, piece: int = PIECE
@@ -27,7 +27,7 @@ class Pieces:
         self._gathered: list[pa.RecordBatch] = []
         self._size = 0
 
-    def add(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
+    def add_batch(self, batch: pa.RecordBatch) -> Iterator[pa.Table]:
         """Add rows; yields a piece when there are enough."""
         if batch.num_rows:
             self._gathered.append(batch)
@@ -36,12 +36,12 @@ class Pieces:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
-        """The rest."""
+        """Yield the rest as a piece."""
         if self._gathered:
-            found = self._joined(self._gathered)
+            piece = self._joined(self._gathered)
             # They are released while the rest is written.
             self._gathered, self._size = [], 0
-            yield found
+            yield piece
 
 
 def sorted_changes(batches: list[pa.RecordBatch]) -> pa.Table:
@@ -61,12 +61,12 @@ def sorted_changes(batches: list[pa.RecordBatch]) -> pa.Table:
 
 def _ranks(columns: list[pa.Array]) -> pa.Array:
     """A number for each row: in the order of these columns, NULL first."""
-    found = pa.array(np.zeros(len(columns[0]), np.int64))
+    ranks = pa.array(np.zeros(len(columns[0]), np.int64))
     for column in columns:
         encoded = column.dictionary_encode()
         own = pc.rank(encoded.dictionary).cast(pa.int64()).take(encoded.indices)
-        found = pc.add(pc.multiply(found, len(encoded.dictionary) + 1), pc.fill_null(own, 0))
-    return found
+        ranks = pc.add(pc.multiply(ranks, len(encoded.dictionary) + 1), pc.fill_null(own, 0))
+    return ranks
 
 
 def _follow(batches: list[pa.RecordBatch]) -> bool:

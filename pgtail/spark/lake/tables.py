@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 
 class Rewriting(Struct, frozen=True):
-    """One file of a table that gets other types, or names."""
+    """A file of a table to be rewritten with other types, or names."""
 
     folder: TableFolder
     path: str
     size: int
     version: Version
     before: Sequence[TableColumn]
-    """The columns that it has, and those that it gets."""
+    """Its columns now; `columns` are the new ones."""
     columns: Sequence[TableColumn]
 
-    def done(self) -> DataFile:
+    def rewrite(self) -> DataFile:
         """Rewrite it."""
         groups = row_groups(self.folder.place / self.path)
         rows = (as_stored(as_version(one, self.version, self.before), self.version, self.columns) for one in groups)
@@ -43,7 +43,7 @@ class Rewriting(Struct, frozen=True):
 
 def rewritten(spark: SparkSession, files: Sequence[Rewriting]) -> list[DataFile]:
     """Rewrite files."""
-    return collected(spark, Rewriting.done, files, sum(one.size for one in files))
+    return collected(spark, Rewriting.rewrite, files, sum(one.size for one in files))
 
 
 def columns_in(schema: pa.Schema) -> list[TableColumn]:
@@ -54,13 +54,13 @@ def columns_in(schema: pa.Schema) -> list[TableColumn]:
 def table_commits(
     spark: SparkSession, out: Location, codec: str, files: Sequence[TableFile], known: Versions, versions: Versions
 ) -> tuple[list[Commit], list[Entry]]:
-    """What is to be committed where tasks wrote these files, knowing the versions `known`; `versions` are all of them.
+    """The commits for files that tasks wrote, knowing the versions `known`; `versions` are all of them.
 
     Files whose types are not those of the table are written again, also those that are in the table already.
     """
     by_names: dict[Names, list[TableFile]] = {}
-    for one in files:
-        by_names.setdefault((one.version.schema, one.version.table), []).append(one)
+    for new in files:
+        by_names.setdefault((new.version.schema, new.version.table), []).append(new)
     commits, entries = [], []
     for names, own in by_names.items():
         name = f"tables/{folder_name(*names)}"
@@ -81,5 +81,5 @@ def table_commits(
                 again.append(Rewriting(folder, added.path, added.size, version, written, columns))
         adds += rewritten(spark, again)
         commits.append(Commit(name, schema, adds, overwrite=overwrite))
-        entries.append(Entry("tables", *names, max(one.relid for one in own), name, 0))
+        entries.append(Entry("tables", *names, max(new.relid for new in own), name, 0))
     return commits, entries

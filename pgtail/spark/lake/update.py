@@ -178,7 +178,7 @@ class Lake:
         plan.server = server_of(read.values(), plan.server, plan.captures)
         plan.unfinished, complete = after_batch(copied, read, plan.unfinished)
         for segment in found:
-            plan.captures.setdefault(folder_of(segment.path), Capture()).add(segment)
+            plan.captures.setdefault(folder_of(segment.path), Capture()).add_segment(segment)
         for relid in sorted(set(decoded.undescribed)):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
         commits = self._commits(decoded, [*found, *read.values()], known, split, done)
@@ -200,7 +200,7 @@ class Lake:
         plan = self.plan
         how = Decoding(self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes)
         files = [((path, some), sizes[path]) for path, some in parts.items()]
-        return joined(collected(self.spark, how.segments, groups(self.spark, files), sum(size for _, size in files)))
+        return joined(collected(self.spark, how.decode, groups(self.spark, files), sum(size for _, size in files)))
 
     def _commits(
         self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int], done: Update
@@ -290,7 +290,7 @@ class Lake:
         if files:
             self.show_task("typing the changes that are there")
         size = sum(size for _, size in files)
-        made = joined(collected(self.spark, how.stored, groups(self.spark, files), size))
+        made = joined(collected(self.spark, how.write_typed, groups(self.spark, files), size))
         self.commit(plan, self._typed(made.tables, known, known, done))
 
 

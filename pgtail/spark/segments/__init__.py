@@ -1,1 +1,1 @@
-"""Which segments there are, and which part of each to read."""
+"""Lists segments, and plans which part of each to read."""

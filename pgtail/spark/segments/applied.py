@@ -1,4 +1,4 @@
-"""Which segments were applied, as runs: segments that follow each other are one, however many they are."""
+"""The segments that were applied, as runs of segments that follow each other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SegmentRun(NamedTuple):
     late: tuple[Range, ...] = ()
 
     def followed_by(self, other: SegmentRun) -> SegmentRun:
-        """Both as one run. What seemed to be sent late was not, if it is after what this run has."""
+        """Both as one run. `late` parts of the other after the end of this run were not sent late."""
         places, late = self.places, list(self.late)
         for part in other.late:
             if places is None or part.first < places.end:
@@ -43,7 +43,7 @@ class SegmentRun(NamedTuple):
 
 
 class Capture(Struct):
-    """What was applied of one directory of segments.
+    """The segments of one directory that were applied.
 
     `pruned` is the LSN up to which it had been pruned when its first segment was applied; 0 if it had not.
     """
@@ -53,7 +53,7 @@ class Capture(Struct):
 
     def has(self, name: str) -> bool:
         """Whether this segment was applied."""
-        return any(one.start <= name <= one.end for one in self.runs)
+        return any(run.start <= name <= run.end for run in self.runs)
 
     @property
     def complete_to(self) -> str:
@@ -61,33 +61,33 @@ class Capture(Struct):
         return self.runs[0].end if self.runs and not self.runs[0].predecessor else ""
 
     def following(self) -> list[SegmentRun]:
-        """The runs before which nothing is missing, as they continue others: of another stream, or they would be one.
+        """The runs that continue others without a gap, in another stream: else both would be one run.
 
-        The recorder went on with other publications or options, or on another timeline.
+        The recorder continued with other publications or options, or on another timeline.
         """
-        found: list[SegmentRun] = []
+        following: list[SegmentRun] = []
         ends: set[str] = set()
-        for one in self.runs:
-            if one.predecessor in ends:
-                found.append(one)
-            if one.places is not None or not one.predecessor or one.predecessor in ends:
-                ends.add(one.end)
-        return found
+        for run in self.runs:
+            if run.predecessor in ends:
+                following.append(run)
+            if run.places is not None or not run.predecessor or run.predecessor in ends:
+                ends.add(run.end)
+        return following
 
-    def add(self, segment: Survey) -> None:
-        """A segment was applied."""
+    def add_segment(self, segment: Survey) -> None:
+        """Note that a segment was applied."""
         name, known = segment.name, segment
         new = SegmentRun(name, name, known.predecessor, known.stream, known.open, known.places, known.late)
         kept = []
-        for one in self.runs:
-            if one.stream != new.stream:
-                kept.append(one)
-            elif one.end == new.predecessor:
-                new = one.followed_by(new)
-            elif one.predecessor == new.end:
-                new = new.followed_by(one)
+        for run in self.runs:
+            if run.stream != new.stream:
+                kept.append(run)
+            elif run.end == new.predecessor:
+                new = run.followed_by(new)
+            elif run.predecessor == new.end:
+                new = new.followed_by(run)
             else:
-                kept.append(one)
+                kept.append(run)
         self.runs = sorted([*kept, new], key=lambda run: run.start)
 
 

@@ -1,4 +1,4 @@
-"""The segments of captures as Spark sees them: which there are, and which part of each is to be read."""
+"""Lists the segments of captures for Spark, and plans which part of each to read."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Covered(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """What captures have: the closed segments, with their bytes, in the order of their names, and the snapshots.
+    """The contents of captures: closed segments, with their bytes, in the order of their names, and snapshots.
 
-    `pruned` says of each directory that was pruned where it begins.
+    `pruned` says where each directory that was pruned begins.
     """
 
     segments: dict[str, int]
@@ -60,15 +60,15 @@ def listing(
 ) -> Listing:
     """The segments, as segments() has them, and the snapshots that count in these directories.
 
-    The two fit each other while recorders write: what was committed before a snapshot's position is in the segments,
-    and the snapshots before the segments' end are there. Raises InputError.
+    Both are consistent while recorders write: the segments have all commits before a snapshot's position, and the
+    snapshots before the segments' end are listed. Raises InputError.
     """
     known = _known(captures, storage)
     while True:
-        before, found = known, segments(captures, storage, after)
+        before, paths = known, segments(captures, storage, after)
         known = _known(captures, storage)
         if known == before:
-            return Listing(found, *known)
+            return Listing(paths, *known)
 
 
 def _known(captures: Sequence[str], storage: StorageOptions) -> tuple[list[ListedSnapshot], dict[str, Pruned]]:
@@ -108,20 +108,20 @@ def places_of(capture: str, storage: StorageOptions) -> list[Location]:
 
 def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> Iterator[tuple[str, int]]:
     """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
-    for one in places_of(capture, storage):
-        if one.is_folder():
-            state = read_state(one)
-            begin = max(after.get(str(one), ""), pruned_segment(state))
-            for name, size in one.list(f"{begin}{CLOSED}" if begin else ""):
+    for place in places_of(capture, storage):
+        if place.is_folder():
+            state = read_state(place)
+            begin = max(after.get(str(place), ""), pruned_segment(state))
+            for name, size in place.list(f"{begin}{CLOSED}" if begin else ""):
                 if name.endswith(CLOSED) and (state is None or state.has(name.removesuffix(CLOSED))):
-                    yield f"{one}/{name}", size
-        elif one.name.endswith(CLOSED) and (found := one.head()) is not None:
-            yield str(one), found.size
+                    yield f"{place}/{name}", size
+        elif place.name.endswith(CLOSED) and (entry := place.head()) is not None:
+            yield str(place), entry.size
 
 
 def check_names(listed: Listing, tables: Iterable[str], storage: StorageOptions) -> None:
-    """Raises OptionError if one of these globs is a name, without a wildcard, that no table in there has: the newest
-    segments are looked at first. Where a segment does not say which tables it has, nothing is checked."""
+    """Raise OptionError if a glob without wildcards names no table of the captures. Reads the newest segments first;
+    checks nothing if a segment does not say which tables it has."""
     missing = [name for name in tables if not _WILDCARDS.intersection(name)]
     known: set[tuple[str, str]] = set()
     copied = {(one.table.schema, one.table.table) for one in listed.snapshots}
@@ -148,27 +148,27 @@ def surveys(spark: SparkSession, paths: Mapping[str, int], storage: StorageOptio
     Raises InputError if a segment is damaged or not closed.
     """
     items, size = groups(spark, paths.items()), sum(paths.values())
-    found = collected(spark, partial(survey_each, storage=storage), items, size)
-    return [one for some in found for one in some]
+    surveyed = collected(spark, partial(survey_each, storage=storage), items, size)
+    return [survey for some in surveyed for survey in some]
 
 
 def survey_each(paths: Iterable[str], storage: StorageOptions) -> list[Survey]:
     """A survey of each segment, made in this process. Raises InputError."""
-    found = []
+    surveyed = []
     for path in paths:
         with locate(path, storage).open() as file:
-            found.append(survey(file, path))
-    return found
+            surveyed.append(survey(file, path))
+    return surveyed
 
 
-def parts_of(found: Iterable[Survey], applied: Iterable[SegmentRun] = ()) -> dict[str, Parts]:
-    """What to read of each segment: what no other one has, and none of those that were applied.
+def parts_of(surveyed: Iterable[Survey], applied: Iterable[SegmentRun] = ()) -> dict[str, Parts]:
+    """The parts to read of each segment: those that no other one has, and none of those that were applied.
 
     Raises OptionError if segments that overlap do not number their changes alike.
     """
     taken = [part for run in applied for part in covered_by(run)]
     wanted: dict[str, Parts] = {}
-    for segment in sorted(_from_predecessors(found), key=lambda segment: (segment.places or (), segment.path)):
+    for segment in sorted(_from_predecessors(surveyed), key=lambda segment: (segment.places or (), segment.path)):
         left: list[Range] = []
         own = covered_by(segment)
         for part in own:
@@ -179,30 +179,30 @@ def parts_of(found: Iterable[Survey], applied: Iterable[SegmentRun] = ()) -> dic
     return wanted
 
 
-def covered_by(one: Survey | SegmentRun) -> list[Covered]:
+def covered_by(segment: Survey | SegmentRun) -> list[Covered]:
     """The parts of a stream that a segment, or several, have."""
-    where = one.path if isinstance(one, Survey) else one.start
-    own = [] if one.places is None else [Covered(one.places, one.stream, where)]
-    return own + [Covered(late, one.stream, where, late=True) for late in one.late]
+    where = segment.path if isinstance(segment, Survey) else segment.start
+    own = [] if segment.places is None else [Covered(segment.places, segment.stream, where)]
+    return own + [Covered(late, segment.stream, where, late=True) for late in segment.late]
 
 
-def _same_changes(one: Covered, other: Covered) -> bool:
-    """Whether what is at the same places in both is the same. Raises OptionError if that is unknown."""
-    if not one.places.overlaps(other.places):
+def _same_changes(part: Covered, other: Covered) -> bool:
+    """Whether both have the same changes at the same places. Raises OptionError if that is unknown."""
+    if not part.places.overlaps(other.places):
         return False
-    if one.stream == other.stream:
+    if part.stream == other.stream:
         return True
-    if (one.late or other.late) and (_ONE_PHASE in one.stream or _ONE_PHASE in other.stream):
+    if (part.late or other.late) and (_ONE_PHASE in part.stream or _ONE_PHASE in other.stream):
         return False
     raise OptionError(
-        f"{one.where} overlaps another capture, of another stream: which changes are the same is unknown."
-        f" Use a separate output directory for each.\n{one.where}: {one.stream}\n{other.where}: {other.stream}"
+        f"{part.where} overlaps another capture, of another stream: which changes are the same is unknown."
+        f" Use a separate output directory for each.\n{part.where}: {part.stream}\n{other.where}: {other.stream}"
     )
 
 
-def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey]) -> dict[str, Parts]:
-    """The same parts, with EVERYWHERE for those that have all of their segment: that is read faster."""
-    own = {segment.path: covered_by(segment) for segment in found}
+def collapse_whole_segments(parts: Mapping[str, Parts], surveyed: Iterable[Survey]) -> dict[str, Parts]:
+    """The same parts, with EVERYWHERE for those that have all of their segment, which is read faster."""
+    own = {segment.path: covered_by(segment) for segment in surveyed}
 
     def is_whole(path: str, some: Parts) -> bool:
         return all(any(part.covers(one.places) for part in some or ()) for one in own[path])
@@ -210,9 +210,9 @@ def collapse_whole_segments(parts: Mapping[str, Parts], found: Iterable[Survey])
     return {path: EVERYWHERE if is_whole(path, some) else some for path, some in parts.items()}
 
 
-def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
-    """Segments, each from the end of the one before it: there is nothing between the two."""
-    segments_of = {(folder_of(segment.path), segment.name): segment for segment in found}
+def _from_predecessors(surveyed: Iterable[Survey]) -> Iterator[Survey]:
+    """Segments, each from the end of the one before it: nothing is between the two."""
+    segments_of = {(folder_of(segment.path), segment.name): segment for segment in surveyed}
     for (directory, _), segment in segments_of.items():
         before = segments_of.get((directory, segment.predecessor))
         if segment.places is not None and before is not None and before.places is not None:
@@ -220,14 +220,14 @@ def _from_predecessors(found: Iterable[Survey]) -> Iterator[Survey]:
         yield segment
 
 
-def server_of(found: Iterable[Survey], server: str = "", read: Iterable[str] = ()) -> str:
-    """The server and database that these captures are of, and those in the directories `read`, which were read before.
+def server_of(surveyed: Iterable[Survey], server: str = "", read: Iterable[str] = ()) -> str:
+    """The server and database of these captures, and of those in the directories `read`, which were read before.
 
     Raises InputError if they differ: LSNs of different servers cannot be compared, and tables of one name are not the
-    same ones.
+    same.
     """
     other = ", ".join(read)
-    for segment in found:
+    for segment in surveyed:
         if segment.server and server and segment.server != server:
             raise InputError(
                 f"{segment.path} and {other} come from different servers or databases: use a separate output directory"
@@ -241,10 +241,10 @@ def server_of(found: Iterable[Survey], server: str = "", read: Iterable[str] = (
 def plan(survey_all: Callable[[Mapping[str, int]], Iterable[Survey]], paths: Mapping[str, int]) -> Mapping[str, Parts]:
     """The parts to read of each segment, so that no change comes twice; `survey_all` surveys them all.
 
-    None is surveyed if all are of one capture: its segments do not overlap. Raises InputError, OptionError.
+    The segments of a single capture are not surveyed: they do not overlap. Raises InputError, OptionError.
     """
     if len(directories(paths)) < 2:
         return dict.fromkeys(paths)
-    found = list(survey_all(paths))
-    server_of(found)
-    return collapse_whole_segments(parts_of(found), found)
+    surveyed = list(survey_all(paths))
+    server_of(surveyed)
+    return collapse_whole_segments(parts_of(surveyed), surveyed)

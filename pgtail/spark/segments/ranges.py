@@ -7,10 +7,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class Place(NamedTuple):
-    """The LSN that orders a transaction (or what belongs to none), and the number of a message in it.
+    """The LSN that orders a transaction (or a message outside of one), and the number of a message in it.
 
-    What belongs to no transaction has the number 0 and the LSN of its end. The commit record of a transaction may start
-    right there: the two have the same LSN, and the transaction comes second.
+    A message outside has the number 0 and the LSN of its end. The commit record of a transaction may start right there:
+    the two have the same LSN, and the transaction comes second.
     """
 
     position: int
@@ -18,13 +18,13 @@ class Place(NamedTuple):
 
     @property
     def next(self) -> Place:
-        """The place after this one: there is none between the two."""
+        """The place right after this one."""
         return Place(self.position, self.ordinal + 1)
 
     @property
     def transactions_before(self) -> int:
-        """The LSN up to which transactions are before this place: what is at the same LSN comes first, then its
-        transaction's messages from 1 on."""
+        """The LSN up to which transactions are before this place: a message outside of them comes first, then the
+        messages of the transaction at the same LSN, from 1 on."""
         return self.position - (self.ordinal <= 1)
 
 
@@ -43,12 +43,12 @@ class Range(NamedTuple):
         return self.first <= other.first and other.end <= self.end
 
     def without(self, others: Iterable[Range]) -> tuple[Range, ...]:
-        """What is in none of the others."""
+        """The parts that are in none of the others."""
         left = [self]
         for other in others:
-            before = [Range(one.first, min(one.end, other.first)) for one in left]
-            after = [Range(max(one.first, other.end), one.end) for one in left]
-            left = [one for one in (*before, *after) if one.first < one.end]
+            before = [Range(part.first, min(part.end, other.first)) for part in left]
+            after = [Range(max(part.first, other.end), part.end) for part in left]
+            left = [part for part in (*before, *after) if part.first < part.end]
         return tuple(sorted(left))
 
     @property
@@ -70,10 +70,10 @@ def within(parts: Parts, position: int, ordinal: int) -> bool:
 
 def joined(ranges: Iterable[Range]) -> list[Range]:
     """The same places in as few ranges as possible, in order."""
-    found: list[Range] = []
-    for one in sorted(ranges):
-        if found and one.first <= found[-1].end:
-            found[-1] = Range(found[-1].first, max(found[-1].end, one.end))
+    merged: list[Range] = []
+    for part in sorted(ranges):
+        if merged and part.first <= merged[-1].end:
+            merged[-1] = Range(merged[-1].first, max(merged[-1].end, part.end))
         else:
-            found.append(one)
-    return found
+            merged.append(part)
+    return merged

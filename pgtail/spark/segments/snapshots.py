@@ -1,4 +1,4 @@
-"""The snapshots of tables that captures list: which of them are new, and how far one that is read in parts is."""
+"""Finds the new snapshots of tables that captures list, and notes how far a snapshot was read that is read in parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pgtail.spark.segments.survey import Survey
 
 
 class SnapshotKey(NamedTuple):
-    """What a snapshot is: the table's OID, and the consistent point."""
+    """Identifies a snapshot: the table's OID, and the consistent point."""
 
     relid: int
     lsn: int
@@ -32,7 +32,7 @@ class ListedSnapshot(NamedTuple):
 
     @property
     def key(self) -> SnapshotKey:
-        """The same in every capture that has it."""
+        """Equal in every capture that has the snapshot."""
         return SnapshotKey(self.table.relid, self.table.lsn)
 
 
@@ -46,7 +46,7 @@ class SnapshotSegment(NamedTuple):
 
 
 class UnfinishedSnapshot(Struct, frozen=True):
-    """A snapshot of which earlier batches have the segments up to `last`, with so many rows."""
+    """A snapshot whose segments up to `last`, with this many rows, are in earlier batches."""
 
     relid: int
     lsn: int
@@ -63,13 +63,13 @@ def listed_in(folder: str, state: CaptureState | None) -> list[ListedSnapshot]:
 def each_once(
     listed: Iterable[ListedSnapshot], unfinished: Iterable[UnfinishedSnapshot]
 ) -> dict[SnapshotKey, ListedSnapshot]:
-    """Of each snapshot that several captures have the one of the first; of an unfinished one that of its capture."""
-    begun = {SnapshotKey(one.relid, one.lsn): one.folder for one in unfinished}
-    found: dict[SnapshotKey, ListedSnapshot] = {}
-    for one in sorted(listed, key=lambda one: (one.key.lsn, one.key.relid, one.folder)):
-        if begun.get(one.key, one.folder) == one.folder:
-            found.setdefault(one.key, one)
-    return found
+    """Each snapshot once: that of the first capture that has it, or of its own capture if it is unfinished."""
+    begun = {SnapshotKey(snapshot.relid, snapshot.lsn): snapshot.folder for snapshot in unfinished}
+    first: dict[SnapshotKey, ListedSnapshot] = {}
+    for snapshot in sorted(listed, key=lambda snapshot: (snapshot.key.lsn, snapshot.key.relid, snapshot.folder)):
+        if begun.get(snapshot.key, snapshot.folder) == snapshot.folder:
+            first.setdefault(snapshot.key, snapshot)
+    return first
 
 
 def segments_of(listed: ListedSnapshot, after: str = "") -> Iterator[SnapshotSegment]:
@@ -87,29 +87,29 @@ def new_snapshots(
     tables: Sequence[str],
 ) -> list[SnapshotSegment]:
     """The segments to read of the snapshots that were not applied, of tables that match the globs."""
-    begun = {SnapshotKey(one.relid, one.lsn): one.last for one in unfinished}
+    begun = {SnapshotKey(snapshot.relid, snapshot.lsn): snapshot.last for snapshot in unfinished}
     return [
         segment
-        for key, one in each_once(listed, unfinished).items()
-        if key not in applied and selected(one.table.schema, one.table.table, tables)
-        for segment in segments_of(one, begun.get(key, ""))
+        for key, snapshot in each_once(listed, unfinished).items()
+        if key not in applied and selected(snapshot.table.schema, snapshot.table.table, tables)
+        for segment in segments_of(snapshot, begun.get(key, ""))
     ]
 
 
 def after_batch(
     read: Sequence[SnapshotSegment], surveys: Mapping[str, Survey], unfinished: Sequence[UnfinishedSnapshot]
 ) -> tuple[list[UnfinishedSnapshot], list[dict[str, Any]]]:
-    """What is unfinished after a batch that read these segments, and rows of `snapshots` for what is complete.
+    """The snapshots that are unfinished after a batch with these segments, and rows of `snapshots` for complete ones.
 
     Raises InputError if a segment, or the number of a snapshot's rows, is not what its capture says.
     """
-    left = {SnapshotKey(one.relid, one.lsn): one for one in unfinished}
+    left = {SnapshotKey(snapshot.relid, snapshot.lsn): snapshot for snapshot in unfinished}
     complete = []
     for listed, some in groupby(read, attrgetter("snapshot")):
         segments = list(some)
         before = left.pop(listed.key, None)
-        own = [_checked(surveys[one.path], listed.key) for one in segments]
-        rows = sum(one.rows for one in own) + (0 if before is None else before.rows)
+        own = [_checked(surveys[segment.path], listed.key) for segment in segments]
+        rows = sum(survey.rows for survey in own) + (0 if before is None else before.rows)
         last = segments[-1].name
         if last < str(listed.table.segments[-1].name):
             relid, lsn = listed.key

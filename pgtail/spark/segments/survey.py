@@ -1,4 +1,4 @@
-"""What is known of a segment besides its rows: its first and last place, its stream, its tables."""
+"""Describes a segment apart from its rows: its first and last place, its stream, its tables."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _SERVER: Final = ("pgtail.system_identifier", "pgtail.database")
 TWO_PHASE: Final = "pgtail.two_phase"
 _SAME: Final = (*_SERVER, "pgtail.timeline", TWO_PHASE, "pgtail.publications", "pgtail.options")
 _OF_NO_MATTER: Final = frozenset(["binary", "proto_version", "publication_names", "streaming"])
-"""Options that do not change what the changes are."""
+"""Options that do not affect the changes."""
 
 
 class Survey(Struct):
-    """What a segment has, as far as its rows were added; `places` is None if it has no change.
+    """The description of a segment, as far as its rows were added; `places` is None if it has no change.
 
     A transaction that was prepared before its slot had two_phase is sent when it is committed, right before its
-    outcome, but with the LSN of its PREPARE: what is between the two LSNs need not be in the segment. So it is in
-    `late`, not in `places`. So is the prepared transaction that a segment starts with, if that may have been sent late.
+    outcome, but with the LSN of its PREPARE: changes between the two LSNs need not be in the segment. So it is in
+    `late`, not in `places`, as is a prepared transaction at the start of a segment if it may have been sent late.
     """
 
     path: str = ""
     places: Range | None = None
     stream: str = ""
-    """Where it comes from, in words: two segments with other words do not number their changes alike."""
+    """Its origin as text: two segments with different texts do not number their changes alike."""
     server: str = ""
     """The server's system identifier and the database; '' if the capture does not have them."""
     predecessor: str = ""
@@ -42,13 +42,13 @@ class Survey(Struct):
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
     start: int = 0
-    """The position in its name: what has a lower one was sent late."""
+    """The position in its name: a transaction with a lower one was sent late."""
     doubtful: bool = False
-    """Whether it is the first one of a capture, or starts inside a transaction: what it starts with may be late."""
+    """Whether it is the first one of a capture, or starts inside a transaction: its first transaction may be late."""
     ends_late: bool = False
     """Whether the last transaction was certainly sent late."""
     snapshot: SnapshotPart | None = None
-    """What it has of a table's snapshot. It then has no places: a snapshot is no part of the stream."""
+    """The part of a table's snapshot that it has. Then it has no places: a snapshot is no part of the stream."""
     rows: int = 0
     """How many rows of a snapshot it has."""
     commit_ts: int = 0
@@ -56,7 +56,7 @@ class Survey(Struct):
 
     @classmethod
     def of(cls, path: str, head: Head) -> Survey:
-        """What the head says."""
+        """The survey of a segment with this head, without rows."""
         parameters = head.parameters
         predecessor = parameters.get(PREDECESSOR, "") and (gap_in(parameters) or parameters[PREDECESSOR])
         name = SegmentName.parse(parameters.get(SEGMENT, ""))
@@ -72,26 +72,26 @@ class Survey(Struct):
 
     @property
     def name(self) -> str:
-        """What its successor calls it."""
+        """The name that its successor gives as predecessor."""
         return name_of(self.path)
 
-    def add(self, rows: pa.RecordBatch) -> None:
-        """The next rows of `changes`."""
+    def add_rows(self, rows: pa.RecordBatch) -> None:
+        """Add the next rows of `changes`."""
         if self.snapshot is not None:
             self.rows += rows.num_rows
             return
         if rows["gid"].null_count == rows.num_rows:
             ends = rows.take(pa.array([0, rows.num_rows - 1]))
             first, last = map(Place, ends["position"].to_pylist(), ends["ordinal"].to_pylist())
-            self._add(first, last, prepared=False)
+            self._add_range(first, last, prepared=False)
             return
         columns = rows.select([*Place._fields, "state"]).to_pydict().values()
         for (position, state), some in itertools.groupby(zip(*columns, strict=True), lambda row: (row[0], row[2])):
             ordinals = [ordinal for _, ordinal, _ in some]
-            self._add(Place(position, ordinals[0]), Place(position, ordinals[-1]), prepared=state == "prepared")
+            self._add_range(Place(position, ordinals[0]), Place(position, ordinals[-1]), prepared=state == "prepared")
 
-    def _add(self, first: Place, last: Place, *, prepared: bool) -> None:
-        """Changes of one transaction, or of several that are not prepared."""
+    def _add_range(self, first: Place, last: Place, *, prepared: bool) -> None:
+        """Add the changes of one transaction, or of several that are not prepared."""
         added = Range(first, last.next)
         before = first.position < self.start or (self.places is not None and first < self.places.end)
         self.ends_late = prepared and before
@@ -103,8 +103,8 @@ class Survey(Struct):
     def _may_be_late(self, first: Place) -> bool:
         return self.doubtful and self.places is None and all(one.first.position == first.position for one in self.late)
 
-    def end(self, *, inside: bool) -> None:
-        """All rows were added; `inside` a transaction it ends."""
+    def finish(self, *, inside: bool) -> None:
+        """Finish after the last row; `inside`: the segment ends inside a transaction."""
         if self.snapshot is not None:
             place = Place(self.snapshot.lsn - 1, 1)
             self.relations = [row | place._asdict() for row in self.relations]
@@ -119,10 +119,10 @@ class Survey(Struct):
 
 def first_seen(relations: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The first row of each version in `relations`, in the order of their places."""
-    found: dict[str, dict[str, Any]] = {}
+    first: dict[str, dict[str, Any]] = {}
     for row in sorted(relations, key=lambda row: (row["position"], row["ordinal"])):
-        found.setdefault(row["relation"], row)
-    return list(found.values())
+        first.setdefault(row["relation"], row)
+    return list(first.values())
 
 
 def name_of(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The rows of a state compared with those that the server has at the same position, bucket by bucket; no Spark."""
+"""Compares the rows of a state with the server's at the same position, bucket by bucket; uses no Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Texts: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 class Example(Struct, frozen=True, order=True):
-    """One row: what identifies it (the key; all columns if there is none), and the columns that it is about."""
+    """One row: the columns that identify it (the key, or all), and the names of the columns in question."""
 
     row: Texts
     columns: tuple[str, ...] = ()
@@ -58,14 +58,14 @@ class Comparison(Struct):
 
 
 def total(parts: Iterable[Comparison]) -> Comparison:
-    """Several buckets of a table as one."""
-    found = Comparison()
+    """Add up the buckets of a table."""
+    sums = Comparison()
     for part in parts:
         for name in ("rows", "equal", "unknown", "missing", "extra", "different"):
-            setattr(found, name, getattr(found, name) + getattr(part, name))
+            setattr(sums, name, getattr(sums, name) + getattr(part, name))
         for kind, some in part.examples.items():
-            found.examples[kind] = _first([*found.examples.get(kind, ()), *some])
-    return found
+            sums.examples[kind] = _first([*sums.examples.get(kind, ()), *some])
+    return sums
 
 
 def server_rows(file: ByteFile, name: str) -> Iterator[tuple[Version, pa.Table]]:
@@ -80,7 +80,7 @@ def server_rows(file: ByteFile, name: str) -> Iterator[tuple[Version, pa.Table]]
 
 
 def state_rows(rows: pa.Table, before: Version, now: Version) -> pa.Table:
-    """Rows of a state, which are stored as those of a version, as those of the version that the server has."""
+    """Convert the rows of a state from the version in which they are stored to the version that the server has."""
     rows = as_version(rows, before, columns_of([before]))
     return rows if before == now else described(rows, before, now)
 
@@ -89,11 +89,11 @@ def compare(state: pa.Table, server: pa.Table, version: Version) -> Comparison:
     """Compare the rows of a bucket. Both have the columns of columns_of([version]) and `_rescued`, those of the state
     also `_unknown`.
     """
-    return _Comparing(state, server, version).run()
+    return _Comparing(state, server, version).compare()
 
 
 class _Comparing:
-    """Pairs of rows: each row of the state has a place, and each of the server."""
+    """Compares one bucket: each row of the state has a place, and each of the server."""
 
     def __init__(self, state: pa.Table, server: pa.Table, version: Version) -> None:
         self._version = version
@@ -102,23 +102,23 @@ class _Comparing:
         unknown = one_chunk(state.combine_chunks()["_unknown"])
         self._unknown = {column.name: flags(unknown, column.name) for column in version.columns}
         self._partly = np.logical_or.reduce([np.zeros(len(state), bool), *self._unknown.values()])
-        self._found = Comparison(rows=len(server))
+        self._comparison = Comparison(rows=len(server))
 
-    def run(self) -> Comparison:
+    def compare(self) -> Comparison:
         mine, others = self._pairs_by_key() if self._version.key else self._pairs_by_value()
         differing = self._differing(mine, others)
         different = np.logical_or.reduce([np.zeros(len(mine), bool), *differing.values()])
         unknown = self._partly[mine] & ~different
-        self._found.equal = int((~different & ~unknown).sum())
+        self._comparison.equal = int((~different & ~unknown).sum())
         columns = [self._named(differing, at) for at in np.flatnonzero(different).tolist()]
-        self._add("different", 1, others[different], columns)
+        self._count_rows("different", 1, others[different], columns)
         columns = [self._named(self._unknown, at) for at in mine[unknown].tolist()]
-        self._add("unknown", 1, others[unknown], columns)
+        self._count_rows("unknown", 1, others[unknown], columns)
         for kind, side, paired in (("extra", 0, mine), ("missing", 1, others)):
             left = np.ones(self._sizes[side], bool)
             left[paired] = False
-            self._add(kind, side, np.flatnonzero(left))
-        return self._found
+            self._count_rows(kind, side, np.flatnonzero(left))
+        return self._comparison
 
     # -- which rows belong together --------------------------------------------------------------------------------
 
@@ -130,8 +130,8 @@ class _Comparing:
         return _columns(pairs)
 
     def _pairs_by_value(self) -> tuple[Numbers, Numbers]:
-        """The same of rows that are equal, each once, then of rows that are equal as far as they are known: those of
-        which most is known come first.
+        """The places of equal rows, each once, then those of rows whose known values are equal, first those with most
+        known values.
         """
         names = [column.name for column in self._version.columns]
         lists = list(zip(*[self._unknown[name].tolist() for name in names], strict=True)) or [()] * self._sizes[0]
@@ -150,32 +150,32 @@ class _Comparing:
         return _columns(pairs)
 
     def _differing(self, mine: Numbers, others: Numbers) -> dict[str, Flags]:
-        """For each column where the known values of pairs differ."""
+        """For each column the pairs whose known values differ."""
         names = [column.name for column in self._version.columns]
-        found = {}
-        for name, (one, two) in zip(names, identities(self._sides, self._version, names), strict=True):
-            left, right = one.take(pa.array(mine)), two.take(pa.array(others))
+        differing = {}
+        for name, (own, other) in zip(names, identities(self._sides, self._version, names), strict=True):
+            left, right = own.take(pa.array(mine)), other.take(pa.array(others))
             equal = pc.fill_null(pc.equal(left, right), False)
             both_null = pc.and_(left.is_null(), right.is_null())
-            found[name] = ~pc.or_(equal, both_null).to_numpy(zero_copy_only=False) & ~self._unknown[name][mine]
-        return found
+            differing[name] = ~pc.or_(equal, both_null).to_numpy(zero_copy_only=False) & ~self._unknown[name][mine]
+        return differing
 
     # -- examples --------------------------------------------------------------------------------------------------
 
-    def _add(self, kind: str, side: int, places: Numbers, columns: Sequence[tuple[str, ...]] = ()) -> None:
+    def _count_rows(self, kind: str, side: int, places: Numbers, columns: Sequence[tuple[str, ...]] = ()) -> None:
         """Count rows of a side, and keep the first of them as examples."""
-        setattr(self._found, kind, len(places))
+        setattr(self._comparison, kind, len(places))
         if len(places):
             rows = self._texts(side, places)
             named = columns or [()] * len(places)
-            self._found.examples[kind] = _first(Example(row, some) for row, some in zip(rows, named, strict=True))
+            self._comparison.examples[kind] = _first(Example(row, some) for row, some in zip(rows, named, strict=True))
 
     @staticmethod
     def _named(flagged: dict[str, Flags], place: int) -> tuple[str, ...]:
         return tuple(name for name, those in flagged.items() if those[place])
 
     def _texts(self, side: int, places: Numbers) -> Iterator[Texts]:
-        """What identifies rows of a side."""
+        """The values that identify rows of a side."""
         cells, key = self._sides[side], self._version.key
         index = pa.array(places)
         columns = {}

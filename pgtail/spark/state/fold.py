@@ -1,4 +1,4 @@
-"""Changes of one version of a table applied to its rows: Arrow tables in, Arrow tables out; no Spark.
+"""Applies changes of one version of a table to its rows: Arrow tables in, Arrow tables out; uses no Spark.
 
 Each key has a number, each row and change a place; a loop over these numbers finds the row that a change ends, without
 looking at values. A column that was not sent because it had not changed is taken from the row before, and so on back
@@ -42,12 +42,12 @@ _MOMENT: Final = ("_position", "_seq", "_commit_ts", FROM_SNAPSHOT.name)
 
 
 class UnknownRow(Exception):
-    """Which row an update or delete is about is not known: the server sent too little of it."""
+    """The row of an update or delete is not known: the server sent too little of it."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
-        """The change's."""
+        """The position of the change."""
 
 
 class Folded(NamedTuple):
@@ -64,13 +64,13 @@ def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) 
     """Apply changes to rows. Both have the columns of columns_of(version).
 
     Rows have pgtail's columns of a state and FROM_SNAPSHOT, changes those of a table of changes and SIDE. Neither need
-    be in order. Rows of a snapshot are inserts; after SNAPSHOT_STARTS, before which there must be no change, those that
-    are equal to a row which is there leave that one as it is, and all other rows end. Raises UnknownRow.
+    be in order. Rows of a snapshot are inserts; after SNAPSHOT_STARTS, which must be the first change, a row of the
+    snapshot that is equal to an existing row leaves it as it is, and all other rows end. Raises UnknownRow.
     """
     order = [("_position", "ascending"), ("_seq", "ascending")]
     rows = rows.sort_by(order).combine_chunks()
     changes = changes.sort_by([*order, (SIDE, "ascending")]).combine_chunks()
-    return _Fold(rows, Events(changes, version), version).run(history=history)
+    return _Fold(rows, Events(changes, version), version).fold(history=history)
 
 
 class Cells(NamedTuple):
@@ -95,18 +95,18 @@ class Cells(NamedTuple):
 
 
 class Events:
-    """Changes of one version, in order; what was not sent of a new row is taken from the old one, if that has it."""
+    """Changes of one version, in order; values not sent of a new row are taken from the old one, if it has them."""
 
     def __init__(self, changes: pa.Table, version: Version) -> None:
         self.changes = changes
         self.op: Numbers = pc.index_in(one_chunk(changes["_op"]), pa.array(_OPS)).to_numpy()
         self.new = Cells.of(changes, version)
         self.before = Cells({}, {})
-        """What identifies the row that a change is about."""
+        """The values that identify the row of a change."""
         self.unsent: dict[str, Flags] = {}
         """Where a column was sent neither in the new row nor in the old one."""
-        self.tells: Flags = np.full(len(changes), version.identified)
-        """Where the row that a change is about was identified."""
+        self.identifies: Flags = np.full(len(changes), version.identified)
+        """Whether a change identifies its row."""
         if not version.columns:
             return
         old_rows, unchanged = one_chunk(changes["_old"]), one_chunk(changes["_unchanged"])
@@ -114,7 +114,7 @@ class Events:
         old = Cells.of(pa.table(fields | {"_rescued": changes["_old_rescued"]}), version)
         has_old = old_rows.is_valid()
         if version.full:  # else a partition of the table has another identity
-            self.tells = has_old.to_numpy(zero_copy_only=False)
+            self.identifies = has_old.to_numpy(zero_copy_only=False)
         for column in version.columns:
             unsent = flags(unchanged, column.name)
             if unsent.any() and (version.full or column.name in version.key):
@@ -130,8 +130,8 @@ class Events:
 def identities(
     sides: Sequence[Cells], version: Version, names: Sequence[str] | None = None
 ) -> Iterator[list[pa.Array]]:
-    """For each column that identifies a row, or each of these, its values in each of the sides; they are equal if the
-    rows' are."""
+    """For each identifying column, or each of `names`, its values in each of the sides; they are equal if the rows'
+    are."""
     by_name = {column.name: column for column in columns_of([version])}
     for name in version.identifying if names is None else names:
         column = by_name[name]
@@ -175,20 +175,20 @@ class _Fold:
         self.former_rescued = dict(zip(self.former, rescued, strict=True))
         self.side: Numbers = one_chunk(changes[SIDE]).to_numpy()
         self.repeated: list[int] = []
-        """The rows of a snapshot that were there before it, and go on."""
+        """The rows of a snapshot that existed before it, and continue."""
 
-    def run(self, *, history: bool) -> Folded:
+    def fold(self, *, history: bool) -> Folded:
         before, until = self._match()
         is_row = np.ones(self.total, bool)
         is_row[self.first :] = np.isin(self.events.op, (INSERT, UPDATE, COPIED)) & (self.side != OLD_ROW)
         is_row[self.repeated] = False
         source = {name: self._sources(unsent, before) for name, unsent in self.events.unsent.items()}
-        rows = self._taken(np.flatnonzero(is_row & (until == _NOWHERE)), source)
+        rows = self._rows_at(np.flatnonzero(is_row & (until == _NOWHERE)), source)
         position = one_chunk(self.own["_position"]).to_numpy()
         ended = np.flatnonzero(is_row & (until != _NOWHERE)) if history else np.array([], np.int64)
         # A row that only its own transaction saw is in no history.
         ended = ended[position[ended] < position[until[ended]]]
-        closed = self._taken(ended, source)
+        closed = self._rows_at(ended, source)
         for name, own in (("_valid_to_position", "_position"), ("_valid_to", "_commit_ts")):
             closed = closed.append_column(name, self.own[own].take(pa.array(until[ended])))
         return Folded(rows, closed)
@@ -196,8 +196,8 @@ class _Fold:
     # -- which row a change is about -----------------------------------------------------------------------------
 
     def _match(self) -> tuple[Numbers, Numbers]:
-        """For each place the row that it goes on from, and the event that ends it; -1 for none."""
-        of_partition, tells = self.version.partition is not None, self.events.tells.tolist()
+        """For each place the row that it continues, and the event that ends it; -1 for none."""
+        of_partition, identifies = self.version.partition is not None, self.events.identifies.tolist()
         sides = (self.rows, self.events.before, self.events.new)
         changes = self.total - self.first
         parts = identities(sides, self.version)
@@ -224,7 +224,7 @@ class _Fold:
                 continue
             row = _NOWHERE
             if op not in (INSERT, COPIED) and side != NEW_ROW:
-                if not tells[place - self.first] or (of_partition and len(alive.get(old_key, ())) > 1):
+                if not identifies[place - self.first] or (of_partition and len(alive.get(old_key, ())) > 1):
                     raise UnknownRow(self.own["_position"][place].as_py())
                 row = alive[old_key].pop() if alive.get(old_key) else self._partly_known(alive, unknown, place)
                 if row != _NOWHERE:
@@ -239,7 +239,7 @@ class _Fold:
         return before, until
 
     def _values(self) -> list[int]:
-        """A number for each place, equal if all values of the rows are; none if no row is there before a snapshot."""
+        """A number for each place, equal if all values of the rows are; none without rows before a snapshot."""
         if not self.first or STARTS not in self.events.op:
             return []
         sides = (self.rows, self.events.new)
@@ -247,22 +247,22 @@ class _Fold:
         lists = one_chunk(self.own["_undecoded"])
         undecoded = pc.binary_join(pc.fill_null(lists, []), "\0")
         parts = [*identities(sides, self.version, names), [undecoded[: self.first], undecoded[self.first :]]]
-        found: list[int] = np.concatenate(numbered(iter(parts), (self.first, self.total - self.first))).tolist()
-        return found
+        numbers: list[int] = np.concatenate(numbered(iter(parts), (self.first, self.total - self.first))).tolist()
+        return numbers
 
     def _known_by_value(self, values: Sequence[int]) -> dict[int, list[int]]:
-        """The rows at the beginning of which all is known, the latest first, by the numbers of their values."""
+        """The initial rows without unknown values, the latest first, by the numbers of their values."""
         lists = one_chunk(self.own["_unknown"])
         unknown = [flags(lists, column.name)[: self.first] for column in self.version.columns]
         known = ~np.logical_or.reduce([np.zeros(self.first, bool), *unknown])
-        found: dict[int, list[int]] = {}
+        known_rows: dict[int, list[int]] = {}
         for row in reversed(range(self.first)):
             if known[row]:
-                found.setdefault(values[row], []).append(row)
-        return found
+                known_rows.setdefault(values[row], []).append(row)
+        return known_rows
 
     def _unknown(self, keys: Numbers) -> dict[int, tuple[int, list[str]]]:
-        """The rows of which not all is known, their keys' numbers and the columns that are not known."""
+        """The rows with unknown values: their keys' numbers and the columns that are not known."""
         names = self.own["_unknown"][: self.first]
         if names.null_count == len(names):
             return {}
@@ -274,10 +274,10 @@ class _Fold:
         }
 
     def _partly_known(self, alive: dict[int, list[int]], unknown: dict[int, tuple[int, list[str]]], place: int) -> int:
-        """Under identity full, take out a row that is equal as far as it is known; -1 if there is none.
+        """Under identity full, take out a row whose known values are equal; -1 if there is none.
 
-        Of several it is the last: ALTER TABLE makes the same columns of all rows unknown, so that the more is known of
-        a row the later it was written. What is known of the others then holds, whichever row it was.
+        Of several it is the last: ALTER TABLE makes the same columns of all rows unknown, so that later rows have more
+        known values. The known values of the others then hold, whichever row it was.
         """
         for row, (key, names) in reversed(unknown.items()):
             if row in alive.get(key, ()) and self._equal(row, place - self.first, names):
@@ -296,7 +296,7 @@ class _Fold:
     # -- the rows' values ----------------------------------------------------------------------------------------
 
     def _sources(self, unsent: Flags, before: Numbers) -> Numbers:
-        """For each place the one whose value of a column it has, -1 if that is unknown."""
+        """For each place the place that has its value of a column, -1 if that is unknown."""
         wants = np.concatenate([np.zeros(self.first, bool), unsent])
         source = np.where(wants, before, np.arange(self.total))
         while True:
@@ -306,9 +306,9 @@ class _Fold:
                 return source
             source[open_] = source[source[open_]]
 
-    def _taken(self, places: Numbers, sources: Mapping[str, Numbers]) -> pa.Table:
+    def _rows_at(self, places: Numbers, sources: Mapping[str, Numbers]) -> pa.Table:
         """The rows at these places."""
-        found = {name: self.own[name].take(pa.array(places)) for name in _MOMENT}
+        columns = {name: self.own[name].take(pa.array(places)) for name in _MOMENT}
         lists = {name: one_chunk(self.own[name]) for name in ("_undecoded", "_unknown")}
         rescued: dict[str, pa.Array] = {}
         undecoded: dict[str, Flags] = {}
@@ -320,20 +320,20 @@ class _Fold:
             values, texts = (
                 pa.concat_arrays([rows[name], new[name]]) for rows, new in zip(self.rows, self.events.new, strict=True)
             )
-            found[column.stored] = values.take(index)
+            columns[column.stored] = values.take(index)
             if texts.null_count < len(texts):
                 rescued[name] = texts.take(index)
             undecoded[name] = flags(lists["_undecoded"], name)[own] & (own >= 0)
             unknown[name] = flags(lists["_unknown"], name)[own] | (own < 0)
         for name, stored in self.former.items():
-            found[stored] = self.own[stored].take(pa.array(places))
+            columns[stored] = self.own[stored].take(pa.array(places))
             texts = self.former_rescued[name]
             if texts.null_count < len(texts):
                 texts = pa.concat_arrays([texts, pa.nulls(self.total - self.first, texts.type)])
                 rescued[name] = texts.take(pa.array(places))
             undecoded[name] = flags(lists["_undecoded"], name)[places]
             unknown[name] = flags(lists["_unknown"], name)[places]
-        found["_unknown"] = lists_of(unknown, len(places))
-        found["_rescued"] = maps_of(rescued, len(places))
-        found["_undecoded"] = lists_of(undecoded, len(places))
-        return pa.table(found)
+        columns["_unknown"] = lists_of(unknown, len(places))
+        columns["_rescued"] = maps_of(rescued, len(places))
+        columns["_undecoded"] = lists_of(undecoded, len(places))
+        return pa.table(columns)

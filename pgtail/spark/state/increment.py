@@ -1,5 +1,5 @@
-"""What of the stream the next batch of a state applies: whole transactions, in order, up to a gap, and which snapshots
-of tables, and where each table starts then; no Spark.
+"""Plans the next batch of a state: whole transactions of the stream, in order, up to a gap, the snapshots of tables,
+and where each table starts then; uses no Spark.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Snapshot(NamedTuple):
 
 
 class TableStart(Struct, frozen=True):
-    """What a batch does with a table besides its changes: `snapshots` are those to apply, in order.
+    """How a table starts in a batch: `snapshots` are those to apply, in order.
 
-    `again`: the rows that are there are dropped, and the table is made from its changes since `since`, of all that was
-    ever applied. `taken` and `count` are for the notes: the last one and how many there are.
+    `again`: its rows are dropped, and it is made from its changes since `since`, of all that were ever applied. `taken`
+    and `count` are for the notes: the position of the last snapshot, and their number.
     """
 
     snapshots: tuple[Snapshot, ...]
@@ -45,28 +45,28 @@ class TableStart(Struct, frozen=True):
 
 def by_table(rows: pa.Table) -> dict[int, list[Snapshot]]:
     """Rows of OUT/snapshots by the table's OID, each table's in order."""
-    found: dict[int, list[Snapshot]] = {}
+    snapshots: dict[int, list[Snapshot]] = {}
     times = rows["commit_ts"].cast(pa.int64()).to_pylist()
     columns = rows.select(["relid", "position", "relation", "rows", "capture"]).to_pydict().values()
     for (relid, position, *more), time in zip(zip(*columns, strict=True), times, strict=True):
-        found.setdefault(relid, []).append(Snapshot(position, time, *more))
-    return {relid: sorted(some) for relid, some in found.items()}
+        snapshots.setdefault(relid, []).append(Snapshot(position, time, *more))
+    return {relid: sorted(some) for relid, some in snapshots.items()}
 
 
 def apart(
     snapshots: Mapping[int, Sequence[Snapshot]], captures: Mapping[str, Capture], notes: Notes, increment: Increment
 ) -> Snapshot | None:
-    """The first snapshot after the end of what is applied then, if its capture begins with it.
+    """The first snapshot after the end of an increment, if its capture begins with it.
 
-    What was committed between the two is in no capture.
+    No capture has the changes between the two.
     """
-    end = max([notes.reach, *(one.end for one in increment.ranges)]).position
+    end = max([notes.reach, *(part.end for part in increment.ranges)]).position
     if not (notes.applied or increment.ranges):
         return None
-    begins = {place: SegmentName.parse(one.runs[0].start) for place, one in captures.items() if one.runs}
-    found = [one for some in snapshots.values() for one in some if one.position >= end]
+    begins = {place: SegmentName.parse(capture.runs[0].start) for place, capture in captures.items() if capture.runs}
+    later = [snapshot for some in snapshots.values() for snapshot in some if snapshot.position >= end]
     return min(
-        (one for one in found if (name := begins.get(one.capture)) is None or name.position > one.position),
+        (one for one in later if (name := begins.get(one.capture)) is None or name.position > one.position),
         default=None,
     )
 
@@ -74,21 +74,21 @@ def apart(
 def starts(
     snapshots: Mapping[int, Sequence[Snapshot]], notes: Notes, increment: Increment, until: int | None, *, history: bool
 ) -> dict[int, TableStart]:
-    """What the snapshots that a batch reaches make of each table, by its OID, if there is one that is not in it.
+    """The start of each table, by its OID, for which a batch reaches a snapshot that is not in it.
 
-    A batch reaches a snapshot if everything before it is applied then: where a segment is missing, up to the last
+    A batch reaches a snapshot if everything before it is applied then: if a segment is missing, up to the last
     transaction before it.
     """
-    end = None if increment.missing is None else max([notes.end, *(one.end for one in increment.ranges)]).position
-    found = {}
+    end = None if increment.missing is None else max([notes.end, *(part.end for part in increment.ranges)]).position
+    started = {}
     for relid, some in snapshots.items():
         reached = [
             one for one in some if (end is None or one.position < end) and (until is None or one.position <= until)
         ]
         start = _start(reached, notes.tables.get(relid), notes.end.position, history=history)
         if start is not None:
-            found[relid] = start
-    return found
+            started[relid] = start
+    return started
 
 
 def _start(reached: Sequence[Snapshot], table: TableNotes | None, end: int, *, history: bool) -> TableStart | None:
@@ -99,9 +99,9 @@ def _start(reached: Sequence[Snapshot], table: TableNotes | None, end: int, *, h
     if not history:
         # Nothing before a snapshot matters to it.
         return TableStart((reached[-1],), True, last, last, len(reached)) if last > taken else None
-    new = [one for one in reached if one.position > taken]
+    new = [snapshot for snapshot in reached if snapshot.position > taken]
     if len(reached) - len(new) != count or (table is not None and new and new[0].position < end):
-        # One was found late, when what came after it had been applied.
+        # A snapshot was found after later changes had been applied.
         return TableStart(tuple(reached), True, -1, last, len(reached))
     return TableStart(tuple(new), False, -1, last, len(reached)) if new else None
 
@@ -113,7 +113,7 @@ class MissingSegment(InputError):
     """A segment is not there yet: nothing after it can be applied.
 
     `missing` is its name, or the gap of a recorder as text; '' if `successor` begins a capture that no other one
-    overlaps: what is between them is unknown.
+    overlaps: the changes between them are unknown.
     """
 
     def __init__(self, missing: str, successor: str) -> None:
@@ -134,13 +134,13 @@ class MissingSegment(InputError):
 
 
 class Increment(Struct):
-    """What is to be applied now: ranges of the stream."""
+    """The ranges of the stream to apply now."""
 
     ranges: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
     """The gaps that are skipped."""
     missing: MissingSegment | None = None
-    """The segment that is waited for."""
+    """The missing segment that ends the increment."""
     late: list[Range] = field(default_factory=list)
     """As in Survey."""
 
@@ -148,38 +148,38 @@ class Increment(Struct):
 def next_increment(
     applied: Sequence[SegmentRun], notes: Notes, following: Sequence[SegmentRun] = (), *, allow_gap: bool = False
 ) -> Increment:
-    """What of the segments that were applied is to be applied to a state; `following` continue others of their capture.
+    """The ranges of the applied segments to apply to a state; `following` continue others of their capture.
 
-    Raises InputError if some comes too late.
+    Raises InputError if a segment comes too late.
     """
-    runs = [(one.places, one) for one in applied if one.places is not None]
-    found = Increment(late=[late for one in applied for late in one.late])
+    runs = [(run.places, run) for run in applied if run.places is not None]
+    increment = Increment(late=[late for run in applied for late in run.late])
     end, reach = notes.end, Place(-1, 0)
-    skipped = [Range(one.end, two.first) for one, two in itertools.pairwise([_NOTHING, *notes.applied])]
-    for places, one in sorted(runs, key=lambda run: run[0]):
-        whole = _whole_transactions(places, one)
-        leaves_gap = places.first > reach and bool(one.predecessor or reach.position >= 0) and one not in following
+    skipped = [Range(before.end, after.first) for before, after in itertools.pairwise([_NOTHING, *notes.applied])]
+    for places, run in sorted(runs, key=lambda run: run[0]):
+        whole = _whole_transactions(places, run)
+        leaves_gap = places.first > reach and bool(run.predecessor or reach.position >= 0) and run not in following
         reach = max(reach, places.end)
-        if any(part.covers(whole) for part in joined([*notes.applied, *found.ranges])):
+        if any(part.covers(whole) for part in joined([*notes.applied, *increment.ranges])):
             continue
         if whole.end <= end or any(whole.overlaps(gap) for gap in skipped):
             raise InputError(
-                f"the segment {one.start} has changes from before the end of the state, which lacks them: make the"
+                f"the segment {run.start} has changes from before the end of the state, which lacks them: make the"
                 " state again, in another directory"
             )
         if leaves_gap:
-            missing = MissingSegment(one.predecessor, one.start)
+            missing = MissingSegment(run.predecessor, run.start)
             if not allow_gap:
-                found.missing = missing
+                increment.missing = missing
                 break
-            found.gaps.append({"missing": one.predecessor, "before": one.start, "place": places.first.position})
-        found.ranges.append(Range(max(whole.first, end), whole.end))
+            increment.gaps.append({"missing": run.predecessor, "before": run.start, "place": places.first.position})
+        increment.ranges.append(Range(max(whole.first, end), whole.end))
         end = whole.end
-    found.ranges = [one for one in found.ranges if one.first < one.end]
-    return found
+    increment.ranges = [part for part in increment.ranges if part.first < part.end]
+    return increment
 
 
 def _whole_transactions(places: Range, run: SegmentRun) -> Range:
-    """Without the transaction that it ends in; with all that is there of the one that it begins in."""
+    """The places of a run, without the transaction that it ends in, and with all of the one that it begins in."""
     (position, ordinal), end = places
     return Range(Place(position, min(ordinal, 1)), Place(end.position, 1) if run.open else end)

@@ -1,4 +1,4 @@
-"""Prepared transactions: which are committed, and which are pending; and the end for --until."""
+"""Resolves prepared transactions to committed and pending ones, and finds the end for --until."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 
 class Outcomes(Struct):
-    """What became of prepared transactions."""
+    """The outcomes of prepared transactions."""
 
     committed: dict[int, tuple[int, int]] = field(default_factory=dict)
     """LSN of the PREPARE -> position and time (microseconds since 1970) of the commit."""
@@ -32,7 +32,7 @@ class Outcomes(Struct):
 
 
 def outcomes(changes: LakeTable, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
-    """What becomes of prepared transactions in a part of the stream, and of those that were pending before it."""
+    """The outcomes of prepared transactions in a part of the stream, and of those that were pending before it."""
     return resolve(
         _rows(changes, increment.ranges, _COLUMNS, having="gid"),
         notes.pending,
@@ -47,12 +47,12 @@ def resolve(
     until: int | None,
     sent_late: Callable[[], Iterable[Row]],
 ) -> Outcomes:
-    """The same, of rows of `changes`; `sent_late` are those of transactions that were sent late.
+    """The outcomes in rows of `changes`; `sent_late` returns those of transactions that were sent late.
 
     A prepared transaction's changes take the place of its outcome in the stream. Until then it has locks on its rows,
     so that no change in between can be to one of them.
     """
-    found = Outcomes()
+    resolved = Outcomes()
     waiting = {(gid, xid): position for gid, xid, position in pending}
     ends = []
     for row in rows:
@@ -71,9 +71,9 @@ def resolve(
             prepared = waiting.pop(name, None)
             prepared = late.pop(name, None) if prepared is None else prepared
             if committed is not None and prepared is not None:
-                found.committed[prepared] = committed, _micros(row["commit_ts"])
-    found.pending = sorted((gid, xid, position) for (gid, xid), position in waiting.items())
-    return found
+                resolved.committed[prepared] = committed, _micros(row["commit_ts"])
+    resolved.pending = sorted((gid, xid, position) for (gid, xid), position in waiting.items())
+    return resolved
 
 
 def last_before(
@@ -102,7 +102,7 @@ def last_before(
 
 
 def cut(increment: Increment, until: int, notes: Notes) -> None:
-    """Leave out what is after a position. Raises InputError if the state goes beyond it."""
+    """End an increment at a position. Raises InputError if the state is beyond it already."""
     end = Place(until + 1, 0)
     if notes.reach > end:
         raise InputError(f"the state goes beyond {lsn_text(until)} already: make one as of then in another directory")
@@ -132,12 +132,12 @@ def files_within(
 ) -> list[LakeFile]:
     """The files that may have rows in ranges of a column, or at these positions."""
     wanted = [*ranges, *(range(position, position + 1) for position in positions)]
-    found = []
+    selected = []
     for file in files:
         bounds = file.bounds(column)
-        if any(bounds.least <= one.stop and one.start <= bounds.most for one in wanted):
-            found.append(file)
-    return found
+        if any(bounds.least <= span.stop and span.start <= bounds.most for span in wanted):
+            selected.append(file)
+    return selected
 
 
 def _micros(time: datetime.datetime) -> int:

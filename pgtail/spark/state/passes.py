@@ -1,4 +1,4 @@
-"""The rows of tables brought from version to version: in each pass a table's changes of one version are applied."""
+"""Brings the rows of tables from version to version: each pass applies a table's changes of one version."""
 
 from __future__ import annotations
 
@@ -79,25 +79,25 @@ class TableBatch(Struct):
     starts: Sequence[SnapshotStarts] = ()
     """Where snapshots start, each at the first place of a run; for a history."""
     rest: Sequence[RowsFile] = ()
-    """The files that there are if the table is stopped."""
+    """The files of the table if it is stopped."""
     stopped: tuple[int, Version] | None = None
     """The position of a change whose row is not known, and the version then: nothing of the batch is applied."""
 
     def pass_of(self, number: int) -> tuple[Pass, list[tuple[Item, int]]]:
-        """What is to be done for a run, and the files, with their bytes, that are split for it."""
+        """The pass for a run, and the files, with their bytes, that are split for it."""
         version, places = self.runs[number]
         # Between two passes the rows of a state are as their version has them.
         layout = TableLayout(
             version, self.stored if self.history else columns_of([version]), self.buckets, self.block_bits
         )
         files: dict[int, list[DataFile]] = {}
-        items: list[tuple[Item, int]] = [(one, 0) for one in self.starts if one.position == places.first.position]
+        items: list[tuple[Item, int]] = [(start, 0) for start in self.starts if start.position == places.first.position]
         by_value = bool(items) and not version.identified
-        for one in self.now:
-            if one.bucket is not None and one.layout == layout and not by_value:
-                files.setdefault(one.bucket, []).append(one.file)
-            elif one.bucket is not None:
-                items.append((one, one.file.size))
+        for old in self.now:
+            if old.bucket is not None and old.layout == layout and not by_value:
+                files.setdefault(old.bucket, []).append(old.file)
+            elif old.bucket is not None:
+                items.append((old, old.file.size))
         for file, source in self.changes:
             if file.bounds("_relation").least == version.relation:
                 items.append((source, file.size))
@@ -106,7 +106,7 @@ class TableBatch(Struct):
         return done, items
 
     def move(self, spark: SparkSession, place: Location) -> None:
-        """Copy the rows to another folder, where nothing is replaced but as a whole."""
+        """Copy the rows to another folder, whose files they replace as a whole."""
         work = partial(_copied, self.folder.place, self.folder._replace(place=place))
         paths, size = [one.file.path for one in self.now], sum(one.file.size for one in self.now)
         files = collected(spark, work, paths, size)
@@ -115,24 +115,24 @@ class TableBatch(Struct):
         self.rest = self.now
 
     def discard(self, written: Iterable[DataFile]) -> None:
-        """Remove what was written in the batch, and have what there is if the table is stopped."""
+        """Remove the files that the batch wrote, and keep those of a stopped table."""
         rest = {one.file.path for one in self.rest}
         for file in (*written, *(one.file for one in self.now)):
             if file.path not in rest:
                 (self.folder.place / file.path).delete()
         self.now = self.rest
 
-    def take(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
-        """What a pass wrote in the place of the files of these buckets, and of all that were split."""
+    def replace_files(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
+        """Replace the files of these buckets, and all that were split, with those that a pass wrote."""
         left = [
-            one
-            for one in self.now
-            if one.bucket is None or (one.layout == done.layout and not done.by_value and one.bucket not in buckets)
+            old
+            for old in self.now
+            if old.bucket is None or (old.layout == done.layout and not done.by_value and old.bucket not in buckets)
         ]
-        needed = {one.file.path for one in (*left, *self.before)}
-        for one in self.now:
-            if one.file.path not in needed:
-                (self.folder.place / one.file.path).delete()
+        needed = {old.file.path for old in (*left, *self.before)}
+        for old in self.now:
+            if old.file.path not in needed:
+                (self.folder.place / old.file.path).delete()
         self.now = [*left, *(RowsFile(file, done.layout) for file in written)]
 
 
@@ -168,12 +168,12 @@ def _runs_of_version(version: Version, bounds: Sequence[Bounds], snapshots: Sequ
 
 def _places_in(stream: Changes, wanted: WantedChanges) -> list[tuple[int, int, str]]:
     """Position, seq and version of each wanted row in these files."""
-    found = []
+    places = []
     for file, source in stream:
         rows = rows_in(source.place, ["_position", "_seq", "_state", "_commit_ts"])
         columns = wanted.of(rows).select(["_position", "_seq"]).to_pydict().values()
-        found += [(*place, file.bounds("_relation").least) for place in zip(*columns, strict=True)]
-    return found
+        places += [(*place, file.bounds("_relation").least) for place in zip(*columns, strict=True)]
+    return places
 
 
 def _runs_of_places(
@@ -183,11 +183,11 @@ def _runs_of_places(
     # The rows of a snapshot are between these two places.
     edges = [(one.position, seq, one.relation) for one in snapshots for seq in (0, _END)]
     in_order = sorted([*edges, *places])
-    found = []
+    runs = []
     for (_, relation), some in itertools.groupby(in_order, key=lambda row: (bisect.bisect(positions, row[0]), row[2])):
         own = [Place(position, seq) for position, seq, _ in some]
-        found.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
-    return found
+        runs.append(VersionRun(versions[relation], Range(own[0], own[-1].next)))
+    return runs
 
 
 def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
@@ -206,7 +206,7 @@ def fold_all(spark: SparkSession, tables: Sequence[TableBatch]) -> None:
                 table.discard(file for part in own_parts for file in part.files)
                 continue
             done = {bucket for part in own_parts for bucket in part.buckets}
-            table.take(passes[relid], done, [file for part in own_parts for file in part.files])
+            table.replace_files(passes[relid], done, [file for part in own_parts for file in part.files])
 
 
 class _Folded(NamedTuple):
@@ -248,7 +248,7 @@ def _fold(
         return _folded_few(spark, passes, pa.Table.from_batches(split(item for item, _ in items), PART), fold)
     parts = frame(spark, split, groups(spark, items), spark_schema(PART))
     if all(one.layout.buckets == 1 for one in passes.values()):
-        # No bucket has to be folded with another one: which parts there are need not be known before.
+        # No bucket is folded with another one: the parts need not be known before.
         return folded(parts.withColumns({"together": F.array(F.lit(0)), "task": F.lit(0)}), len(passes))
     parts = parts.persist()
     try:
@@ -266,8 +266,8 @@ def _fold(
 
 
 class _Task(NamedTuple):
-    """What is done with a bucket: those that it is folded together with, itself among them, and the number of the task
-    that folds them, among those of its table."""
+    """The buckets that a bucket is folded together with, itself among them, and the number of the task that folds them,
+    among those of its table."""
 
     together: list[int]
     number: int
@@ -301,10 +301,10 @@ def _folded_few(
     return collected(spark, fold, [parts.take(own) for own in places.values()], size)
 
 
-def _together(found: Iterable[tuple[int, int, Sequence[int]]]) -> Together:
+def _together(linked: Iterable[tuple[int, int, Sequence[int]]]) -> Together:
     """For each bucket of each table those that have to be folded together with it, and itself."""
     groups_: dict[tuple[int, int], set[int]] = {}
-    for relid, bucket, links in found:
+    for relid, bucket, links in linked:
         for other in (bucket, *links):
             one, two = (groups_.setdefault((relid, number), {number}) for number in (bucket, other))
             if one is not two:

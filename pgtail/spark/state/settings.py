@@ -1,4 +1,4 @@
-"""How a state is to be kept; imports no pyspark, so that the command line is checked before Spark starts."""
+"""The settings of a state; imports no pyspark, so that the command line is checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EPOCH: Final = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 
 
 class Settings(Struct, frozen=True):
-    """How to apply. `until` is an LSN or a time: what was committed later is left out, as in a recovery target.
+    """The settings of a state. `until` is an LSN or a time: later commits are left out, as with a recovery target.
 
     `wait`: if a segment is missing, apply what comes before it, and return MissingSegment in place of raising it.
     """
@@ -30,7 +30,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def kind(self) -> Literal["state", "history"]:
-        """What is made."""
+        """The kind of tables."""
         return "history" if self.history else "state"
 
 

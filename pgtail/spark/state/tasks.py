@@ -1,4 +1,4 @@
-"""What tasks do for a state: split files into buckets, then fold the rows and changes of some buckets."""
+"""The work of tasks for a state: to split files into buckets, then to fold the rows and changes of some buckets."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ BLOCK_BITS: Final = 9
 _MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
-"""What a history calls the columns that say since when a row is there."""
+"""A history's names of the columns that say how a row began."""
 
 Numbers = npt.NDArray[np.int64]
 
 
 class WantedChanges(Struct, frozen=True):
-    """Which rows of a file are wanted: transactions by their positions, and prepared ones that were committed.
+    """Selects rows of a file: transactions by their positions, and prepared ones that were committed.
 
-    `committed` is as in Outcomes. What was committed before the position `since` is left out. `snapshots` are the
+    `committed` is as in Outcomes. Commits before the position `since` are left out. `snapshots` are the
     positions of those whose rows are wanted. `run` are the places (position and seq) between which the table had the
     version.
     """
@@ -100,14 +100,14 @@ class WantedChanges(Struct, frozen=True):
         return min([*(one.start for one in self.ranges), *self.committed, *self.snapshots], default=0)
 
     def may_have(self, file: LakeFile) -> bool:
-        """Whether a file may have such rows, by its statistics."""
+        """Whether a file may have wanted rows, by its statistics."""
         bounds = file.bounds("_position")
         if file.of_snapshots:
             return any(bounds.least <= one <= bounds.most for one in self.snapshots)
         return bool(files_within([file], self.ranges, "_position", self.committed))
 
     def has_all(self, file: LakeFile) -> bool:
-        """Whether all rows of a file of changes are such, as far as its statistics show."""
+        """Whether all rows of a file of changes are wanted, as far as its statistics show."""
         position = file.bounds("_position")
         inside = any(one.start <= position.least and position.most < one.stop for one in self.ranges)
         return inside and position.least >= self.since and file.bounds("_gid").nulls == file.rows
@@ -145,14 +145,14 @@ class SnapshotStarts(NamedTuple):
 
 
 Item: TypeAlias = "ChangesFile | RowsFile | SnapshotStarts"
-"""What a pass splits into buckets."""
+"""The input that a pass splits into buckets."""
 
 
 class TableLayout(NamedTuple):
     """How the rows of a table are kept: as those of a version, with columns of the state's table, in buckets.
 
-    The bucket of a row does not depend on the last `block_bits` bits of the integers in its key, shared out evenly
-    among them: neighbours are in one bucket. Keys are mostly given out in order, and what is new changes most.
+    The bucket of a row does not depend on the last `block_bits` bits of the integers in its key, shared evenly among
+    them: neighbours are in one bucket. Keys are usually sequential, and recent rows change most often.
     """
 
     version: Version
@@ -172,8 +172,8 @@ class TableLayout(NamedTuple):
         return former_columns(self.version, self.stored)
 
     def bucket_of(self, rows: pa.Table, cells: Cells, *, by_value: bool = False) -> Numbers:
-        """The bucket of each row, by a hash of what identifies it, which is the same everywhere; `by_value`: of all its
-        values, if nothing identifies it."""
+        """The bucket of each row, by a hash of its identifying values, equal in every process; `by_value`: of all its
+        values, if none identify it."""
         if self.version.identified:
             parts = list(self._blocks(cells))
         elif by_value:
@@ -194,7 +194,7 @@ class TableLayout(NamedTuple):
         yield from split(rows, self.bucket_of(rows, Cells.of(rows, self.version), by_value=by_value))
 
     def _blocks(self, cells: Cells) -> Iterator[pa.Array]:
-        """What the bucket of each row is computed from, for each column that identifies it."""
+        """The values that the bucket of each row is computed from, for each column that identifies it."""
         integers = {
             column.name
             for column in columns_of([self.version])
@@ -209,7 +209,7 @@ class TableLayout(NamedTuple):
 
 
 def split(rows: pa.Table, buckets: Numbers) -> Iterator[tuple[int, pa.Table]]:
-    """Rows by their buckets; those of one in the order that they have."""
+    """Rows by their buckets; the order within a bucket stays."""
     order = np.argsort(buckets, kind="stable")
     found, counts = np.unique(buckets, return_counts=True)
     rows, start = rows.take(pa.array(order)), 0
@@ -268,7 +268,7 @@ class Pass(Struct, frozen=True):
                 yield from self._parts(bucket, some)
 
     def _starts(self, item: SnapshotStarts) -> pa.Table:
-        """A row of changes that says that a snapshot starts."""
+        """The row of changes for the start of a snapshot."""
         schema = schema_of(columns_of([self.layout.version]), META, old=True)
         row = {"_op": SNAPSHOT_STARTS, "_position": item.position, "_seq": 0, "_commit_ts": item.time}
         rows = pa.Table.from_pylist([row], schema)
@@ -316,9 +316,9 @@ class Pass(Struct, frozen=True):
             yield pa.RecordBatch.from_pylist([part], PART)
 
     def fold(self, parts: pa.Table) -> Iterator[DataFile]:
-        """Fold parts of buckets, each with those that are to be folded `together`, and write the files of these again.
+        """Fold parts of buckets, each with the buckets in `together`, and write the files of these again.
 
-        One of them is in memory at a time.
+        One such group is in memory at a time.
         """
         closed = []
         together = parts["together"].to_pylist()
@@ -356,7 +356,7 @@ class Pass(Struct, frozen=True):
         return as_version(rows, layout.version, layout.stored).select(layout.folded.names).cast(layout.folded)
 
     def _write(self, rows: pa.Table, prefix: str) -> DataFile:
-        """Write rows to a new file; in a history, one without an end is still there."""
+        """Write rows to a new file; in a history, a row without an end is current."""
         version, stored = self.layout.version, self.layout.stored
         rows = as_stored(rows, version, stored)
         rows = rows.append_column("_relation", pa.repeat(pa.scalar(version.relation), len(rows)))

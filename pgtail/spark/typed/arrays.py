@@ -16,12 +16,12 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    """A column of a table as one array, which is a copy only of several."""
+    """A column of a table as one array; copies only if there are several chunks."""
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def without(texts: pa.Array, rows: Flags | pa.Array) -> pa.Array:
-    """NULL in these rows."""
+    """The texts with NULL in these rows."""
     return pc.if_else(rows, pa.scalar(None, STRING), texts) if pc.any(rows).as_py() else texts
 
 
@@ -39,16 +39,16 @@ def texts_by_name(maps: pa.MapArray, names: Sequence[str]) -> list[pa.Array]:
     row = np.repeat(np.arange(rows), np.diff(offsets))
     order = np.argsort(column, kind="stable")
     ends = np.searchsorted(column[order], np.arange(width), side="right")
-    found = []
+    columns = []
     for entries in np.split(order, ends)[:width]:
         entry_of = np.full(rows, -1)
         entry_of[row[entries]] = entries
-        found.append(items.take(pa.array(entry_of, mask=entry_of < 0)) if len(entries) else pa.nulls(rows, STRING))
-    return found
+        columns.append(items.take(pa.array(entry_of, mask=entry_of < 0)) if len(entries) else pa.nulls(rows, STRING))
+    return columns
 
 
 def _repeated(keys: pa.Array, names: Sequence[str]) -> bool:
-    """Whether the keys are these names, again and again: those of rows that were sent whole."""
+    """Whether the keys are these names in each row: all rows were sent whole."""
     once = "".join(names).encode()
     offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
     lengths = np.array([len(name.encode()) for name in names])
@@ -61,30 +61,30 @@ def _repeated(keys: pa.Array, names: Sequence[str]) -> bool:
 
 
 def maps_of(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
-    """The inverse, where most texts are NULL: a map of each row's texts, NULL for a row without any."""
-    found: dict[int, list[tuple[str, str]]] = {}
+    """The inverse of texts_by_name(), for few texts: a map of each row's texts, NULL for a row without any."""
+    entries: dict[int, list[tuple[str, str]]] = {}
     for name, column in texts.items():
         if column.null_count < len(column):
             places = pc.indices_nonzero(pc.is_valid(column))
             for place, text in zip(places.to_pylist(), column.take(places).to_pylist(), strict=True):
-                found.setdefault(place, []).append((name, text))
-    return _sparse(found, rows, RESCUED)
+                entries.setdefault(place, []).append((name, text))
+    return _sparse(entries, rows, RESCUED)
 
 
 def flags(lists: pa.ListArray, name: str) -> Flags:
     """Which of these lists have a name."""
-    found = np.zeros(len(lists), bool)
-    found[pc.list_parent_indices(lists).filter(pc.equal(pc.list_flatten(lists), name)).to_numpy()] = True
-    return found
+    flagged = np.zeros(len(lists), bool)
+    flagged[pc.list_parent_indices(lists).filter(pc.equal(pc.list_flatten(lists), name)).to_numpy()] = True
+    return flagged
 
 
 def lists_of(flagged: Mapping[str, Flags], rows: int) -> pa.Array:
-    """The inverse: the list of each row's names, NULL for a row without any."""
-    found: dict[int, list[str]] = {}
+    """The inverse of flags(): the list of each row's names, NULL for a row without any."""
+    names: dict[int, list[str]] = {}
     for name, those in flagged.items():
         for place in np.flatnonzero(those).tolist():
-            found.setdefault(place, []).append(name)
-    return _sparse(found, rows, TEXTS)
+            names.setdefault(place, []).append(name)
+    return _sparse(names, rows, TEXTS)
 
 
 def _sparse(values: Mapping[int, Any], rows: int, kind: pa.DataType) -> pa.Array:

@@ -1,6 +1,6 @@
-"""Which Arrow type holds a PostgreSQL type's values exactly; knows no value and imports no pyspark.
+"""Finds the Arrow type that holds a PostgreSQL type's values exactly; imports no pyspark.
 
-What Spark has no type for stays PostgreSQL's own text: a string.
+Values for which Spark has no type stay PostgreSQL's own text: a string.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MOST_DIGITS: Final = 38
 STRING: Final = pa.string()
 TEXTS: Final = pa.list_(STRING)
 RESCUED: Final = pa.map_(STRING, STRING)
-"""Column -> PostgreSQL's text of a value that its type does not have; NULL for a row without such values."""
+"""Column -> PostgreSQL's text of a value that its type cannot represent; NULL for a row without such values."""
 
 _SIMPLE: Final = {
     "bool": pa.bool_(),
@@ -62,7 +62,7 @@ def arrow_type(declared: Declared) -> pa.DataType:
 
 
 def delimiter(declared: Declared) -> str:
-    """What separates the elements of an array: `;` for box[] alone."""
+    """The separator of an array's elements: `;` for box[], else `,`."""
     builtin = BUILTIN.get(declared.oid)
     return BUILTIN[builtin.element].delimiter if builtin is not None and builtin.element else ","
 
@@ -81,7 +81,7 @@ def _scalar(oid: int, typmod: int) -> pa.DataType:
 
 
 def _numeric(typmod: int) -> pa.DataType:
-    """decimal for numeric(p,s) as far as Spark's reaches."""
+    """decimal for numeric(p,s), if Spark's has enough digits."""
     modifier = numeric_modifier(typmod)
     if modifier is None:
         return STRING
@@ -91,22 +91,22 @@ def _numeric(typmod: int) -> pa.DataType:
 
 
 def _decimal(before_point: int, scale: int) -> pa.DataType:
-    """The decimal of so many digits before and after the point."""
+    """The decimal with these digits before and after the point, or string."""
     precision = max(before_point, 0) + scale
     return pa.decimal128(precision, scale) if precision <= MOST_DIGITS else STRING
 
 
-def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    if one == other:
-        return one
-    if pa.types.is_list(one) and pa.types.is_list(other):
-        return pa.list_(_wider(one.value_type, other.value_type))
-    if one in _FLOATS or other in _FLOATS:
-        fits = all(kind in _FLOATS or _DIGITS.get(kind, MOST_DIGITS) <= _DIGITS[pa.int32()] for kind in (one, other))
+def _wider(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if left == right:
+        return left
+    if pa.types.is_list(left) and pa.types.is_list(right):
+        return pa.list_(_wider(left.value_type, right.value_type))
+    if left in _FLOATS or right in _FLOATS:
+        fits = all(kind in _FLOATS or _DIGITS.get(kind, MOST_DIGITS) <= _DIGITS[pa.int32()] for kind in (left, right))
         return pa.float64() if fits else STRING
-    if one in _DIGITS and other in _DIGITS:
-        return max(one, other, key=lambda kind: _DIGITS[kind])
-    digits = [_digits_and_scale(kind) for kind in (one, other)]
+    if left in _DIGITS and right in _DIGITS:
+        return max(left, right, key=lambda kind: _DIGITS[kind])
+    digits = [_digits_and_scale(kind) for kind in (left, right)]
     known = [pair for pair in digits if pair is not None]
     if len(known) < 2:
         return STRING

@@ -1,10 +1,10 @@
-"""PostgreSQL's text -> typed Arrow columns without loss, the inverse, and one type to another; no pyspark.
+"""Casts PostgreSQL's text to typed Arrow columns without loss, the inverse, and one type to another; no pyspark.
 
-What a type has no value for (NaN in a decimal, infinity in a date, the years BC, an array of two dimensions) becomes
-NULL, and its text is in the map `_rescued`. Nothing is rounded, cut or guessed.
+A value that a type cannot represent (NaN in a decimal, infinity in a date, the years BC, an array of two dimensions)
+becomes NULL, and its text is in the map `_rescued`. Nothing is rounded, cut or guessed.
 
-The text of a value is what PostgreSQL sent, so that a column whose type has to become another one is what it would be
-had it had that type from the beginning.
+The text of a value is exactly as PostgreSQL sent it: a column that changes its type is as if it had had the new type
+from the beginning.
 """
 
 from __future__ import annotations
@@ -71,19 +71,19 @@ def _arrays(values: pa.ListArray, delimiter: str) -> pa.Array:
         return '"' + _QUOTED.sub(r"\\\g<0>", text) + '"' if special(text) else text
 
     elements = texts_of(values.flatten(), delimiter).to_pylist()
-    found: list[str | None] = []
+    texts: list[str | None] = []
     start = 0
     for count in pc.list_value_length(values).to_pylist():
         if count is None:
-            found.append(None)
+            texts.append(None)
             continue
-        found.append("{" + delimiter.join(map(element, elements[start : start + count])) + "}")
+        texts.append("{" + delimiter.join(map(element, elements[start : start + count])) + "}")
         start += count
-    return pa.array(found, STRING)
+    return pa.array(texts, STRING)
 
 
 def retyped(values: pa.Array, kind: pa.DataType, delimiters: tuple[str, str] = (",", ",")) -> pa.Array:
-    """Values as another type, as if their text had been of that type; NULL for a value that it does not have.
+    """Values as another type, as if their text had been of that type; NULL for a value that it cannot represent.
 
     `delimiters` separate the elements of an array in the text before and now.
     """
@@ -106,7 +106,7 @@ _DECIMAL: Final = r"^-?[0-9]+(\.[0-9]+)?$"
 _TEXT_ARRAY: Final = 1009
 _BOX_ARRAY: Final = 1020
 _LISTS: Final = {",": Types().codec(_TEXT_ARRAY), ";": Types().codec(_BOX_ARRAY)}
-"""How to read an array's text as strings, by the delimiter."""
+"""Codecs that read an array's text as strings, by the delimiter."""
 
 
 class TableColumn(NamedTuple):
@@ -152,7 +152,7 @@ def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
 
 
 def _numbers_and_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The strict cast of all of them; if it fails, of each half, down to the values that the type does not have."""
+    """The strict cast of all of them; if it fails, of each half, down to the values that the type cannot represent."""
     try:
         return _finite(texts, pc.cast(texts, kind))
     except pa.ArrowInvalid:
@@ -164,7 +164,7 @@ def _numbers_and_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _plausible(texts: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Without the texts that PostgreSQL never writes for such a value, though Arrow would make something of them."""
+    """NULL for texts that PostgreSQL never writes for such a value, though Arrow would accept them."""
     if pa.types.is_integer(kind):
         pattern = _INTEGER
     elif pa.types.is_floating(kind):
@@ -199,7 +199,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
-    """Arrays of one dimension. NULL if the type of the elements does not have all of them."""
+    """Arrays of one dimension. NULL if the elements' type cannot represent all of them."""
     read = _LISTS[delimiter].json_text
     elements: list[str | None] = []
     offsets = [0]
@@ -219,11 +219,11 @@ def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
 
 
 def _elements(read: Callable[[bytes], bytes], text: str) -> list[str | None] | None:
-    """The elements of an array of one dimension; None for any other, or what is none."""
+    """The elements of an array of one dimension; None for any other text."""
     try:
-        found = orjson.loads(read(text.encode()))
+        elements = orjson.loads(read(text.encode()))
     except Undecoded:
         return None
-    if isinstance(found, list) and not any(isinstance(element, list) for element in found):
-        return found
+    if isinstance(elements, list) and not any(isinstance(element, list) for element in elements):
+        return elements
     return None

@@ -22,7 +22,7 @@ _COPIED: Final = (
     *("op", "xid", "seq", "position", "commit_lsn", "commit_ts", "prepare_lsn", "prepare_ts", "lsn", "origin", "gid"),
     *("state", "unchanged", "undecoded", "relid", "relation"),
 )
-"""What a typed row has of its change, each with an underscore before its name."""
+"""The columns that a typed row has from its change, each with an underscore before its name."""
 
 META: Final = [*(pa.field(f"_{name}", CHANGES.field(name).type) for name in _COPIED), pa.field("_rescued", RESCUED)]
 """pgtail's own columns of a table of changes, without those of the old row."""
@@ -47,26 +47,26 @@ OWN: Final = frozenset([*(field.name for field in (*META, *ROW, *VALIDITY)), "_o
 def columns_of(versions: Iterable[Version]) -> list[TableColumn]:
     """A column for every name that any of the versions has, of a type that holds them all.
 
-    A name that is equal to one before it but for case, or to one of pgtail's own, is stored as NAME~2, NAME~3 ...
+    A name that is equal to an earlier one except for case, or to one of pgtail's own, is stored as NAME~2, NAME~3 ...
     """
     named: dict[str, list[Declared]] = {}
     for version in versions:
         for column in version.columns:
             named.setdefault(column.name, []).append(column.declared)
     taken = set(OWN)
-    found = []
+    columns = []
     for name, types in named.items():
         stored, number = name, 1
         while stored.lower() in taken:
             number += 1
             stored = f"{name}~{number}"
         taken.add(stored.lower())
-        delimiters = {delimiter(one) for one in types}
+        delimiters = {delimiter(declared) for declared in types}
         if len(delimiters) > 1:
-            found.append(TableColumn(name, stored, STRING))
+            columns.append(TableColumn(name, stored, STRING))
         else:
-            found.append(TableColumn(name, stored, widest(map(arrow_type, types)), delimiters.pop()))
-    return found
+            columns.append(TableColumn(name, stored, widest(map(arrow_type, types)), delimiters.pop()))
+    return columns
 
 
 def own_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableColumn]:
@@ -76,7 +76,7 @@ def own_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableC
 
 
 def former_columns(version: Version, columns: Sequence[TableColumn]) -> list[TableColumn]:
-    """The columns that a history's table has of other versions than this one, as rows of a version carry them."""
+    """The columns of a history's table that only other versions have, as rows of this version carry them."""
     names = {column.name for column in version.columns}
     return [column._replace(stored=f"{FORMER}{column.name}") for column in columns if column.name not in names]
 

@@ -1,4 +1,4 @@
-"""Typed rows: from rows of `changes`, from version to version of a table, and as they are stored.
+"""Makes typed rows: from rows of `changes`, from version to version of a table, and as they are stored.
 
 Each function takes rows of one version of a table; none imports pyspark.
 """
@@ -17,15 +17,15 @@ from pgtail.spark.typed.columns import META, OWN, columns_of, former_columns, ow
 from pgtail.spark.typed.versions import Version, kept
 
 Pairs = Sequence[tuple[TableColumn, TableColumn]]
-"""Columns, and what each of them becomes."""
+"""Columns before and after a conversion."""
 
 
 def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
     """Inserts, updates, deletes and truncates as rows of a table with these columns.
 
-    The columns have the new row, of a delete what was sent of the old one; `_old` what was sent of the old row. A
-    column that was not sent is NULL. `_rescued` and `_old_rescued` have the text of values that their type does
-    not have, by the columns' names in PostgreSQL.
+    The columns have the new row, for a delete the old one; `_old` has the old row. A column that was not sent is
+    NULL. `_rescued` and `_old_rescued` have the text of values that their type cannot represent, by the columns'
+    names in PostgreSQL.
     """
     rows = rows.combine_chunks()
     names = [column.name for column in columns]
@@ -36,18 +36,18 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
     if pc.any(deleted).as_py():
         after = [pc.if_else(deleted, old, new) for old, new in zip(before, after, strict=True)]
     arrays, rescued = typed(after, columns, undecoded)
-    found = [*arrays, *[one_chunk(rows[field.name[1:]]) for field in META[:-1]], rescued]
+    stored = [*arrays, *[one_chunk(rows[field.name[1:]]) for field in META[:-1]], rescued]
     if columns:
         sent, lost = typed(before, columns, undecoded)
         fields = [pa.field(c.stored, c.kind) for c in columns]
-        found += [pa.StructArray.from_arrays(sent, fields=fields, mask=one_chunk(rows["old"]).is_null()), lost]
-    return pa.Table.from_arrays(found, names=schema_of(columns, META, old=True).names)
+        stored += [pa.StructArray.from_arrays(sent, fields=fields, mask=one_chunk(rows["old"]).is_null()), lost]
+    return pa.Table.from_arrays(stored, names=schema_of(columns, META, old=True).names)
 
 
 def described(rows: pa.Table, before: Version, now: Version, former: Sequence[TableColumn] = ()) -> pa.Table:
-    """Rows of a version (with the columns of columns_of()) as the next version makes them.
+    """Rows of a version (with the columns of columns_of()), converted to the next version.
 
-    What that leaves unknown is named in `_unknown`. Rows whose new key is unknown are gone. `former` are the
+    `_unknown` names the columns whose values are unknown. Rows whose new key is unknown are left out. `former` are the
     former_columns() now, which have the values that rows had under these names.
     """
     was = {column.name: column for column in columns_of([before])}
@@ -56,19 +56,19 @@ def described(rows: pa.Table, before: Version, now: Version, former: Sequence[Ta
     pairs = [(came_from[column.name], column) for column in columns if column.name in came_from]
     rows, carried = _with_former(rows, former)
     pairs += [(was.get(column.name, column), new) for column, new in zip(carried, former, strict=True)]
-    found = _with_columns(rows, pairs)
+    arrays = _with_columns(rows, pairs)
     lists = {name: one_chunk(rows[name]) for name in ("_undecoded", "_unknown")}
     undecoded = {column.name: flags(lists["_undecoded"], old.name) for old, column in pairs}
     unknown = {column.name: flags(lists["_unknown"], old.name) for old, column in pairs}
     for column in columns:
         if column.name not in came_from:
-            found[column.stored] = pa.nulls(len(rows), column.kind)
+            arrays[column.stored] = pa.nulls(len(rows), column.kind)
             unknown[column.name] = np.ones(len(rows), bool)
-    found["_undecoded"], found["_unknown"] = lists_of(undecoded, len(rows)), lists_of(unknown, len(rows))
+    arrays["_undecoded"], arrays["_unknown"] = lists_of(undecoded, len(rows)), lists_of(unknown, len(rows))
     keyless = np.zeros(len(rows), bool)
     for name in now.key:
         keyless |= unknown[name]
-    return pa.table(found).filter(~keyless)
+    return pa.table(arrays).filter(~keyless)
 
 
 def as_version(rows: pa.Table, version: Version, stored: Sequence[TableColumn]) -> pa.Table:
@@ -99,7 +99,7 @@ def _converted(rows: pa.Table, own: Pairs, former: Pairs) -> pa.Table:
 
 
 def _with_former(rows: pa.Table, former: Sequence[TableColumn]) -> tuple[pa.Table, list[TableColumn]]:
-    """Rows with these columns, NULL if they have them not, and the columns with the types that they have there."""
+    """Rows with these columns, NULL where they lack one, and the columns with their types in the rows."""
     for column in former:
         if column.stored not in rows.column_names:
             rows = rows.append_column(column.stored, pa.nulls(len(rows), column.kind))
@@ -107,25 +107,25 @@ def _with_former(rows: pa.Table, former: Sequence[TableColumn]) -> tuple[pa.Tabl
 
 
 def _with_columns(rows: pa.Table, pairs: Pairs) -> dict[str, pa.Array]:
-    """The columns of rows, and pgtail's own, where the table's become others."""
+    """The converted columns of rows, and pgtail's own."""
     own = {name: one_chunk(rows[name]) for name in rows.column_names if name in OWN}
     undecoded = own["_undecoded"]
     arrays = [one_chunk(rows[old.stored]) for old, _ in pairs]
-    found, own["_rescued"] = _become(arrays, own["_rescued"], undecoded, pairs)
+    converted, own["_rescued"] = _convert_columns(arrays, own["_rescued"], undecoded, pairs)
     if "_old" in own:
         old_rows = own["_old"]
         arrays = [pc.struct_field(old_rows, old.stored) for old, _ in pairs]
-        before, own["_old_rescued"] = _become(arrays, own["_old_rescued"], undecoded, pairs)
+        before, own["_old_rescued"] = _convert_columns(arrays, own["_old_rescued"], undecoded, pairs)
         fields = [pa.field(name, array.type) for name, array in before.items()]
         own["_old"] = pa.StructArray.from_arrays(list(before.values()), fields=fields, mask=old_rows.is_null())
-    return found | own
+    return converted | own
 
 
-def _become(
+def _convert_columns(
     arrays: Sequence[pa.Array], rescued: pa.MapArray, undecoded: pa.ListArray, pairs: Pairs
 ) -> tuple[dict[str, pa.Array], pa.MapArray]:
-    """Columns as others, and what these rescue: a value that the new type has is no longer rescued."""
-    found, lost = {}, {}
+    """Convert columns, and their rescued values: one that the new type can represent is no longer rescued."""
+    converted, lost = {}, {}
     texts = texts_by_name(rescued, [old.name for old, _ in pairs])
     for (old, new), values, kept_texts in zip(pairs, arrays, texts, strict=True):
         array, left = values, kept_texts
@@ -136,5 +136,5 @@ def _become(
             if left.null_count < len(left):
                 again = cast(without(left, flags(undecoded, old.name)), new.kind, new.delimiter)
                 array, left = pc.coalesce(array, again), without(left, pc.is_valid(again))
-        found[new.stored], lost[new.name] = array, left
-    return found, maps_of(lost, len(rescued))
+        converted[new.stored], lost[new.name] = array, left
+    return converted, maps_of(lost, len(rescued))

@@ -1,6 +1,6 @@
-"""The versions of a table and what a row becomes from one to the next; knows no Spark and no Arrow array.
+"""The versions of a table, and which values stay known from one to the next; uses no Spark and no Arrow array.
 
-pgoutput sends a table's columns, not what ALTER TABLE did with its rows. What that leaves open is unknown, not guessed.
+pgoutput sends a table's columns, not what ALTER TABLE did with its rows. Values that it may have changed are unknown.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Version(Struct, frozen=True):
 
     @property
     def identified(self) -> bool:
-        """Whether updates and deletes say which row they are about."""
+        """Whether updates and deletes identify their row."""
         return self.full or bool(self.key)
 
     @property
     def identifying(self) -> tuple[str, ...]:
-        """The columns that say it: the key, or all of them."""
+        """The columns that identify a row: the key, or all of them."""
         return tuple(column.name for column in self.columns) if self.full else self.key
 
     @classmethod
@@ -65,16 +65,16 @@ class Version(Struct, frozen=True):
 def kept(before: Version, now: Version) -> dict[str, str]:
     """The columns whose values stay known from one version to the next: name before -> name now.
 
-    A column is known to be one of before if the order leaves no other possibility; see _reading(). Its values are if
-    its name or its type stayed. The protocol does not send a USING expression of ALTER TABLE. If rows are found by a
-    column's text, the text must stay exactly the same.
+    A column is known to be an earlier one if the order leaves no other possibility; see _reading(). Its values are
+    known if its name or its type stayed. The protocol does not send a USING expression of ALTER TABLE. If rows are
+    found by a column's text, the text must stay exactly the same.
     """
-    found = {}
+    names = {}
     for old, new in _same_columns(before, now):
         stays = same_text if now.full or new.name in now.key else same_value
         if stays(old.declared, new.declared) if old.name == new.name else _same_type(old, new):
-            found[old.name] = new.name
-    return found
+            names[old.name] = new.name
+    return names
 
 
 _MayBecome: TypeAlias = Callable[[VersionColumn, VersionColumn], bool]
@@ -92,7 +92,7 @@ def _same_columns(before: Version, now: Version) -> Iterator[tuple[VersionColumn
 
 
 def _reading(before: Version, now: Version) -> tuple[Sequence[VersionColumn], _MayBecome]:
-    """The columns now that were there before, and which of before they may be.
+    """The columns that existed before, and a function for which of the earlier ones each may be.
 
     PostgreSQL puts a new column last and never moves one: the columns that stayed come first, in the order of before.
     A name stays with its column if that can hold for all names: ALTER TABLE could have dropped a column and given its
@@ -103,15 +103,15 @@ def _reading(before: Version, now: Version) -> tuple[Sequence[VersionColumn], _M
     names = was.keys() & becomes.keys()
     same = {name for name in names if _same_type(VersionColumn(name, was[name]), VersionColumn(name, becomes[name]))}
 
-    def names_stay(one: VersionColumn, other: VersionColumn) -> bool:
-        return one.name == other.name or not same.intersection((one.name, other.name))
+    def names_stay(old: VersionColumn, new: VersionColumn) -> bool:
+        return old.name == new.name or not same.intersection((old.name, new.name))
 
-    def as_named(one: VersionColumn, other: VersionColumn) -> bool:
-        return one.name == other.name or other.name not in names
+    def as_named(old: VersionColumn, new: VersionColumn) -> bool:
+        return old.name == new.name or new.name not in names
 
-    def names_move(one: VersionColumn, other: VersionColumn) -> bool:
-        alike = _same_type(one, other) and (one.name in before.key) == (other.name in now.key)
-        return one.name == other.name or other.name not in same or alike
+    def names_move(old: VersionColumn, new: VersionColumn) -> bool:
+        alike = _same_type(old, new) and (old.name in before.key) == (new.name in now.key)
+        return old.name == new.name or new.name not in same or alike
 
     named = now.columns[: len(_places(before.columns, now.columns, as_named))]
     while named and named[-1].name not in names:  # it may be a new one
@@ -122,16 +122,16 @@ def _reading(before: Version, now: Version) -> tuple[Sequence[VersionColumn], _M
 
 def _places(old: Sequence[VersionColumn], new: Sequence[VersionColumn], may_become: _MayBecome) -> list[int]:
     """The first place in `old`, in its order, for each column of `new`, up to one that has none."""
-    found: list[int] = []
+    places: list[int] = []
     place = 0
     for column in new:
         while place < len(old) and not may_become(old[place], column):
             place += 1
         if place == len(old):
             break
-        found.append(place)
+        places.append(place)
         place += 1
-    return found
+    return places
 
 
 def _same_type(one: VersionColumn, other: VersionColumn) -> bool:

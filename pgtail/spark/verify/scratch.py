@@ -1,7 +1,7 @@
-"""A temporary lake that begins with a version of a state of OUT, so that the state can be brought further beside it.
+"""A temporary lake that begins with a version of a state of OUT, so that the state can be updated outside of OUT.
 
 Nothing is written into the tables of OUT. The files of the version are linked (or copied, where there are no links), so
-that nobody removes them meanwhile: the state's, and those files of changes that may have what is not applied to it yet.
+that no process removes them meanwhile: the state's, and files of changes that may not be applied to it yet.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pgtail.spark.state.increment import by_table
 from pgtail.storage import Location
 
 _PATIENCE: Final = 10.0
-"""Seconds in which another process finishes a batch."""
+"""Seconds to wait for another process to finish a batch."""
 _PAUSE: Final = 0.2
 _ATTEMPTS: Final = 5
-"""How often a newer version is taken where files of one are gone."""
+"""How often a newer version is tried if files of one are gone."""
 _PIECE: Final = 8 << 20
 _POSITIONS: Final = {"changes": "position", "transactions": "position", "tables": "_position"}
-"""The tables (or their folders) of which older files are left out, and the column that says how old their rows are."""
+"""The tables (or their folders) of which older files are left out, and the column with the positions of their rows."""
 
 
 class Base(Struct, frozen=True):
@@ -44,11 +44,11 @@ class Base(Struct, frozen=True):
 
     @property
     def notes(self) -> Notes:
-        """What is in the state."""
+        """The notes of the state."""
         return self.plan.notes["state"]
 
     def names(self, which: Callable[[int], bool]) -> list[tuple[str, str]]:
-        """The schemas and names of those of the state's tables whose OIDs these are."""
+        """The schemas and names of the state's tables for whose OIDs `which` returns True."""
         rows = [row for row in self.tables[CATALOG].rows() if row["kind"] == "state" and which(row["relid"])]
         return sorted((row["schema"], row["table"]) for row in rows)
 
@@ -101,7 +101,7 @@ def _opened(out: Location) -> Base:
 
 
 def _linked(name: str, table: LakeTable, base: Base, scratch: Location) -> Iterator[Commit]:
-    """The commit of the files of a table that are needed; links them."""
+    """Link the files of a table that are needed, and yield their commit."""
     column = _POSITIONS.get(name.partition("/")[0])
     since = _since(base)
     files = [one for one in table.files() if column is None or one.bounds(column).most >= since]
@@ -118,7 +118,7 @@ def _since(base: Base) -> int:
     snapshots = by_table(snapshots_in(base.tables["snapshots"]))
     new = [one.position for relid, some in snapshots.items() for one in some if one.position > taken.get(relid, -1)]
     if min(new, default=notes.end.position) < notes.end.position:
-        return -1  # what was prepared at any time may have been committed since
+        return -1  # a transaction prepared at any time may have been committed since
     return min([notes.end.position, *(position for _, _, position in notes.pending)])
 
 
