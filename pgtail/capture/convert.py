@@ -60,12 +60,12 @@ class _Positions:
         self._positions.append(position)
 
     def add_all(self, positions: bytes) -> None:
-        """Note that these were recorded, native unsigned integers of 8 bytes, which rise."""
+        """Note that these were recorded: ascending native unsigned integers of 8 bytes."""
         self._positions.frombytes(positions)
 
     @property
     def last(self) -> int:
-        """The last one; 0 if there is none."""
+        """The last position; 0 if there is none."""
         return self._positions[-1] if self._positions else 0
 
 
@@ -80,7 +80,7 @@ class DumpConverter:
         """Whether the beginning of each open streamed transaction was seen, by xid."""
         self._segment: int | None = None
         self._commits, self._others = _Positions(), _Positions()
-        """LSNs of the starts of records (commits), and of their ends (all others): one of each may be equal."""
+        """LSNs of the starts of records (commits), and of their ends (others): a start may be equal to an end."""
         self._position = 0
         """The commit or prepare LSN of the current transaction."""
         self._skipping = False
@@ -119,7 +119,7 @@ class DumpConverter:
             self._ordinary(message, frame + raw)
 
     def take_run(self, buf: Buffer, pos: int, end: int, framing: int) -> int:
-        """Record ordinary messages undecoded; returns where the first message starts that must be decoded."""
+        """Record ordinary messages undecoded. Returns the offset of the first message that must be decoded."""
         begins = None if self._segment is None and not self._skipping else pos
         while begins != pos < end:
             begins = pos
@@ -140,22 +140,22 @@ class DumpConverter:
 
     def _ordinary(self, message: AnyFrame, frame: bytes) -> None:
         if isinstance(message, Message) and not message.transactional:
-            self._lone(message, frame)
+            self._record_lone(message, frame)
         elif self._segment is not None and type(message) in _STREAMED:
-            self._keep(self._segment, message, frame)
+            self._buffer(self._segment, message, frame)
         elif isinstance(message, Begin | BeginPrepare):
-            self._begin(message, frame)
+            self._begin_transaction(message, frame)
         elif isinstance(message, CommitPrepared | RollbackPrepared):
             self._break_off()
-            self._outcome(message, frame)
+            self._record_outcome(message, frame)
         elif type(message) in _INSIDE and not (self._recorder.inside or self._skipping):
             self._leave_out(f"{type(message).__name__} of a transaction whose beginning is missing")
         else:
-            self._take(frame)
+            self._record(frame)
             if isinstance(message, Commit | Prepare):
-                self._end(message)
+                self._end_transaction(message)
 
-    def _begin(self, message: Begin | BeginPrepare, frame: bytes) -> None:
+    def _begin_transaction(self, message: Begin | BeginPrepare, frame: bytes) -> None:
         if isinstance(message, Begin):
             position, self._time = message.final_lsn, message.commit_time
         else:
@@ -167,9 +167,9 @@ class DumpConverter:
             return
         self._break_off(again=position)
         self._position, self._skipping = position, self._commits.has(position)
-        self._take(frame)
+        self._record(frame)
 
-    def _end(self, message: Commit | Prepare) -> None:
+    def _end_transaction(self, message: Commit | Prepare) -> None:
         if not self._skipping:
             self._commits.add(self._position)
             for damage in time_damage(message, self._time):
@@ -185,22 +185,22 @@ class DumpConverter:
             if again != self._position:
                 self._leave_out("a transaction without its end")
 
-    def _outcome(self, message: CommitPrepared | RollbackPrepared, frame: bytes) -> None:
+    def _record_outcome(self, message: CommitPrepared | RollbackPrepared, frame: bytes) -> None:
         if isinstance(message, CommitPrepared):
             recorded, position = self._commits, message.commit_lsn
         else:
             recorded, position = self._others, message.rollback_end_lsn
         if not recorded.has(position):
-            self._take(frame)
+            self._record(frame)
             recorded.add(position)
 
-    def _lone(self, message: Message, frame: bytes) -> None:
+    def _record_lone(self, message: Message, frame: bytes) -> None:
         """Record a message outside of transactions."""
         if not self._others.has(message.lsn):
             self._recorder.take_frame(frame)
             self._others.add(message.lsn)
 
-    def _take(self, frame: bytes) -> None:
+    def _record(self, frame: bytes) -> None:
         if not self._skipping:
             self._recorder.take_frame(frame)
 
@@ -219,7 +219,7 @@ class DumpConverter:
             self._streams.start(xid)
             self._whole[xid] = bool(message.first_segment)
 
-    def _keep(self, top: int, message: AnyFrame, frame: bytes) -> None:
+    def _buffer(self, top: int, message: AnyFrame, frame: bytes) -> None:
         xid = stream_xid(message) or top
         self._streams.add(top, xid, (isinstance(message, Relation | Type), frame), len(frame))
 
@@ -248,14 +248,14 @@ class DumpConverter:
         else:
             self._leave_out(f"streamed transaction {xid}, whose beginning is missing")
             frames = self._frames(xid, only_tables=True)
-        for one in frames:
-            self._recorder.take_frame(one)
+        for each in frames:
+            self._recorder.take_frame(each)
         self._drop(xid)
 
     def _frames(self, xid: int, *, only_tables: bool = False) -> Iterator[bytes]:
         """Frames that were not rolled back, and all Relations and Types, which the server does not send again.
 
-        In the place of a row that says what is a partition: the Relation of its root, which says the same.
+        A row that shows that a table is a partition is replaced by the Relation of the root, which shows it, too.
         """
         if xid in self._streams:
             for (describes, frame), aborted in self._streams.take_all(xid):

@@ -158,7 +158,7 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
 
 
 def _contents_of(part: _OpenSegment) -> str | None:
-    """What its complete transactions contain."""
+    """The contents of its complete transactions, as JSON."""
     counter = ContentsCounter()
     with LocalReader(part.path) as file, contextlib.suppress(DecodeError):
         counter.take_segment(SegmentFrames(file, str(part.path)), part.size)

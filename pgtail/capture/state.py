@@ -1,7 +1,7 @@
 """The file `capture.json`: a capture's parameters, the position it has reached, and the snapshots of tables that count.
 
-It has the number of the format of the segments that are written now: versions that do not know that refuse the capture,
-and do not record more of it.
+It has the format of new segments: versions that do not know that format refuse the capture, and do not record more of
+it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SnapshotFile(NamedTuple):
 class TableSnapshot(NamedTuple):
     """The whole copy of a table at the consistent point `lsn` of a slot, made on this timeline.
 
-    `rows` is their number, `segments` has at least one, in the order of names.
+    `rows` is the number of rows; `segments` has at least one, in the order of names.
     """
 
     lsn: int
@@ -96,8 +96,8 @@ class CaptureState(NamedTuple):
 
     Only in an object store: `uploaded` is the last segment that counts, `writer` identifies the recorder, and
     `announced` are the names and the SHA-256 of the segments that it uploads before they count. Only in a spool:
-    `target` is the place that it is uploaded to. In both, `discarded` are names of segments that never count: who
-    announced them may still write them at any time.
+    `target` is the place that it is uploaded to. In both, `discarded` are names of segments that never count: the
+    recorder that announced them may still write them.
     """
 
     position: int
@@ -126,12 +126,12 @@ class CaptureState(NamedTuple):
 
     def with_snapshots(self, snapshots: Iterable[TableSnapshot]) -> CaptureState:
         """The same with these snapshots, in order. Raises ValueError if they overlap."""
-        found = tuple(sorted(snapshots, key=lambda one: one.segments[0].name))
-        _check_order(found)
-        return self._replace(snapshots=found)
+        ordered = tuple(sorted(snapshots, key=lambda one: one.segments[0].name))
+        _check_order(ordered)
+        return self._replace(snapshots=ordered)
 
     def with_pruned(self, pruned: Pruned | None) -> CaptureState:
-        """The same of a capture that was pruned so far: without the snapshots and the names before that."""
+        """The state after pruning: without the snapshots and the names before that point."""
         if pruned is None:
             return self
         kept = tuple(one for one in self.snapshots if str(one.segments[0].name) > pruned.segment)
@@ -141,20 +141,20 @@ class CaptureState(NamedTuple):
 
 def state_json(now: CaptureState) -> bytes:
     """The content of the file."""
-    found = {name: value for name, value in now._asdict().items() if value is not None}
-    found["position"] = lsn_text(now.position)
+    fields = {name: value for name, value in now._asdict().items() if value is not None}
+    fields["position"] = lsn_text(now.position)
     if now.gap is not None:
-        found["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
+        fields["gap"] = [now.gap.after, lsn_text(now.gap.start), lsn_text(now.gap.end)]
     if now.pruned is not None:
-        found["pruned"] = now.pruned.shown()
-    del found["snapshots"], found["discarded"]
+        fields["pruned"] = now.pruned.shown()
+    del fields["snapshots"], fields["discarded"]
     if now.discarded:
-        found["discarded"] = sorted(now.discarded)
+        fields["discarded"] = sorted(now.discarded)
     if not now.announced:
-        del found["announced"]
-    parameters, snapshots = found.pop("head"), [_snapshot_json(one) for one in now.snapshots]
-    found = {"format": int(NEWEST), **found, "parameters": parameters, "snapshots": snapshots}
-    return (json.dumps(found, indent=1) + "\n").encode()
+        del fields["announced"]
+    parameters, snapshots = fields.pop("head"), [_snapshot_json(snapshot) for snapshot in now.snapshots]
+    fields = {"format": int(NEWEST), **fields, "parameters": parameters, "snapshots": snapshots}
+    return (json.dumps(fields, indent=1) + "\n").encode()
 
 
 def _snapshot_json(one: TableSnapshot) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def write_state(directory: Path, now: CaptureState) -> None:
 def locked_state(directory: Path) -> Iterator[None]:
     """Lock the state of a local directory: a recorder and `pgtail capture prune` change it.
 
-    Does nothing if there is none yet: only a recorder makes it. Raises OutputError.
+    Does nothing if there is no file yet: only a recorder creates it. Raises OutputError.
     """
     path = directory / FILE
     try:
@@ -197,7 +197,7 @@ def _locked(path: Path) -> int | None:
     """A descriptor of this file, with a lock that others wait for; None if there is no file. Raises OSError."""
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS wants to write where others are locked out
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only files that are open for writing
         except FileNotFoundError:
             return None
         try:
@@ -209,11 +209,11 @@ def _locked(path: Path) -> int | None:
         except OSError:
             os.close(fd)
             raise
-        os.close(fd)  # who had the lock has replaced the file
+        os.close(fd)  # the owner of the lock has replaced the file
 
 
 class StateFile:
-    """The `capture.json` of a local directory that this process writes, and `pgtail capture prune`.
+    """The `capture.json` of a local directory, which this process and `pgtail capture prune` write.
 
     The directory must be locked. Threads take turns. Methods raise OutputError, reading the file
     InputError.
@@ -227,12 +227,12 @@ class StateFile:
 
     @property
     def now(self) -> CaptureState | None:
-        """What was read or written last; None if there is no file."""
+        """The state that was read or written last; None if there is no file."""
         return self._now
 
     @property
     def snapshots(self) -> tuple[TableSnapshot, ...]:
-        """The snapshots that are listed."""
+        """The listed snapshots."""
         return () if self._now is None else self._now.snapshots
 
     @property
@@ -241,10 +241,7 @@ class StateFile:
         return frozenset() if self._now is None else self._now.discarded
 
     def write(self, now: CaptureState) -> None:
-        """Replace the state, but for what others than a Recorder set.
-
-        These are the snapshots, what was pruned, the target and the names that are not to be used.
-        """
+        """Replace the state, except for the fields that a Recorder does not set."""
         with self._changing() as known:
             if known is not None:
                 now = now._replace(
@@ -253,7 +250,7 @@ class StateFile:
             self._replace(now)
 
     def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
-        """Make the copy of a table count from when the capture has reached its LSN. Its segments must be synced.
+        """List the copy of a table, which counts when the capture has reached its LSN. Its segments must be synced.
 
         `head` describes the frames of a capture that has no state yet. The capture must not have reached the LSN, and
         no Recorder may write. Raises OutputError also if the file would be too large, or if the table has ordinals of
@@ -269,7 +266,7 @@ class StateFile:
             self._replace(listed)
 
     def drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
-        """Take the snapshots off the list for which this returns True, with a warning."""
+        """Unlist the snapshots for which `dropped` returns True, with a warning."""
         if not any(map(dropped, self.snapshots)):
             return
         with self._changing() as known:
@@ -281,7 +278,7 @@ class StateFile:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[CaptureState | None]:
-        """The state as it is in the file now, which nobody else changes meanwhile."""
+        """Lock the file, and yield its present state."""
         with self._lock, locked_state(self._directory):
             try:
                 known = read_state(LocalLocation(self._directory)) or self._now
@@ -301,8 +298,8 @@ class StateFile:
 
 def read_state(directory: Location) -> CaptureState | None:
     """The state; None if there is no file. Raises InputError if it is damaged."""
-    found = (directory / FILE).read()
-    return None if found is None else parse_state(found[0], str(directory / FILE))
+    content = (directory / FILE).read()
+    return None if content is None else parse_state(content[0], str(directory / FILE))
 
 
 def not_recorded(capture: Location) -> InputError:
@@ -321,26 +318,26 @@ def was_pruned(capture: Location, segment: str) -> bool:
 
 
 def parse_state(data: bytes, source: str) -> CaptureState:
-    """The state in a file's content. Raises InputError if it is damaged, or of a format that is not known."""
+    """The state in a file's content. Raises InputError if it is damaged, or of an unknown format."""
     try:
-        found = json.loads(data)
-        format_ = _format_in(found, source)
-        described = found["head" if format_ == _PLAIN else "parameters"]
+        fields = json.loads(data)
+        format_ = _format_in(fields, source)
+        described = fields["head" if format_ == _PLAIN else "parameters"]
         head = {str(name): str(value) for name, value in described.items()}
-        gap, pruned = found.get("gap"), found.get("pruned")
+        gap, pruned = fields.get("gap"), fields.get("pruned")
         return CaptureState(
-            parse_lsn(found["position"]),
-            _segment_name(found["last"]),
-            _number(found["messages"]),
+            parse_lsn(fields["position"]),
+            _segment_name(fields["last"]),
+            _number(fields["messages"]),
             head,
             None if gap is None else Gap(_segment_name(gap[0]), parse_lsn(gap[1]), parse_lsn(gap[2])),
-            None if found.get("uploaded") is None else _segment_name(found["uploaded"]),
-            None if found.get("writer") is None else str(found["writer"]),
-            () if format_ == _PLAIN else _parse_snapshots(found["snapshots"]),
+            None if fields.get("uploaded") is None else _segment_name(fields["uploaded"]),
+            None if fields.get("writer") is None else str(fields["writer"]),
+            () if format_ == _PLAIN else _parse_snapshots(fields["snapshots"]),
             None if pruned is None else Pruned(_segment_name(pruned["segment"]), parse_lsn(pruned["position"])),
-            None if found.get("target") is None else str(found["target"]),
-            _parse_announced(found.get("announced", {})),
-            frozenset(map(_segment_name, found.get("discarded", ()))),
+            None if fields.get("target") is None else str(fields["target"]),
+            _parse_announced(fields.get("announced", {})),
+            frozenset(map(_segment_name, fields.get("discarded", ()))),
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise InputError(
@@ -350,9 +347,9 @@ def parse_state(data: bytes, source: str) -> CaptureState:
         ) from None
 
 
-def _format_in(found: Mapping[str, Any], source: str) -> str:
-    """The number of the format. Raises InputError for one that is not known."""
-    number = str(found.get("format", _PLAIN))
+def _format_in(fields: Mapping[str, Any], source: str) -> str:
+    """The number of the format. Raises InputError for an unknown one."""
+    number = str(fields.get("format", _PLAIN))
     try:
         check_format(number)
     except InputError as error:
@@ -361,11 +358,11 @@ def _format_in(found: Mapping[str, Any], source: str) -> str:
     return number
 
 
-def _parse_snapshots(found: Any) -> tuple[TableSnapshot, ...]:
+def _parse_snapshots(items: Any) -> tuple[TableSnapshot, ...]:
     """The listed snapshots. Raises ValueError, LookupError, TypeError if they are not as they were written."""
-    if not isinstance(found, list):
-        raise TypeError(found)
-    snapshots = tuple(_parse_snapshot(one) for one in found)
+    if not isinstance(items, list):
+        raise TypeError(items)
+    snapshots = tuple(_parse_snapshot(one) for one in items)
     _check_order(snapshots)
     return snapshots
 
@@ -377,26 +374,26 @@ def _check_order(snapshots: Iterable[TableSnapshot]) -> None:
         raise ValueError("its segments are not in the order of tables")
 
 
-def _parse_snapshot(found: Mapping[str, Any]) -> TableSnapshot:
-    segments = tuple(_parse_segment(one) for one in found["segments"])
-    lsn = parse_lsn(found["lsn"])
+def _parse_snapshot(fields: Mapping[str, Any]) -> TableSnapshot:
+    segments = tuple(_parse_segment(one) for one in fields["segments"])
+    lsn = parse_lsn(fields["lsn"])
     if not segments or any(one.name.position != lsn - 1 for one in segments):
         raise ValueError(segments)
-    timeline, relid, rows = (_number(found[name]) for name in ("timeline", "relid", "rows"))
-    return TableSnapshot(lsn, timeline, relid, _text(found["schema"]), _text(found["table"]), rows, segments)
+    timeline, relid, rows = (_number(fields[name]) for name in ("timeline", "relid", "rows"))
+    return TableSnapshot(lsn, timeline, relid, _text(fields["schema"]), _text(fields["table"]), rows, segments)
 
 
-def _parse_segment(found: Mapping[str, Any]) -> SnapshotFile:
-    name = SegmentName.parse(found["name"])
-    if name is None or _SHA256.fullmatch(found["sha256"]) is None:
-        raise ValueError(found)
-    return SnapshotFile(name, _number(found["bytes"]), found["sha256"])
+def _parse_segment(fields: Mapping[str, Any]) -> SnapshotFile:
+    name = SegmentName.parse(fields["name"])
+    if name is None or _SHA256.fullmatch(fields["sha256"]) is None:
+        raise ValueError(fields)
+    return SnapshotFile(name, _number(fields["bytes"]), fields["sha256"])
 
 
-def _parse_announced(found: Mapping[str, Any]) -> dict[str, str]:
-    if not all(isinstance(digest, str) and _SHA256.fullmatch(digest) for digest in found.values()):
-        raise ValueError(found)
-    return {_segment_name(name): digest for name, digest in found.items()}
+def _parse_announced(digests: Mapping[str, Any]) -> dict[str, str]:
+    if not all(isinstance(digest, str) and _SHA256.fullmatch(digest) for digest in digests.values()):
+        raise ValueError(digests)
+    return {_segment_name(name): digest for name, digest in digests.items()}
 
 
 def _segment_name(value: Any) -> str:

@@ -43,9 +43,9 @@ class Work(Struct, frozen=True):
 class Uploader:
     """Continues a capture at `target` from what the spool and the target have. `position` is what the target has.
 
-    What is wrong with the target is noted in `progress`. The spool must be locked. Raises OptionError if the spool does
+    Failures of the target are noted in `progress`. The spool must be locked. Raises OptionError if the spool does
     not continue the capture, OutputError. With `takes_over` a spool of this target that does not continue it is
-    emptied: another recorder has gone on, and nothing in the spool that was not uploaded was acknowledged.
+    emptied: another recorder has taken over, and nothing in the spool that was not uploaded was acknowledged.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Uploader:
         """Segments of the stream that are in the store, and attempts that failed, since the start."""
         self._stopping = threading.Event()
         self._lock = threading.Lock()
-        """For what is known of the store: snapshots are uploaded by other threads than the stream."""
+        """Guards `_store`: snapshots are uploaded by other threads than the stream."""
         recovered = recover(spool, compress=compress)
         for warning in recovered.warnings:
             logger.warning(warning)
@@ -85,7 +85,7 @@ class Uploader:
         return self._store.position
 
     def stop(self) -> None:
-        """Try again no more."""
+        """Stop trying again."""
         self._stopping.set()
 
     def work(self, recorder: Recorder) -> Work | None:
@@ -107,7 +107,7 @@ class Uploader:
         return dict(islice(closed.items(), count))
 
     def claim(self) -> None:
-        """Become the only writer, before the stream begins: then `position` is where it is to begin.
+        """Become the only writer, before the stream begins at `position`.
 
         Raises TakenOver, OutputError.
         """
@@ -138,7 +138,7 @@ class Uploader:
         def attempt() -> None:
             with self._lock:
                 self._claim()
-            self._put(path)
+            self._put_segment(path)
 
         self._try_to_end(attempt)
         path.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class Uploader:
             raise OutputError(f"stopped before the snapshot was in {self._store.target}")
 
     def _try(self, attempt: Callable[[], None]) -> bool:
-        """Do this, again while the store is not available; returns False if stop() was called first."""
+        """Try until the store is available. Returns False if stop() was called first."""
         number = 0
         while True:
             try:
@@ -184,22 +184,22 @@ class Uploader:
 
     @property
     def spool(self) -> list[int]:
-        """The sizes in bytes of the files in the spool, as far as they are still there. Any thread may ask."""
-        found = []
+        """The sizes in bytes of the files in the spool, as far as they are still there. Any thread may call it."""
+        sizes = []
         with contextlib.suppress(OSError):
             for entry in os.scandir(self._spool):
                 with contextlib.suppress(OSError):
-                    found.append(entry.stat().st_size)
-        return found
+                    sizes.append(entry.stat().st_size)
+        return sizes
 
     # -- the start ---------------------------------------------------------------------------------------------
 
     def _read_target(self) -> CaptureState | None:
         """The state in the store. Raises InputError."""
-        found = self._store.read()
-        if found is not None and found.uploaded is not None:
-            self._discard(found)
-        return found
+        stored = self._store.read()
+        if stored is not None and stored.uploaded is not None:
+            self._discard(stored)
+        return stored
 
     def _discard(self, state: CaptureState) -> None:
         """Discard what was announced or uploaded and does not count, unless the spool has the same. Raises InputError.
@@ -207,26 +207,26 @@ class Uploader:
         Recorders of older versions announce nothing.
         """
         store = self._store
-        found: dict[str, str | None] = {name: one for name, one in state.announced.items() if name > store.uploaded}
+        digests: dict[str, str | None] = {name: own for name, own in state.announced.items() if name > store.uploaded}
         for entry in store.target.list(f"{store.uploaded}{CLOSED}"):
             name = SegmentName.of_file(entry.name)
-            if name is not None and str(name) not in found and str(name) not in state.discarded:
-                found[str(name)] = _digest(store.target / entry.name)
+            if name is not None and str(name) not in digests and str(name) not in state.discarded:
+                digests[str(name)] = _digest(store.target / entry.name)
         own = self._pending()
         store.announced = {
             name: digest
-            for name, digest in found.items()
+            for name, digest in digests.items()
             if name in own and digest == digest_of(LocalLocation(own[name]))
         }
-        store.discarded = state.discarded | (found.keys() - store.announced.keys())
+        store.discarded = state.discarded | (digests.keys() - store.announced.keys())
 
-    def _begin_spool(self, recovered: Recovered, found: CaptureState | None, *, takes_over: bool) -> None:
+    def _begin_spool(self, recovered: Recovered, stored: CaptureState | None, *, takes_over: bool) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
         if not (recovered.last or recovered.position):
-            self._start_spool(found)
+            self._start_spool(stored)
             return
         try:
-            self._continue_spool(recovered, found)
+            self._continue_spool(recovered, stored)
         except OptionError:
             known = read_state(LocalLocation(self._spool))
             if not takes_over or known is None or known.target != str(self._store.target):
@@ -234,21 +234,21 @@ class Uploader:
             logger.info(f"another recorder has gone on in {self._store.target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
                 path.unlink(missing_ok=True)
-            if found is not None and found.uploaded is not None:
-                self._discard(found)
-            self._start_spool(found)
+            if stored is not None and stored.uploaded is not None:
+                self._discard(stored)
+            self._start_spool(stored)
 
-    def _start_spool(self, found: CaptureState | None) -> None:
-        last, head = self._store.uploaded, {} if found is None else found.head
+    def _start_spool(self, stored: CaptureState | None) -> None:
+        last, head = self._store.uploaded, {} if stored is None else stored.head
         if last and not head:
             head = read_head(self._store.target / f"{last}{CLOSED}").parameters
-        begun = CaptureState(self._store.position, last, 0, head, None if found is None else found.gap)
-        self._write_spool(begun, found)
+        begun = CaptureState(self._store.position, last, 0, head, None if stored is None else stored.gap)
+        self._write_spool(begun, stored)
 
-    def _continue_spool(self, recovered: Recovered, found: CaptureState | None) -> None:
+    def _continue_spool(self, recovered: Recovered, stored: CaptureState | None) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
         last = self._store.uploaded
-        pruned = pruned_segment(found)
+        pruned = pruned_segment(stored)
         for name, path in self._pending().items():
             if name in self._store.discarded:
                 raise self._does_not_continue()
@@ -265,21 +265,21 @@ class Uploader:
             raise self._does_not_continue()
         if self._store.position > recovered.position:
             known = known._replace(position=self._store.position, last=last, messages=0)
-        self._write_spool(known, found)
+        self._write_spool(known, stored)
 
-    def _write_spool(self, state: CaptureState, found: CaptureState | None) -> None:
+    def _write_spool(self, state: CaptureState, stored: CaptureState | None) -> None:
         """Write the spool's state, with what is known of the store."""
-        snapshots = self._complete_snapshots(found)
+        snapshots = self._complete_snapshots(stored)
         state = state._replace(snapshots=snapshots, target=str(self._store.target), discarded=self._store.discarded)
         write_state(self._spool, state)
 
-    def _complete_snapshots(self, found: CaptureState | None) -> tuple[TableSnapshot, ...]:
+    def _complete_snapshots(self, stored: CaptureState | None) -> tuple[TableSnapshot, ...]:
         """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
-        listed = () if found is None else found.snapshots
+        listed = () if stored is None else stored.snapshots
         kept = complete(self._store.target, listed)
-        for one in listed:
-            if one not in kept:
-                logger.warning(f"{one} does not count, and is removed: segments of it are missing")
+        for snapshot in listed:
+            if snapshot not in kept:
+                logger.warning(f"{snapshot} does not count, and is removed: segments of it are missing")
         return tuple(kept)
 
     def _check_same(self, path: Path) -> None:
@@ -298,9 +298,9 @@ class Uploader:
     # -- one attempt -------------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Become the only writer, once; delete what another one left behind.
+        """Become the only writer, once; delete the files that another one left.
 
-        Deletes only what nobody else will list: discarded names, and parts of snapshots that were there before.
+        Deletes only files that nobody else will list: discarded names, and parts of earlier snapshots.
         """
         if self._claimed:
             return
@@ -320,7 +320,7 @@ class Uploader:
         left = {name: path for name, path in segments.items() if name > self._store.uploaded}
         if left:
             self._announce(left)
-            position = max([self._put(path) for path in left.values()])
+            position = max([self._put_segment(path) for path in left.values()])
             self._store.write(position=max(position, self._store.position), uploaded=max(left), announced={})
             self.uploaded += len(left)
         for path in segments.values():
@@ -332,7 +332,7 @@ class Uploader:
         if not digests.items() <= self._store.announced.items():
             self._store.write(announced={**self._store.announced, **digests})
 
-    def _put(self, path: Path) -> int:
+    def _put_segment(self, path: Path) -> int:
         """Upload a segment and read it back; returns its position."""
         data, target = path.read_bytes(), self._store.target / path.name
         raw, check = SegmentBytes(io.BytesIO(data)), SegmentCheck()
@@ -343,7 +343,7 @@ class Uploader:
         try:
             target.create(data)
         except Conflict:
-            pass  # by an earlier attempt, of which no answer came
+            pass  # by an earlier attempt whose answer was lost
         if _digest(target) != hashlib.sha256(data).hexdigest():
             self._store.check_owner()
             raise OutputError(f"{target} is not what was uploaded: another program may have written it")
@@ -355,8 +355,8 @@ class Uploader:
 
     def _segments(self, ending: str) -> dict[str, Path]:
         """The segments of the stream in the spool, by name and in order; not those of snapshots."""
-        found = [(SegmentName.of_file(path.name, ending), path) for path in sorted(self._spool.glob(f"*{ending}"))]
-        return {str(name): path for name, path in found if name is not None}
+        named = [(SegmentName.of_file(path.name, ending), path) for path in sorted(self._spool.glob(f"*{ending}"))]
+        return {str(name): path for name, path in named if name is not None}
 
     def _report(self, why: str) -> None:
         before = self._progress.target
@@ -372,7 +372,7 @@ class Uploader:
 
 
 def _digest(place: Location) -> str | None:
-    """The SHA-256 of a file; None if another recorder has deleted it. Raises InputError if the store is away."""
+    """The SHA-256 of a file; None if another recorder has deleted it. Raises InputError if the store is unavailable."""
     try:
         return digest_of(place)
     except UNAVAILABLE:
@@ -383,7 +383,7 @@ def _digest(place: Location) -> str | None:
 
 @contextlib.contextmanager
 def _as_output(target: Location) -> Iterator[None]:
-    """What cannot be read there cannot be recorded into: raises OutputError for InputError that will not pass."""
+    """Raise OutputError for an InputError that is not temporary: a target must be readable."""
     try:
         yield
     except UNAVAILABLE:

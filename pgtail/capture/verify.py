@@ -28,16 +28,16 @@ class SegmentsToRead(NamedTuple):
     before: str | None = None
     """The last segment of the stream before them; None if there is none."""
     begun: bool = False
-    """Whether that one was read or left out because of what it contains."""
+    """Whether that segment was read, or skipped because of its contents."""
     last: str = ""
     """The last segment that the capture must have, where these are its last ones."""
     gap: Gap | None = None
-    """The one after it that no segment records yet."""
+    """The gap after it that no segment records yet."""
     note: str | None = None
-    """What is to be said before they are read."""
+    """The message before they are read."""
 
     def and_more(self) -> SegmentsToRead:
-        """The same where others follow these."""
+        """The same, to be followed by others."""
         return self._replace(last="", gap=None)
 
 
@@ -49,27 +49,26 @@ def segments_to_read(
     With `first`, those whose names sort before it are left out.
     """
     known = read_state(capture)  # before listing the segments: a recorder may be writing
-    found = listed(capture, known)
-    start = 0 if since is None else first_segment(found, since)
+    segments = listed(capture, known)
+    start = 0 if since is None else first_segment(segments, since)
     if first is not None:
-        start = sum(one.name < first for one in found)
-    names = [str(one.name) for one in found[:start] if one.snapshot is None]
+        start = sum(segment.name < first for segment in segments)
+    names = [str(segment.name) for segment in segments[:start] if segment.snapshot is None]
     pruned, note = None if known is None else known.pruned, None
     if pruned is not None and not names:
         position = lsn_text(pruned.position)
         note = f"{escape(str(capture))}: it was pruned: what was committed up to {position} is no longer in it"
     before = names[-1] if names else None if pruned is None else pruned.segment
     last, gap = ("", None) if known is None else (known.last, known.gap)
-    return SegmentsToRead(capture, found[start:], before, last=last, gap=gap, note=note)
+    return SegmentsToRead(capture, segments[start:], before, last=last, gap=gap, note=note)
 
 
 class CaptureVerifier:
     """One pass over captures. `damaged` says whether something is missing or damaged.
 
-    The reader of a segment feeds its uncompressed bytes to `check`. `skips` is asked, once what comes before was read,
-    whether a segment is left out because of what its end says that it contains, names in `encoding`. The first segment
-    of the stream is always read: it may repeat descriptions of tables that no other one has. `follows`: something was
-    read before.
+    The reader of a segment feeds its uncompressed bytes to `check`. `skips` says, once all before it was read, whether
+    to skip a segment because of its contents, with names in `encoding`. The first segment of the stream is always read:
+    it may repeat descriptions of tables that no other one has. `follows`: other input was read before.
     """
 
     def __init__(
@@ -83,16 +82,16 @@ class CaptureVerifier:
         self._encoding = encoding
         self._follows = follows
         self.gap_end = 0
-        """The LSN at which the last gap after something that was read ends; 0 if there is none."""
+        """The LSN at the end of the last gap after the first segment that was read; 0 if there is none."""
         self.damaged = False
         self.problems = self.notes = 0
         """How many messages there were about damage and missing segments, and others."""
         self.skipped = False
-        """Whether a segment was left out because of what it contains."""
+        """Whether a segment was skipped because of its contents."""
         self._before: str | None = None
         """The last segment of the stream that was read or left out."""
         self._begun = False
-        """Whether one was read."""
+        """Whether a segment of the stream was read."""
         self._copied = ""
         """The first segment of a snapshot before the stream's first segment; empty if there is none."""
         self._checked: Location | None = None
@@ -118,9 +117,9 @@ class CaptureVerifier:
         `since` and `first` as in segments_to_read(). With `wait`, the capture is being recorded: `wait` is called
         before it is listed again, without end.
         """
-        found = segments_to_read(capture, since, first=first)
-        yield from self.read(found if wait is None else found.and_more())
-        segments = found.segments
+        to_read = segments_to_read(capture, since, first=first)
+        yield from self.read(to_read if wait is None else to_read.and_more())
+        segments = to_read.segments
         while wait is not None:
             last = str(segments[-1].name) if segments else ""
             wait()
@@ -128,50 +127,50 @@ class CaptureVerifier:
             yield from self._each(capture, more)
             segments = more or segments
 
-    def read(self, found: SegmentsToRead) -> Iterator[Location]:
+    def read(self, to_read: SegmentsToRead) -> Iterator[Location]:
         """Yield each of these segments, to be read before the next one. Raises InputError."""
-        if found.capture is None:
-            for one in found.segments:
-                yield from self.segment(one.location)
+        if to_read.capture is None:
+            for segment in to_read.segments:
+                yield from self.segment(segment.location)
             return
-        self._before, self._begun = found.before, found.begun
-        if found.note is not None:
-            self._note(found.note)
-        yield from self._each(found.capture, found.segments)
-        if found.last > (self._before or ""):
-            self.report(f"segment {found.last} is missing at the end", found.capture)
-        if found.gap is not None and found.gap.after >= (self._before or ""):  # else a newer segment has told it
-            self._gap(found.capture, {GAP: str(found.gap)}, "at the end")
+        self._before, self._begun = to_read.before, to_read.begun
+        if to_read.note is not None:
+            self._note(to_read.note)
+        yield from self._each(to_read.capture, to_read.segments)
+        if to_read.last > (self._before or ""):
+            self.report(f"segment {to_read.last} is missing at the end", to_read.capture)
+        if to_read.gap is not None and to_read.gap.after >= (self._before or ""):  # else a newer segment has it
+            self._gap(to_read.capture, {GAP: str(to_read.gap)}, "at the end")
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
         """Yield these segments, which are the last ones now."""
         incomplete: TableSnapshot | None = None
         for segment in segments:
-            found = refreshed(capture, segment)
-            if found is None:
+            file = refreshed(capture, segment)
+            if file is None:
                 continue
-            if found.snapshot is not None:
-                self._copied = self._copied or str(found.name)
-                if found.begins_snapshot:
-                    incomplete = found.snapshot if self._lacks(found.snapshot, segments) else None
-                if found.snapshot != incomplete:
-                    yield from self._next_part(found)
+            if file.snapshot is not None:
+                self._copied = self._copied or str(file.name)
+                if file.begins_snapshot:
+                    incomplete = file.snapshot if self._lacks(file.snapshot, segments) else None
+                if file.snapshot != incomplete:
+                    yield from self._next_part(file)
                 continue
-            name, before = str(found.name), self._before
+            name, before = str(file.name), self._before
             self._before = name
             try:
-                if self._begun and not found.open and self.skips(found, before):
+                if self._begun and not file.open and self.skips(file, before):
                     continue
-                head = read_head(found.location)
-                self._check_order(found.location, head.parameters, name, before)
+                head = read_head(file.location)
+                self._check_order(file.location, head.parameters, name, before)
             except InputError:
                 if was_pruned(capture, name):
-                    self._note(f"{escape(str(found.location))}: it was pruned before it was read")
+                    self._note(f"{escape(str(file.location))}: it was pruned before it was read")
                     continue
                 raise
             self._begun = True
-            may_lack_end = found.open and segment is segments[-1]
-            yield self._next(found.location, None if may_lack_end else found.location, head)
+            may_lack_end = file.open and segment is segments[-1]
+            yield self._next(file.location, None if may_lack_end else file.location, head)
 
     def segment(self, segment: Location) -> Iterator[Location]:
         """As capture(), for one closed segment. Raises InputError."""
@@ -185,9 +184,9 @@ class CaptureVerifier:
         return self._checked is None
 
     def conclude(self, error: InputError | None, *, reported: bool = True) -> None:
-        """Report what is wrong with the segment, unless the last error in it is that and was reported.
+        """Report the damage of the segment, unless the last error in it was that and was `reported`.
 
-        Without an error it was read whole.
+        Without an error the segment was read whole.
         """
         if self._checked is not None:
             problem = self.check.problem() if error is None else check(self._checked)
@@ -197,16 +196,16 @@ class CaptureVerifier:
             if self.part is not None:
                 self._count(self.part, whole=problem is None and error is None)
 
-    def skips(self, found: SegmentFile, before: str | None) -> bool:
-        """Whether a segment of the stream is left out; one that does not follow the one named `before` is not."""
+    def skips(self, file: SegmentFile, before: str | None) -> bool:
+        """Whether to skip a segment of the stream; never one that does not follow the segment named `before`."""
         if self._skips is None:
             return False
-        contents = found.contents or read_contents(found.location, self._encoding)
+        contents = file.contents or read_contents(file.location, self._encoding)
         if contents is None:
             return False
-        if (contents.segment, contents.predecessor) != (str(found.name), before) or not self._skips(contents):
+        if (contents.segment, contents.predecessor) != (str(file.name), before) or not self._skips(contents):
             return False
-        self._gap(found.location, contents.parameters)
+        self._gap(file.location, contents.parameters)
         self.skipped = True
         return True
 
@@ -214,21 +213,21 @@ class CaptureVerifier:
         self._checked, self.check, self.part, self.head = checked, SegmentCheck(), None, head
         return segment
 
-    def _next_part(self, found: SegmentFile) -> Iterator[Location]:
-        """Yield a segment of a table's snapshot, if there is one."""
-        if found.begins_snapshot:
+    def _next_part(self, file: SegmentFile) -> Iterator[Location]:
+        """Yield a segment of a table's snapshot, if it exists."""
+        if file.begins_snapshot:
             self._messages = 0
-        head = self._head_of_part(found)
+        head = self._head_of_part(file)
         if head is not None:
-            location = self._next(found.location, found.location, head)
-            self.part = found
+            location = self._next(file.location, file.location, head)
+            self.part = file
             yield location
         else:
             self._messages = None
 
     def _lacks(self, snapshot: TableSnapshot, segments: Sequence[SegmentFile]) -> bool:
-        """Whether a segment of a snapshot is missing: a part of a table would be taken for all of it. Reports it."""
-        missing = [one.location for one in segments if not one.there and one.snapshot == snapshot]
+        """Report missing segments of a snapshot; returns whether there are any: a part must not pass for a table."""
+        missing = [segment.location for segment in segments if not segment.there and segment.snapshot == snapshot]
         for location in missing:
             self.report(f"missing, a part of {snapshot}, of which nothing is shown", location)
         return bool(missing)
@@ -259,21 +258,21 @@ class CaptureVerifier:
         elif predecessor != before:
             self.report(f"segment {predecessor} is missing before this one", segment)
 
-    def _head_of_part(self, found: SegmentFile) -> Head | None:
-        """The beginning of a segment of a snapshot. Reports one that is missing, and another than the listed one."""
-        assert found.snapshot is not None
-        assert found.listed is not None
-        entry = found.location.head()
+    def _head_of_part(self, file: SegmentFile) -> Head | None:
+        """The beginning of a segment of a snapshot. Reports a segment that is missing, or is not the listed one."""
+        assert file.snapshot is not None
+        assert file.listed is not None
+        entry = file.location.head()
         if entry is None:
-            self.report(f"missing, a part of {found.snapshot}", found.location)
+            self.report(f"missing, a part of {file.snapshot}", file.location)
             return None
-        head = read_head(found.location)
+        head = read_head(file.location)
         part, called = head.snapshot, head.parameters.get(SEGMENT)
-        is_it = part is not None and (part.lsn, part.relid) == (found.snapshot.lsn, found.snapshot.relid)
-        if called is not None and not (is_it and called == str(found.name)):
-            self.report(f"not a part of {found.snapshot}", found.location)
-        elif entry.size != found.listed.bytes:
-            self.report(f"it has {entry.size} bytes, not {found.listed.bytes} as {FILE} says", found.location)
+        is_it = part is not None and (part.lsn, part.relid) == (file.snapshot.lsn, file.snapshot.relid)
+        if called is not None and not (is_it and called == str(file.name)):
+            self.report(f"not a part of {file.snapshot}", file.location)
+        elif entry.size != file.listed.bytes:
+            self.report(f"it has {entry.size} bytes, not {file.listed.bytes} as {FILE} says", file.location)
         return head
 
     def _gap(self, place: Location, parameters: Mapping[str, str], where: str = "before it") -> None:
@@ -297,6 +296,6 @@ class CaptureVerifier:
 
 def check_snapshots(capture: Location) -> None:
     """Compare the files of a capture's snapshots with their SHA-256 in capture.json. Raises InputError."""
-    for found in snapshot_segments(capture, read_state(capture)):
-        if found.listed is not None and digest_of(found.location) != found.listed.sha256:
-            raise InputError(f"its SHA-256 is not the one in {FILE}", source=str(found.location))
+    for file in snapshot_segments(capture, read_state(capture)):
+        if file.listed is not None and digest_of(file.location) != file.listed.sha256:
+            raise InputError(f"its SHA-256 is not the one in {FILE}", source=str(file.location))

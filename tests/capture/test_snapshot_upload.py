@@ -202,11 +202,11 @@ def test_a_part_that_is_written_again(target: Location, tmp_path: Path, in_store
 
     first = writer()
     for row in rows[:20]:
-        first.add([row], 1)
+        first.add_rows([row], 1)
     first.abandon()
     again = writer()
     for at in range(0, len(rows), 5):
-        again.add(rows[at : at + 5], 5)
+        again.add_rows(rows[at : at + 5], 5)
     segments = again.finish(frame(encode.commit(PLACE - 1, PLACE), PLACE))
     state.list_snapshot(TableSnapshot(PLACE, 1, table.relid, "public", "t", len(rows), segments), HEAD)
     if uploading is not None:

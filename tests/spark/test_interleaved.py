@@ -25,7 +25,7 @@ def cut(source: Path, target: Path) -> list[Path]:
                 recorder = Recorder(target, head, rotation=Rotation(size=1))
             for start, stop in frames:
                 if frames.head.own:
-                    recorder.take(bytes(frames.buf[start:stop]))
+                    recorder.take_frame(bytes(frames.buf[start:stop]))
     assert recorder is not None
     recorder.close()
     return segments(target)

@@ -1,4 +1,4 @@
-"""Files of OUT: small ones merged into large ones, and those that no version needs removed."""
+"""Merges small files of OUT into large ones, and removes files that no version needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Merging(Struct, frozen=True):
     """Paths and bytes."""
 
     def merge(self) -> DataFile:
-        """Write it."""
+        """Write the file."""
         return write_groups(self.folder.named_like(self.files[0][0]), self._rows())
 
     def _rows(self) -> Iterator[pa.Table]:
@@ -74,19 +74,19 @@ def _mergings(lake: Lake, name: str) -> list[_Merging]:
     """The files of a table to merge: neighbours in the stream, of the same version."""
     table = lake.batches.table(name)
     assert table.schema is not None
-    keys = [one for one in ("_relation", "_relid") if one in table.schema.names]
-    order = next(one for one in ("position", "_position", "_valid_from_position") if one in table.schema.names)
+    keys = [column for column in ("_relation", "_relid") if column in table.schema.names]
+    order = next(column for column in ("position", "_position", "_valid_from_position") if column in table.schema.names)
     alike: dict[object, list[LakeFile]] = {}
     for file in table.files():
         if file.size < _SMALL and (not name.startswith("history/") or file.path.startswith(CLOSED)):
             kind = file.of_snapshots if name.startswith("tables/") else file.has(FROM_SNAPSHOT.name)
-            alike.setdefault((kind, *(file.bounds(one).least for one in keys)), []).append(file)
-    found = []
+            alike.setdefault((kind, *(file.bounds(key).least for key in keys)), []).append(file)
+    mergings = []
     for files in alike.values():
-        neighbours = sorted(files, key=lambda one: one.bounds(order).least)
+        neighbours = sorted(files, key=lambda file: file.bounds(order).least)
         some = in_groups((((file.path, file.size), file.size) for file in neighbours), _TARGET)
-        found += [_Merging(name, TableFolder(table.place, lake.codec), own) for own in some if len(own) > 1]
-    return found
+        mergings += [_Merging(name, TableFolder(table.place, lake.codec), own) for own in some if len(own) > 1]
+    return mergings
 
 
 def vacuum(out: Location, *, delete: bool) -> list[str]:
@@ -94,7 +94,7 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
 
     With `delete` they are removed. Raises InputError if there is nothing.
 
-    A file must be as old as its table keeps replaced ones: somebody may be writing.
+    A file must be as old as its table keeps replaced ones: a batch may be running.
     """
     batches = Batches(out)
     if not batches.plan.batch:
@@ -102,10 +102,10 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
     batches.finish()
     own = ["changes", "transactions", "relations", "snapshots", "catalog", "_batches"]
     vacated = [folder for notes in batches.plan.notes.values() for folder in notes.vacated]
-    names = [*own, *vacated, *(one.folder for one in entries(out))]
-    found = []
+    names = [*own, *vacated, *(entry.folder for entry in entries(out))]
+    expired = []
     for name in dict.fromkeys(names):
         table = batches.table(name)
         if table.schema is not None:
-            found += [f"{name}/{path}" for path in table.expired(orphans=True, remove=delete)]
-    return found
+            expired += [f"{name}/{path}" for path in table.expired(orphans=True, remove=delete)]
+    return expired

@@ -52,7 +52,7 @@ _CODEC: Final = "spark.sql.parquet.compression.codec"
 
 
 class Update(Struct):
-    """What was done."""
+    """The result of an update."""
 
     segments: int = 0
     snapshots: int = 0
@@ -64,7 +64,7 @@ class Update(Struct):
 class Lake:
     """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
     whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `show_task` gets
-    what is under way, `progress` is how far it is; a batch, which is what is repeated after a crash, has at most
+    what is under way, `progress` is how far it is; a batch, which is repeated after a crash, has at most
     `batch_segments`. Raises OptionError where OUT is of another kind, InputError where it is damaged.
     """
 
@@ -105,11 +105,11 @@ class Lake:
         self.progress.batch = self.plan.batch
 
     def update(self, captures: Sequence[str], *, typed: bool = False) -> Update:
-        """Apply every segment and snapshot of these captures that is not in it; with `typed` there are `tables/*` from
-        now on.
+        """Apply the segments and snapshots of these captures that were not applied; with `typed` there are `tables/*`
+        from now on.
 
-        Segments come before snapshots: what was committed before a snapshot that is in it is in it, too. Raises
-        InputError, OptionError, OutputError.
+        Segments come before snapshots: OUT has all commits before a snapshot that it has. Raises InputError,
+        OptionError, OutputError.
         """
         done = Update()
         while True:
@@ -128,19 +128,19 @@ class Lake:
         return done
 
     def _listing(self, captures: Sequence[str]) -> Listing:
-        """What there is, without what was applied of each capture from its start."""
+        """List the captures, without the segments applied from the start of each."""
         known = {place: capture.complete_to for place, capture in self.plan.captures.items()}
         return listing(captures, self.storage, known)
 
     def _apply(self, listed: Listing, done: Update, *, typed: bool) -> None:
-        """Apply what is listed and not in it, in batches."""
+        """Apply listed segments and snapshots that were not applied, in batches."""
         new = new_ones(listed.segments, self.plan.captures)
         if typed and not self.plan.typed:
             self._type_all(done)
         work: list[str | SnapshotSegment] = [*new, *wanted_snapshots(self.batches, listed.snapshots)]
         self.progress.pending = len(work)
         for start in range(0, len(work), self.batch_segments):
-            self._batch(work[start : start + self.batch_segments], listed, done)
+            self._apply_batch(work[start : start + self.batch_segments], listed, done)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
         """Commit the next batch."""
@@ -151,37 +151,37 @@ class Lake:
 
     # -- one batch -----------------------------------------------------------------------------------------------
 
-    def _batch(self, some: Sequence[str | SnapshotSegment], listed: Listing, done: Update) -> None:
+    def _apply_batch(self, some: Sequence[str | SnapshotSegment], listed: Listing, done: Update) -> None:
         """Apply some of the segments that are listed: of the stream, by their paths, and of snapshots."""
-        paths = {one: listed.segments[one] for one in some if isinstance(one, str)}
-        copied = [one for one in some if isinstance(one, SnapshotSegment)]
-        sizes = paths | {one.path: one.bytes for one in copied}
-        whole: dict[str, Parts] = {one.path: EVERYWHERE for one in copied}
+        paths = {path: listed.segments[path] for path in some if isinstance(path, str)}
+        copied = [segment for segment in some if isinstance(segment, SnapshotSegment)]
+        sizes = paths | {segment.path: segment.bytes for segment in copied}
+        whole: dict[str, Parts] = {segment.path: EVERYWHERE for segment in copied}
         plan = copy.deepcopy(self.plan)
         known = self.versions() if plan.typed else None
         decoded: Decoded | None = None
         if self._wants_all(paths):
             decoded = self._decode(dict.fromkeys(sizes, EVERYWHERE), sizes, known)
-            found = [one for one in decoded.surveys if one.path not in whole]
+            surveyed = [survey for survey in decoded.surveys if survey.path not in whole]
         else:
             self.show_task(f"looking through {counted(len(paths), 'segment')}")
-            found = surveys(self.spark, paths, self.storage)
-        plan.server = server_of(found, plan.server, plan.captures)
-        found = _begun(found, plan.captures, listed.pruned)
-        done.notes += _missing(plan.captures, found, listed.pruned)
-        parts = parts_of(found, plan.runs)
+            surveyed = surveys(self.spark, paths, self.storage)
+        plan.server = server_of(surveyed, plan.server, plan.captures)
+        surveyed = _begun(surveyed, plan.captures, listed.pruned)
+        done.notes += _missing(plan.captures, surveyed, listed.pruned)
+        parts = parts_of(surveyed, plan.runs)
         split = split_at(parts, plan.runs)
-        wanted = collapse_whole_segments(parts, found)
-        if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in found if covered_by(one)):
+        wanted = collapse_whole_segments(parts, surveyed)
+        if decoded is None or any(wanted.get(one.path, ()) is not EVERYWHERE for one in surveyed if covered_by(one)):
             decoded = self._decode(wanted | whole, sizes, known)
-        read = {one.path: one for one in decoded.surveys if one.path in whole}
+        read = {survey.path: survey for survey in decoded.surveys if survey.path in whole}
         plan.server = server_of(read.values(), plan.server, plan.captures)
         plan.unfinished, complete = after_batch(copied, read, plan.unfinished)
-        for segment in found:
+        for segment in surveyed:
             plan.captures.setdefault(folder_of(segment.path), Capture()).add_segment(segment)
         for relid in sorted(set(decoded.undescribed)):
             done.notes.append(f"relation {relid} was never described: tables, state and history have none of its rows")
-        commits = self._commits(decoded, [*found, *read.values()], known, split, done)
+        commits = self._commits(decoded, [*surveyed, *read.values()], known, split, done)
         self.commit(plan, self._snapshots(complete) + commits)
         self.progress.pending -= len(some)
         self.progress.segments += len(paths)
@@ -203,11 +203,11 @@ class Lake:
         return joined(collected(self.spark, how.decode, groups(self.spark, files), sum(size for _, size in files)))
 
     def _commits(
-        self, decoded: Decoded, found: Sequence[Survey], known: Versions | None, split: Sequence[int], done: Update
+        self, decoded: Decoded, surveyed: Sequence[Survey], known: Versions | None, split: Sequence[int], done: Update
     ) -> list[Commit]:
         """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
         self.show_task("collecting tables")
-        relations, commits = self._relations(found)
+        relations, commits = self._relations(surveyed)
         commits += self._transactions(decoded.transactions, decoded.shared, split)
         if known is not None:
             commits += self._typed(decoded.tables, known, versions_of(relations), done)
@@ -217,11 +217,11 @@ class Lake:
 
     # -- relations and transactions ------------------------------------------------------------------------------
 
-    def _relations(self, found: Sequence[Survey]) -> tuple[list[dict[str, Any]], list[Commit]]:
+    def _relations(self, surveyed: Sequence[Survey]) -> tuple[list[dict[str, Any]], list[Commit]]:
         """All versions of tables, each at the first place where it was seen; written again where there are more."""
         table = self.batches.table("relations")
         before = table.rows()
-        now = first_seen([*before, *(row for one in found for row in one.relations)])
+        now = first_seen([*before, *(row for survey in surveyed for row in survey.relations)])
         rows = sorted(now, key=lambda row: (row["schema"], row["table"], row["position"], row["ordinal"]))
         if rows == before:
             return rows, []
@@ -266,8 +266,8 @@ class Lake:
 
     def _typed(self, files: Sequence[TableFile], known: Versions, versions: Versions, done: Update) -> list[Commit]:
         relids: dict[Names, set[int]] = {}
-        for one in files:
-            relids.setdefault((one.version.schema, one.version.table), set()).add(one.relid)
+        for file in files:
+            relids.setdefault((file.version.schema, file.version.table), set()).add(file.relid)
         for entry in entries(self.out):
             if entry.kind == "tables" and entry.relid is not None and (entry.schema, entry.table) in relids:
                 relids[entry.schema, entry.table].add(entry.relid)
@@ -296,10 +296,10 @@ class Lake:
 
 def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version]]:
     """The versions of every table from rows of `relations`, in the order of their appearance."""
-    found: dict[Names, list[Version]] = {}
+    versions: dict[Names, list[Version]] = {}
     for row in first_seen(relations):
-        found.setdefault((row["schema"], row["table"]), []).append(Version.of(row))
-    return found
+        versions.setdefault((row["schema"], row["table"]), []).append(Version.of(row))
+    return versions
 
 
 def _any_within(file: LakeFile, positions: Sequence[int]) -> bool:
@@ -308,16 +308,16 @@ def _any_within(file: LakeFile, positions: Sequence[int]) -> bool:
 
 
 def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[int]:
-    """The positions of transactions of which one part is new and another was there before."""
+    """The positions of transactions that are partly new, and partly in runs before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
     old = {place.position for run in before for one in covered_by(run) for place in one.places}
     return sorted(new & old)
 
 
-def _begun(found: Sequence[Survey], captures: dict[str, Capture], pruned: Mapping[str, Pruned]) -> list[Survey]:
-    """The same; the first segment of a capture that was pruned before anything of it was applied begins it."""
+def _begun(surveyed: Sequence[Survey], captures: dict[str, Capture], pruned: Mapping[str, Pruned]) -> list[Survey]:
+    """The same, where the first segment of a capture begins it if it was pruned before any of it was applied."""
     begun = []
-    for segment in found:
+    for segment in surveyed:
         folder = folder_of(segment.path)
         begin = pruned.get(folder)
         earlier = folder in captures and any(run.start < segment.name for run in captures[folder].runs)
@@ -328,12 +328,12 @@ def _begun(found: Sequence[Survey], captures: dict[str, Capture], pruned: Mappin
     return begun
 
 
-def _missing(captures: Mapping[str, Capture], found: Sequence[Survey], pruned: Mapping[str, Pruned]) -> list[str]:
+def _missing(captures: Mapping[str, Capture], surveyed: Sequence[Survey], pruned: Mapping[str, Pruned]) -> list[str]:
     """A note for each missing segment before one of these, and for each gap."""
-    there = {segment.name for segment in found}
+    there = {segment.name for segment in surveyed}
     return [
         _missing_before(segment, pruned.get(folder_of(segment.path)))
-        for segment in found
+        for segment in surveyed
         if segment.predecessor
         and segment.predecessor not in there
         and not any(capture.has(segment.predecessor) for capture in captures.values())

@@ -44,7 +44,7 @@ _MOST_BUCKETS: Final = 1024
 
 
 class Applied(Struct):
-    """What was applied. `end` is the place up to which the state now goes; everything before it is applied."""
+    """The result of an update. `end` is the place before which everything is applied."""
 
     end: Place
     changes: int = 0
@@ -55,13 +55,13 @@ class Applied(Struct):
     begun_pruned: list[str] = field(default_factory=list)
     """Tables that begin without a snapshot, in captures that were pruned before they were applied."""
     passed: list[str] = field(default_factory=list)
-    """What became of names that passed to other tables, in words."""
+    """Messages about names that passed to other tables."""
     stopped: list[str] = field(default_factory=list)
-    """Why nothing more is applied to some tables, for people."""
+    """Messages about tables to which nothing more is applied."""
 
 
 def update_state(lake: Lake, settings: Settings) -> Applied:
-    """Apply what OUT has and the state (or history) has not. What is in it already changes nothing.
+    """Apply the changes that OUT has and the state (or history) does not have.
 
     Raises MissingSegment and other InputErrors, OptionError, OutputError.
     """
@@ -122,7 +122,7 @@ def _why_stopped(kind: str, version: Version, position: int) -> str:
 
 
 def _leave_gap(increment: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
-    """Note that there is nothing between the end and this snapshot, or that this is waited for."""
+    """Note the gap between the end and this snapshot, or that its segments are missing."""
     before = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
     if allow_gap:
         increment.gaps.append({"missing": "", "before": before, "place": alone.position})
@@ -145,19 +145,19 @@ class _Batch:
         self._lake = lake
         self._settings = settings
         self._notes = notes
-        # A table that was stopped goes on with the rows of its last snapshot.
+        # A table that was stopped continues with the rows of its last snapshot.
         self._starts = {
-            relid: replace(one, snapshots=one.snapshots[-1:], again=not settings.history, since=one.taken)
+            relid: replace(start, snapshots=start.snapshots[-1:], again=not settings.history, since=start.taken)
             if relid in notes.stopped
-            else one
-            for relid, one in starts.items()
+            else start
+            for relid, start in starts.items()
         }
-        self._wanted = WantedChanges([one.transactions for one in increment.ranges], prepared.committed)
+        self._wanted = WantedChanges([part.transactions for part in increment.ranges], prepared.committed)
         self._of_started = {
             relid: replace(
                 self._all_since(increment, prepared, start) if start.again or relid in notes.stopped else self._wanted,
                 since=start.since,
-                snapshots=frozenset(one.position for one in start.snapshots),
+                snapshots=frozenset(snapshot.position for snapshot in start.snapshots),
             )
             for relid, start in self._starts.items()
         }
@@ -168,10 +168,10 @@ class _Batch:
         self._moved: set[int] = set()
         """The tables that get another folder."""
         self._by_names = lake.versions()
-        self._versions = {one.relation: one for versions in self._by_names.values() for one in versions}
+        self._versions = {version.relation: version for versions in self._by_names.values() for version in versions}
 
     def _all_since(self, increment: Increment, prepared: Outcomes, start: TableStart) -> WantedChanges:
-        """What was ever applied, for a table that is made again."""
+        """All changes that were ever applied, for a table that is made again."""
         ranges = joined([*self._notes.applied, *increment.ranges])
         committed = prepared.committed
         if start.since < self._notes.end.position:
@@ -180,10 +180,10 @@ class _Batch:
         return WantedChanges([one.transactions for one in ranges], committed)
 
     def run(self) -> tuple[list[Commit], int]:
-        """Write the files, and note what is in them. Returns what is to be committed, and the number of changes.
+        """Write the files, and note their content. Returns the commits, and the number of changes.
 
-        The rows of a table are in its new folder before another table takes the old one; after that the catalog says
-        so, and last what nobody uses is emptied.
+        The rows of a table are in its new folder before another table takes the old one; then the catalog is changed,
+        and unused folders are emptied last.
         """
         tables, counts, before, notes = list[TableBatch](), dict[int, int](), self.names(), self._notes
         for relid, changes in sorted(self._changes().items()):
@@ -205,14 +205,14 @@ class _Batch:
         now = self.names()
         commits = sorted((one for table in tables for one in self._commits(table)), key=lambda one: one.overwrite)
         kind = self._settings.kind
-        new = [Entry(kind, *now[relid], relid, one.folder, one.since) for relid, one in notes.tables.items()]
+        new = [Entry(kind, *now[relid], relid, table.folder, table.since) for relid, table in notes.tables.items()]
         self.passed = [
             f"another table has the name {'.'.join(now[relid])} now: OID {relid}, in {notes.tables[relid].folder};"
             f" the one before, OID {former}, was dropped or renamed, and is in {notes.tables[former].folder}"
             for relid, former in passed.items()
             if relid in now and former in now
         ]
-        count = sum(counts[one.relid] for one in tables if one.stopped is None and one.runs)
+        count = sum(counts[table.relid] for table in tables if table.stopped is None and table.runs)
         return commits + changed(self._lake.out, new, self._lake.codec, notes.vacated) + left, count
 
     def names(self) -> dict[int, Names]:
@@ -226,12 +226,12 @@ class _Batch:
         return folders_to_take(self._settings.kind, tables, self.names(), before)
 
     def _move(self, tables: list[TableBatch], folders: Mapping[int, str], passed: dict[int, int]) -> list[Commit]:
-        """Copy rows to the folders that are their tables' now; note it, in `passed` too. Returns what empties those
-        that are no table's any more."""
+        """Copy the rows of tables to their new folders; note it, in `passed` too. Returns the commits that empty unused
+        folders."""
         notes = self._notes
-        users = {one.folder: relid for relid, one in notes.tables.items()}
+        users = {table.folder: relid for relid, table in notes.tables.items()}
         passed |= {relid: users[folder] for relid, folder in folders.items() if folder in users}
-        there = {one.relid: one for one in tables}
+        there = {table.relid: table for table in tables}
         for relid, folder in folders.items():
             if relid not in there:
                 there[relid] = self._table(relid, (), (), None)
@@ -240,7 +240,7 @@ class _Batch:
             table.move(self._lake.spark, self._lake.out / folder)
             notes.tables[relid].folder = folder
         self._moved = {*folders}
-        used = {one.folder for one in notes.tables.values()}
+        used = {table.folder for table in notes.tables.values()}
         left = {name: LakeTable(self._lake.out / name) for name in users if name not in used}
         left = {name: table for name, table in left.items() if table.schema is not None}
         notes.vacated = sorted({*notes.vacated, *left} - used)
@@ -248,7 +248,7 @@ class _Batch:
         return [Commit(name, table.schema, overwrite=True, retain=retain) for name, table in left.items()]
 
     def _stop(self, table: TableBatch, position: int, version: Version) -> bool:
-        """Note that a table stays as it was before the batch, and why. Returns whether there is none then."""
+        """Note that a table stays as it was before the batch, and why. Returns whether it does not exist then."""
         relid, kind = table.relid, self._settings.kind
         start, before = self._starts.get(relid), self._lake.plan.notes.get(kind, Notes()).tables.get(relid)
         self._notes.stopped[relid] = _why_stopped(kind, version, position), -1 if start is None else start.taken
@@ -262,8 +262,8 @@ class _Batch:
 
     def _changes(self) -> dict[int, list[tuple[LakeFile, ChangesFile]]]:
         """The files of OUT/tables that may have rows for the batch, by the table's OID."""
-        found: dict[int, list[tuple[LakeFile, ChangesFile]]] = {relid: [] for relid in self._starts}
-        least = min(one.least for one in (self._wanted, *self._of_started.values()))
+        changes: dict[int, list[tuple[LakeFile, ChangesFile]]] = {relid: [] for relid in self._starts}
+        least = min(wanted.least for wanted in (self._wanted, *self._of_started.values()))
         for entry in entries(self._lake.out):
             if entry.kind == "tables":
                 table = self._lake.batches.table(entry.folder)
@@ -271,9 +271,9 @@ class _Batch:
                 for file in table.files_from("_position", least):
                     relid = file.bounds("_relid").least
                     if self._of_started.get(relid, self._wanted).may_have(file):
-                        one = file, ChangesFile(table.place / file.path, columns, file.of_snapshots)
-                        found.setdefault(relid, []).append(one)
-        return found
+                        pair = file, ChangesFile(table.place / file.path, columns, file.of_snapshots)
+                        changes.setdefault(relid, []).append(pair)
+        return changes
 
     def _stored(self, notes: TableNotes) -> list[TableColumn]:
         """The columns of a state's table, or of a history's, which has all that there ever were."""
@@ -281,7 +281,7 @@ class _Batch:
         return columns_of(versions if self._settings.history else versions[-1:])
 
     def _table(self, relid: int, changes: Changes, runs: Sequence[VersionRun], start: TableStart | None) -> TableBatch:
-        """What is to be done with one table; what it will be is noted."""
+        """The batch of one table; notes how the table will be."""
         if relid not in self._notes.tables and start is None:
             self.without_snapshot.append(f"{runs[0].version.schema}.{runs[0].version.table}")
         notes = self._notes.tables.get(relid) or self._new(relid, runs[0])
@@ -326,7 +326,7 @@ class _Batch:
     def _note_buckets(
         self, notes: TableNotes, there: Sequence[RowsFile], changes: Changes, versions: Sequence[Version]
     ) -> None:
-        """Note how many buckets the table gets; `versions` are that of its rows, and those of the runs."""
+        """Note the number of buckets of the table; `versions` are that of its rows, and those of the runs."""
         size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
         while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
             notes.buckets *= 2
@@ -346,7 +346,7 @@ class _Batch:
         return notes
 
     def _commits(self, done: TableBatch) -> list[Commit]:
-        """What is to be committed of a table: new files in the place of others, or all of them where types change."""
+        """The commits of a table: new files in the place of others, or all of them where types change."""
         schema = schema_of(done.stored, VALIDITY if self._settings.history else ROW)
         table, name = LakeTable(done.folder.place), self._notes.tables[done.relid].folder
         before, now = {one.file.path for one in done.before}, {one.file.path for one in done.now}

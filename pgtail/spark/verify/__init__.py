@@ -1,1 +1,1 @@
-"""A state compared with the rows that the server has at one position."""
+"""Compares a state with the rows that the server has at one position."""

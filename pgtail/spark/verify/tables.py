@@ -1,4 +1,4 @@
-"""The tables of a state compared with the server's in Spark's tasks: each task has one bucket of a table in memory."""
+"""Compares the tables of a state with the server's in Spark's tasks: each task has one bucket of a table in memory."""
 
 from __future__ import annotations
 
@@ -140,15 +140,15 @@ def compare_tables(state: Lake, server: Location, *, sample: int | None) -> list
     PgtailError.
     """
     listed = listed_in(str(server), read_state(server))
-    pairs = {one.table.relid: _pair(state, one, sample) for one in listed}
+    pairs = {snapshot.table.relid: _pair(state, snapshot, sample) for snapshot in listed}
     state.show_task(f"comparing {counted(len(pairs), 'table')}")
     files = [((relid, file), size) for relid, pair in pairs.items() for file, size in pair.files]
     compared: dict[int, list[Comparison]] = {relid: [] for relid in pairs}
     for relid, part in _compared(state.spark, pairs, files):
         compared[relid].append(part)
     versions = {relid: pair.layout.version for relid, pair in pairs.items()}
-    found = [VerifiedTable(relid, one.schema, one.table, total(compared[relid])) for relid, one in versions.items()]
-    return sorted(found, key=lambda one: (one.schema, one.table))
+    verified = [VerifiedTable(relid, one.schema, one.table, total(compared[relid])) for relid, one in versions.items()]
+    return sorted(verified, key=lambda table: (table.schema, table.table))
 
 
 def _compared(
@@ -171,14 +171,14 @@ def _compared(
 
 
 def _pair(state: Lake, listed: ListedSnapshot, sample: int | None) -> _Pair:
-    """What is to be compared of a table."""
-    segments = [(_ServerFile(locate(one.path, state.storage)), one.bytes) for one in segments_of(listed)]
+    """The files of a table to compare."""
+    segments = [(_ServerFile(locate(segment.path, state.storage)), segment.bytes) for segment in segments_of(listed)]
     version, own = _version_in(segments[0][0].place), state.plan.notes["state"].tables.get(listed.table.relid)
     files: list[tuple[_StateFile, int]] = []
     if own is not None:
         [last] = [one for some in state.versions().values() for one in some if one.relation == own.versions[-1]]
         table = state.batches.table(own.folder)
-        files = [(_StateFile(table.place / one.path, last), one.size) for one in table.files()]
+        files = [(_StateFile(table.place / file.path, last), file.size) for file in table.files()]
     buckets, size = 1, max(sum(size for _, size in some) for some in (files, segments))
     if version.key or not _any_unknown(state.spark, version, files):
         while buckets < _MOST_BUCKETS and size > buckets * BUCKET:
@@ -195,7 +195,7 @@ def _version_in(segment: Location) -> Version:
 
 
 def _any_unknown(spark: SparkSession, version: Version, files: Sequence[tuple[_StateFile, int]]) -> bool:
-    """Whether a value is unknown by which rows without a key are in buckets; the files are given with their bytes."""
+    """Whether a value in these files (with their bytes) is unknown: rows without a key are in buckets by value."""
     if any(one.version != version for one, _ in files):
         return True
     return any(collected(spark, _has_unknown, [one.place for one, _ in files], sum(size for _, size in files)))
