@@ -115,7 +115,7 @@ class SegmentContents(NamedTuple):
     """The LSN up to which the capture is complete with it."""
     tables: tuple[TableContents, ...] | None
     transactions: int
-    """How many begin in it."""
+    """How many transactions begin in it."""
     messages: int
     """Logical messages, inside of transactions and outside."""
     xids: tuple[int, int] | None

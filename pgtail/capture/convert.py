@@ -35,7 +35,7 @@ _STREAMED: Final = messages(Role.ROW, Role.TRUNCATE, Role.MESSAGE, Role.ORIGIN, 
 
 
 class _Positions:
-    """Ascending positions of what was recorded."""
+    """Ascending positions that were recorded."""
 
     def __init__(self) -> None:
         self._positions = array("Q")
@@ -65,12 +65,12 @@ class _Positions:
 
     @property
     def last(self) -> int:
-        """The last position; 0 if there is none."""
+        """The last position, or 0."""
         return self._positions[-1] if self._positions else 0
 
 
 class DumpConverter:
-    """Converts messages and passes them to a recorder. `left_out` counts what is left out."""
+    """Converts messages and passes them to a recorder. `left_out` counts those left out."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder

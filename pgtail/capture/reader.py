@@ -142,7 +142,7 @@ def reach_of(capture: Location) -> Reach:
 
 
 def last_head(capture: Location) -> Mapping[str, str]:
-    """The parameters of a capture's last segment; empty if there is none."""
+    """The parameters of a capture's last segment, or empty."""
     known = read_state(capture)
     if known is not None:
         return known.head

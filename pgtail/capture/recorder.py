@@ -162,7 +162,7 @@ class Recorder:
 
     @property
     def name(self) -> str:
-        """Name of the open segment; empty if there is none."""
+        """Name of the open segment, or empty."""
         return "" if self._segment is None else str(self._segment.name)
 
     def begins_at(self, frame: bytes) -> int:
@@ -418,7 +418,7 @@ class Recorder:
             self._write_state()
 
     def _end_segment(self) -> None:
-        """Finish the open segment, if there is one, and write the state."""
+        """Finish the open segment, if any, and write the state."""
         if self._segment is not None:
             self._finish(self._segment)
         else:

@@ -68,7 +68,7 @@ class SnapshotWriter:
             self._finish()
         segment = self._open()
         if sum(map(len, messages)) >= self._rotation.sync_size:
-            segment.flush()  # joined with what was added before, large messages would be in memory twice
+            segment.flush()  # joined with earlier bytes, large messages would be in memory twice
         segment.add_frames(messages, rows)
         self._next += rows
         self.rows += rows

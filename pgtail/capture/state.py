@@ -197,7 +197,7 @@ def _locked(path: Path) -> int | None:
     """A descriptor of this file, with a lock that others wait for; None if there is no file. Raises OSError."""
     while True:
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS locks only files that are open for writing
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS needs write access for an exclusive lock
         except FileNotFoundError:
             return None
         try:

@@ -89,7 +89,7 @@ class Uploader:
         self._stopping.set()
 
     def work(self, recorder: Recorder) -> Work | None:
-        """What to publish now; None if nothing. Not to be called while another thread uses the recorder."""
+        """The work to publish now, or None. Not to be called while another thread uses the recorder."""
         idle = None if recorder.name or recorder.safe <= self._store.position else recorder.safe
         if self._claimed and idle is None and self._closed == recorder.closed:
             return None
@@ -268,7 +268,7 @@ class Uploader:
         self._write_spool(known, stored)
 
     def _write_spool(self, state: CaptureState, stored: CaptureState | None) -> None:
-        """Write the spool's state, with what is known of the store."""
+        """Write the spool's state, with the known state of the store."""
         snapshots = self._complete_snapshots(stored)
         state = state._replace(snapshots=snapshots, target=str(self._store.target), discarded=self._store.discarded)
         write_state(self._spool, state)

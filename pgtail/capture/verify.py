@@ -26,7 +26,7 @@ class SegmentsToRead(NamedTuple):
     capture: Location | None
     segments: Sequence[SegmentFile]
     before: str | None = None
-    """The last segment of the stream before them; None if there is none."""
+    """The last segment of the stream before them, or None."""
     begun: bool = False
     """Whether that segment was read, or skipped because of its contents."""
     last: str = ""
@@ -82,7 +82,7 @@ class CaptureVerifier:
         self._encoding = encoding
         self._follows = follows
         self.gap_end = 0
-        """The LSN at the end of the last gap after the first segment that was read; 0 if there is none."""
+        """The LSN at the end of the last gap after the first segment that was read, or 0."""
         self.damaged = False
         self.problems = self.notes = 0
         """How many messages there were about damage and missing segments, and others."""
@@ -93,7 +93,7 @@ class CaptureVerifier:
         self._begun = False
         """Whether a segment of the stream was read."""
         self._copied = ""
-        """The first segment of a snapshot before the stream's first segment; empty if there is none."""
+        """The first segment of a snapshot before the stream's first segment, or empty."""
         self._checked: Location | None = None
         """The segment to check; None if it may lack its end."""
         self.part: SegmentFile | None = None
@@ -143,7 +143,7 @@ class CaptureVerifier:
             self._gap(to_read.capture, {GAP: str(to_read.gap)}, "at the end")
 
     def _each(self, capture: Location, segments: Sequence[SegmentFile]) -> Iterator[Location]:
-        """Yield these segments, which are the last ones now."""
+        """Yield these segments, the last ones of the capture."""
         incomplete: TableSnapshot | None = None
         for segment in segments:
             file = refreshed(capture, segment)

@@ -78,14 +78,14 @@ class SegmentWriter:
         self.size += len(data)
 
     def sync(self) -> None:
-        """Write what was added as one member, fsync, and check that the file still has its name.
+        """Write the added bytes as one member, fsync, and check that the file still has its name.
 
         After one failure every call fails: how much of the member is on disk is unknown.
         """
         self._write(write_synced)
 
     def flush(self) -> None:
-        """As sync(), without fsync: what was added is on disk after the next sync()."""
+        """As sync(), without fsync: the added bytes are on disk after the next sync()."""
         self._write(write_all)
 
     def _write(self, write: Callable[[int, bytes], None]) -> None:

@@ -98,7 +98,7 @@ class Selection(Struct, frozen=True):
 
 
 def _list(options: Mapping[str, str], name: str, known: Sequence[str] = ()) -> tuple[str, ...]:
-    """The items of an option, which are among the known ones, if there are any. Raises OptionError."""
+    """The items of an option, which must be among the known ones, if any. Raises OptionError."""
     items = tuple([item.strip() for item in options.get(name, "").split(",") if item.strip()])
     for item in items:
         if known and item not in known:

@@ -134,7 +134,7 @@ def in_groups(sized: Iterable[tuple[T, int]], most: int) -> list[list[T]]:
 
 
 def cores(spark: SparkSession) -> int:
-    """How many tasks run at a time, as far as that is known."""
+    """The number of tasks that run at a time, if known."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except Exception:  # noqa: BLE001 -- Spark Connect has no SparkContext, and says so in several ways

@@ -61,7 +61,7 @@ def set_java_home() -> Path:
 
 
 def _homes() -> Iterator[tuple[str, Path | None]]:
-    """Where Java may be, and its home there; None if there is none."""
+    """Where Java may be, and its home there, or None."""
     if named := os.environ.get("JAVA_HOME"):
         yield "in JAVA_HOME", Path(named)
     java = shutil.which("java")
@@ -319,7 +319,7 @@ def hidden_stderr() -> Iterator[None]:
 
 
 def _stop(started: SparkSession | None) -> None:
-    """Stop the session, if there is one, and wait for the end of the JVM, which ends with its standard input."""
+    """Stop the session, if any, and wait for the end of the JVM, which ends with its standard input."""
     from pyspark import SparkContext
 
     gateway = SparkContext._gateway

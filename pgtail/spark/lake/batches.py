@@ -57,7 +57,7 @@ class TableNotes(Struct):
     whole: bool = False
     """Whether a hash of what identifies its rows no longer finds them: they stay in one bucket."""
     snapshot: int = -1
-    """The position of the last snapshot that is in it, -1 if there is none."""
+    """The position of the last snapshot in it, or -1."""
     snapshots: int = 0
     """How many snapshots up to that one are in it, or were superseded."""
 
@@ -112,7 +112,7 @@ class BatchPlan(Struct):
 
     @property
     def following(self) -> list[SegmentRun]:
-        """Those of them that continue others of their capture."""
+        """The applied runs that continue others of their capture."""
         return [run for capture in self.captures.values() for run in capture.following()]
 
 

@@ -72,7 +72,7 @@ def joined(parts: Iterable[Decoded]) -> Decoded:
 
 
 class Decoding(Struct, frozen=True):
-    """How to decode: `tables` are globs, `known` are the versions that are known already."""
+    """How to decode: `tables` are globs, `known` are the known versions."""
 
     out: Location
     codec: str

@@ -136,7 +136,7 @@ class LakeTable:
 
     @property
     def batch(self) -> int:
-        """The number of the last batch that is in it, 0 if there is none."""
+        """The number of the last batch in it, or 0."""
         return 0 if self._table is None else self._table.transaction_version(_APPLICATION) or 0
 
     @property
@@ -248,7 +248,7 @@ def holds(known: pa.Schema, new: pa.Schema) -> bool:
 
 
 def _holds(known: Any, new: Any) -> bool:
-    """The same for two types in Delta's JSON."""
+    """As holds(), for two types in Delta's JSON."""
     if not isinstance(known, dict) or not isinstance(new, dict) or "struct" not in (known["type"], new["type"]):
         return bool(known == new)
     fields = {column["name"]: column for column in known["fields"]}

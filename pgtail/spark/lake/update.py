@@ -63,8 +63,8 @@ class Update(Struct):
 
 class Lake:
     """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
-    whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `show_task` gets
-    what is under way, `progress` is how far it is; a batch, which is repeated after a crash, has at most
+    whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `show_task`
+    shows the current task, `progress` how far it is; a batch, which is repeated after a crash, has at most
     `batch_segments`. Raises OptionError where OUT is of another kind, InputError where it is damaged.
     """
 
@@ -96,11 +96,11 @@ class Lake:
             self.plan.tables = list(tables)
             self.plan.snapshot_changes = snapshot_changes
         elif self.plan.tables != list(tables):
-            held = f"--table {', '.join(self.plan.tables)}" if self.plan.tables else "all tables"
-            raise OptionError(f"{self.out} was made with {held}: use another directory for other tables")
+            scope = f"--table {', '.join(self.plan.tables)}" if self.plan.tables else "all tables"
+            raise OptionError(f"{self.out} was made with {scope}: use another directory for other tables")
         elif self.plan.snapshot_changes != snapshot_changes:
-            held, cure = ("with", "give it again") if snapshot_changes else ("without", "leave it out")
-            raise OptionError(f"{self.out} was made {held} --no-snapshot-changes: {cure}, or use another directory")
+            scope, cure = ("with", "give it again") if snapshot_changes else ("without", "leave it out")
+            raise OptionError(f"{self.out} was made {scope} --no-snapshot-changes: {cure}, or use another directory")
         self.batches.finish()
         self.progress.batch = self.plan.batch
 
@@ -315,7 +315,7 @@ def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[i
 
 
 def _begun(surveyed: Sequence[Survey], captures: dict[str, Capture], pruned: Mapping[str, Pruned]) -> list[Survey]:
-    """The same, where the first segment of a capture begins it if it was pruned before any of it was applied."""
+    """The surveys; the first segment of a capture begins it if it was pruned before any of it was applied."""
     begun = []
     for segment in surveyed:
         folder = folder_of(segment.path)

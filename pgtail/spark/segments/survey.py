@@ -35,7 +35,7 @@ class Survey(Struct):
     server: str = ""
     """The server's system identifier and the database; '' if the capture does not have them."""
     predecessor: str = ""
-    """The name of the segment before it; the gap as text if there is one between them."""
+    """The name of the segment before it; the gap between them as text, if any."""
     open: bool = False
     """Whether it ends inside a transaction."""
     late: tuple[Range, ...] = ()

@@ -28,7 +28,7 @@ class Outcomes(Struct):
     committed: dict[int, tuple[int, int]] = field(default_factory=dict)
     """LSN of the PREPARE -> position and time (microseconds since 1970) of the commit."""
     pending: list[tuple[str, int, int]] = field(default_factory=list)
-    """Those without an outcome so far: gid, xid and position."""
+    """Transactions without an outcome so far: gid, xid and position."""
 
 
 def outcomes(changes: LakeTable, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
@@ -83,7 +83,7 @@ def last_before(
     ranges: Sequence[Range],
     snapshots: Iterable[tuple[int, int]],
 ) -> int | None:
-    """The last position before the first commit in these ranges, or snapshot, after `time`; None if there is none.
+    """The last position before the first commit in these ranges, or snapshot, after `time`; None without such a commit.
 
     `snapshots` are positions and times (microseconds since 1970).
     """

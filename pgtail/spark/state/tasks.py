@@ -254,7 +254,7 @@ class Pass(Struct, frozen=True):
     """Whether rows that nothing identifies are in buckets by all their values: a snapshot is compared with them."""
 
     def split(self, item: Item) -> Iterator[pa.RecordBatch]:
-        """Parts of a file's changes, or of its rows, which are kept in another way."""
+        """Parts of a file's changes, or of its rows in another layout."""
         if isinstance(item, ChangesFile):
             yield from self._changes(item)
         elif isinstance(item, SnapshotStarts):

@@ -72,7 +72,7 @@ def maps_of(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
 
 
 def flags(lists: pa.ListArray, name: str) -> Flags:
-    """Which of these lists have a name."""
+    """A flag for each list: whether it has a name."""
     flagged = np.zeros(len(lists), bool)
     flagged[pc.list_parent_indices(lists).filter(pc.equal(pc.list_flatten(lists), name)).to_numpy()] = True
     return flagged

@@ -120,7 +120,7 @@ class _Pair(Struct, frozen=True):
 
 
 def sampled(rows: pa.Table, version: Version, millionths: int) -> Flags:
-    """Which rows are in a sample: by the MD5 of the key's texts, joined by commas, so the same rows on both sides."""
+    """Flags of the rows in a sample, by the MD5 of the key's texts, joined by commas: the same rows on both sides."""
     cells = Cells.of(rows.combine_chunks(), version)
     texts = []
     for column in columns_of([version]):
