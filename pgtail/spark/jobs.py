@@ -134,7 +134,7 @@ def in_groups(sized: Iterable[tuple[T, int]], most: int) -> list[list[T]]:
 
 
 def cores(spark: SparkSession) -> int:
-    """The number of tasks that run at a time, if known."""
+    """The number of tasks that run at a time; a usual one if it is unknown."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except Exception:  # noqa: BLE001 -- Spark Connect has no SparkContext, and says so in several ways
