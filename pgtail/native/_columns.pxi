@@ -112,7 +112,7 @@ cdef class ColumnScanner(Scanner):
 
     cdef Out[BUFFERS] out
     cdef bint alone
-    cdef readonly Py_ssize_t held   # rows in the buffers
+    cdef readonly Py_ssize_t buffered   # rows in the buffers
     cdef Py_ssize_t before          # ordinal of the run's first row less its seq
 
     def __cinit__(self, *_):
@@ -131,7 +131,7 @@ cdef class ColumnScanner(Scanner):
             add_32(&self.out[STARTS[i]], 0)
         for i in (NEW_ENDS, NEW_NAME_ENDS, NEW_VALUE_ENDS):
             add_32(&self.out[i], 0)
-        self.held = 0
+        self.buffered = 0
         return 0
 
     @property
@@ -150,7 +150,7 @@ cdef class ColumnScanner(Scanner):
         self.commit_lsn, self.commit_ts = transaction.lsn or 0, transaction.time or 0
         self.alone, self.before = alone, ordinal - transaction.changes
 
-    def take(self):
+    def take_buffers(self):
         """The buffers by name (BUFFER_NAMES), validity as bits; removes all rows."""
         cdef int i
         cdef dict found = {}
@@ -165,7 +165,7 @@ cdef class ColumnScanner(Scanner):
     cdef bint is_full(self) noexcept:
         cdef Py_ssize_t size = self.out[NEW_VALUE_TEXT].size + self.out[OLD_VALUE_TEXT].size
         size += self.out[NEW_NAME_TEXT].size + self.out[OLD_NAME_TEXT].size
-        return self.held >= MOST_ROWS or size >= MOST_TEXT
+        return self.buffered >= MOST_ROWS or size >= MOST_TEXT
 
     cdef bint may_commit(self) noexcept:
         return not self.alone
@@ -197,7 +197,7 @@ cdef class ColumnScanner(Scanner):
             for i in range(BUFFERS):
                 self.out[i].size = mark[i]
             return DECLINED
-        self.held += 1
+        self.buffered += 1
         return 0
 
     cdef int add(self, ColumnTable table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:

@@ -148,7 +148,7 @@ def columns(module: Any, choose: random.Random) -> int:
     table = (Relation(100, "public", "t", "default", columns), 0, True)
     run = module.ColumnScanner({100: table}.get, None)
     assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "none of this is unusual"
-    assert len(run.take()["op"]) == 10
+    assert len(run.take_buffers()["op"]) == 10
     for number in range(MUTATIONS):
         damaged = bytearray(data)
         for _ in range(choose.randrange(1, 4)):
@@ -156,7 +156,7 @@ def columns(module: Any, choose: random.Random) -> int:
         end = choose.randrange(len(data)) if number % 2 else len(data)
         run.leave()
         taken += run.scan(bytes(damaged[:end]), 0, end, COPY_DATA)
-        run.take()
+        run.take_buffers()
     return taken
 
 

@@ -29,15 +29,15 @@ class ColumnScanner(Scanner, Protocol):
 
     ordinal: int
     """The number of the last row in this segment's part of its transaction."""
-    held: int
+    buffered: int
     """How many rows are in the buffers."""
     full: bool
-    """Whether the buffers are large enough to take()."""
+    """Whether the buffers are large enough for take_buffers()."""
 
     def enter_at(self, transaction: Transaction, ordinal: int, alone: bool) -> None:
         """The next run starts inside this transaction; if `alone`, it does not continue after the Commit."""
 
-    def take(self) -> dict[str, bytes]:
+    def take_buffers(self) -> dict[str, bytes]:
         """The buffers by name; removes all rows."""
 
 
@@ -73,7 +73,7 @@ class Runs:
     @property
     def rows(self) -> int:
         """How many rows are in the buffers."""
-        return self._scanner.held
+        return self._scanner.buffered
 
     @property
     def full(self) -> bool:
@@ -88,7 +88,7 @@ class Runs:
     def takes(self, common: TransactionColumns | None) -> bool:
         """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
         special = common if common is not None and (common.origin or common.gid or common.state) else None
-        if self._scanner.held and special is not self._special:
+        if self._scanner.buffered and special is not self._special:
             return False
         self._special = special
         return True
@@ -110,7 +110,7 @@ class Runs:
 
     def batch(self) -> pa.RecordBatch:
         """The rows in the buffers, as a record batch."""
-        rows, buffers = self._scanner.held, {name: pa.py_buffer(data) for name, data in self._scanner.take().items()}
+        rows, buffers = self.rows, {name: pa.py_buffer(data) for name, data in self._scanner.take_buffers().items()}
         columns = self._of_tables(_numbers(buffers, "table", pa.int32(), rows))
         columns |= {name: _numbers(buffers, name, CHANGES.field(name).type, rows) for name in _NUMBERS}
         columns |= {name: _strings(buffers, name) for name in ("lsn", "commit_lsn")}
