@@ -127,15 +127,15 @@ def _steps(reports: Iterable[SlotReport], limits: Row, end: int) -> Iterable[Ste
     """Counted in files, as the server does: of a file all is kept, or nothing."""
     file, most = limits.integer("file"), limits.optional_integer("most")
     first = 0 if most is None else limits.lsn("position") // file - most // file
-    starts = sorted(
-        (start, report.slot.name)
+    oldest_first = sorted(
+        (report.slot.restart_lsn, report.slot.name)
         for report in reports
         if report.slot.invalid is None
         and report.slot.restart_lsn is not None
-        and (start := report.slot.restart_lsn // file) >= first  # else the next checkpoint invalidates it
+        and report.slot.restart_lsn // file >= first  # else the next checkpoint invalidates it
     )
     names: tuple[str, ...] = ()
-    for (start, name), (following, _) in pairwise([*starts, (end, "")]):
+    for (start, name), (following, _) in pairwise([*((lsn // file, name) for lsn, name in oldest_first), (end, "")]):
         names = (*names, name)
         if (files := min(following, end) - start) > 0:
             yield Step(names, files * file)

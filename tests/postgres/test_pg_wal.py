@@ -62,24 +62,24 @@ def test_each_step_frees_what_it_says(version: str, start_server: StartServer) -
     physical(database, "standby1")
     write(database, 2)
     logical(database, "cdc")
-    logical(database, "same")
+    logical(database, "also")
     write(database, 3)
     physical(database, "standby2")
     write(database, 1)
     logical(database, "new")
     database.execute("CHECKPOINT", "CHECKPOINT")
     wal = known(database)
-    assert wal.steps == (Step(("standby1",), 2 * FILE), Step(("cdc", "same"), 3 * FILE), Step(("standby2",), FILE))
+    assert wal.steps == (Step(("standby1",), 2 * FILE), Step(("cdc", "also"), 3 * FILE), Step(("standby2",), FILE))
     assert wal.size == sum(files(database).values())
     assert wal.unlimited
-    assert [wal.freed(name) for name in ("standby1", "cdc", "same", "standby2", "new")] == [
+    assert [wal.freed(name) for name in ("standby1", "cdc", "also", "standby2", "new")] == [
         *(2 * FILE, 0, 3 * FILE, FILE, 0)
     ]
     assert wal.words().startswith(f"pg_wal has {wal.size >> 20}.0 MB. Dropping standby1 frees 32.0 MB, then cdc and")
     assert wal.words().endswith(
-        " same 48.0 MB, then standby2 16.0 MB, at the next checkpoint (which may keep some files for reuse)."
+        " also 48.0 MB, then standby2 16.0 MB, at the next checkpoint (which may keep some files for reuse)."
     )
-    assert drop(database, "cdc") == drop(database, "same") == set(), "standby1 needs the same files"
+    assert drop(database, "cdc") == drop(database, "also") == set(), "standby1 needs the same files"
     logical(database, "cdc")
     left = known(database).size
     assert left is not None
