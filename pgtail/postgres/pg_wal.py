@@ -83,7 +83,7 @@ class PgWal(Struct, frozen=True):
         if rest := self.steps[_MOST_STEPS:]:
             many = counted(sum(len(step.slots) for step in rest), "more slot")
             text += f", then {many} {size_text(sum(step.bytes for step in rest))}"
-        return f"{text}, at the next checkpoint (which may keep some files for reuse)."
+        return f"{text}, at the next checkpoint (which may keep files for reuse, up to max_wal_size)."
 
 
 def _names(names: tuple[str, ...]) -> str:
