@@ -125,7 +125,7 @@ def main() -> None:
     pgtail demo                    try it on an embedded server
 
     Manual pages: pgtail help pgtail, filter, formats, json, capture, config, options, service or metrics.
-    Who wrote a change, and what else the stream does not say: the end of pgtail help pgtail.
+    Who wrote a change, and what else the stream does not say: WHO WROTE IT and LIMITS in pgtail help pgtail.
     """
 
 
