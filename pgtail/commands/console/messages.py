@@ -85,7 +85,7 @@ def messages(*, quiet: bool = False, verbose: int = 0, json: bool = False) -> It
     if quiet:
         handler.addFilter(lambda record: record.levelno not in (logging.INFO, SUMMARY))
     details = DETAIL if on_terminal(descriptor()) and not quiet else SUMMARY
-    level = TRACE if verbose > 1 else logging.DEBUG if verbose or json else details
+    level = TRACE if verbose > 1 else logging.DEBUG if verbose or (json and not quiet) else details
     with handled_by(handler, level):
         yield logger
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pgtail.commands.console.messages import laid_out, messages
 from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.errors import COMMAND
-from pgtail.log import log_outcome, log_trace
+from pgtail.log import log_detail, log_outcome, log_summary, log_trace
 from tests.support.run import command
 from tests.support.tail import wait_for
 from tests.support.terminals import on_terminal, open_terminal
@@ -94,6 +94,15 @@ def test_messages_come_before_what_is_written_later_to_the_same_terminal(
     os.close(ours)
     lines = shown.decode().splitlines()
     assert lines == [line for number in range(200) for line in (f"pgtail: message {number}", "output")]
+
+
+def test_quiet_leaves_out_the_details_that_json_includes(capsys: pytest.CaptureFixture[str]) -> None:
+    with messages(quiet=True, json=True):
+        log_detail("a detail")
+        log_summary("a summary")
+        log_outcome("an outcome")
+    [line] = capsys.readouterr().err.splitlines()
+    assert '"message":"an outcome"' in line
 
 
 def test_a_blocked_terminal_blocks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
