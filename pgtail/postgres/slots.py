@@ -372,7 +372,8 @@ def _described(slot: Slot) -> str:
     words = [slot.name, "physical" if slot.physical else f"{_shown(slot.plugin)}, database {_shown(slot.database)}"]
     if slot.temporary:
         words.append("temporary")
-    words.append("free" if slot.active_pid is None else f"in use by pid {slot.active_pid}")
+    unread = "free" if slot.invalid is None else "invalidated"
+    words.append(unread if slot.active_pid is None else f"in use by pid {slot.active_pid}")
     if slot.confirmed_flush_lsn is not None:
         words.append(f"confirmed {lsn_text(slot.confirmed_flush_lsn)}")
     return ", ".join(words)

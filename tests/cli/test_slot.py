@@ -157,6 +157,8 @@ def test_an_invalid_slot_and_a_server_without_slots(start_server: StartServer) -
     assert slot["wal_status"] == "lost"
     _, words = pgtail("stream", database.conninfo(), "--fork", "lost", status=3)
     assert "slot lost is invalidated" in words
+    _, words = pgtail("stream", database.conninfo(), "-S", "nosuch", status=3)
+    assert "lost, pgoutput, database postgres, invalidated" in words
 
 
 def test_the_reader_is_hidden_from_an_ordinary_role(newest_database: Database) -> None:
