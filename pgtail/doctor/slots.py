@@ -26,8 +26,8 @@ _OLD_SHARE: Final = 10
 
 
 def slots(context: Context) -> Iterator[Finding]:
-    """Each slot: whether it is valid, and how much WAL and vacuum it holds back."""
-    found = reports(context.connection, context.server.major)
+    """Each slot, that which retains most first: whether it is valid, and how much WAL and vacuum it holds back."""
+    found = sorted(reports(context.connection, context.server.major), key=lambda report: -report.retained)
     if not found:
         yield ok("slots", "the server has no replication slots")
     freed = pg_wal(context.connection, found)

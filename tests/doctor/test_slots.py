@@ -66,6 +66,9 @@ def test_an_inactive_slot_that_nothing_limits(newest_database: Database) -> None
     database.execute("INSERT INTO t VALUES (1)", "SELECT pg_switch_wal()", "CHECKPOINT")
     [frees] = [line for line in one(examine(database), "slot_wal").cure if "Dropping" in line]
     assert re.search(r"^-- pg_wal has .* MB\. Dropping s frees [0-9.]+ MB, at the next checkpoint ", frees)
+    database.query("SELECT pg_create_logical_replication_slot('newer', 'pgoutput')")
+    assert [finding.subjects for finding in of(examine(database), "slot_wal")] == [("s",), ("newer",)]
+    database.query("SELECT pg_drop_replication_slot('newer')")
     database.query("SELECT pg_drop_replication_slot('unused')")
 
 
