@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from pgtail.commands.slot.table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.postgres.pg_wal import PgWal, Step
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS, SlotGrowth
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
@@ -242,6 +243,19 @@ def test_invalid_slots_come_first(newest_database: Database) -> None:
     shown = render(slots, None, PLAIN, width=80)
     assert re.findall("● ([a-z_]+)", shown) == ["lost", "also", "much", "little"]
     assert re.search(r"● lost +INVALID +lost: rows_removed\n", shown), "the server keeps nothing for it"
+
+
+def test_names_of_slots_do_not_drive_the_terminal(newest_database: Database) -> None:
+    """A real server has none such; what answers in its place may say anything."""
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    with Connector(parameters(newest_database.conninfo())).ordinary() as connection:
+        real = slot_report.report(connection, newest_database.version, "s")
+    assert real is not None
+    name = "\x1b[2J"
+    slot = slot_report.SlotReport(replace(real.slot, name=name), real.facts)
+    shown = render([slot], PgWal(unlimited=True, size=None, steps=(Step((name,), 1 << 24),)), PLAIN, width=80)
+    assert "\x1b" not in shown
+    assert shown.count(r"\x1b[2J") == 2
 
 
 def test_watch_uses_the_alternate_screen_of_a_terminal(newest_database: Database) -> None:

@@ -59,7 +59,7 @@ def _lines(
     reports: Sequence[SlotReport], wal: PgWal | None, width: int, critical: int | None, *, verbose: bool
 ) -> Iterator[list[Fragment]]:
     if wal is not None and (words := wal.words()):
-        yield from paragraph(words, "value", width)
+        yield from paragraph(escape(words), "value", width)
         yield []
     cells = [_cells(report, wal, critical) for report in reports]
     names = [*cells[0]]
