@@ -56,8 +56,12 @@ class TextFormatter(logging.Formatter):
 class StderrHandler(logging.Handler):
     """Writes messages to what is standard error at the moment."""
 
-    def createLock(self) -> None:  # noqa: N802 -- logging's name
-        self.lock = None  # a terminal that is stopped (Ctrl-S) would block the exit, too
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Without the lock: while a terminal is stopped (Ctrl-S), the exit would wait for it, too."""
+        passes = bool(self.filter(record))
+        if passes:
+            self.emit(record)
+        return passes
 
     def emit(self, record: logging.LogRecord) -> None:
         if sys.stderr is not None:

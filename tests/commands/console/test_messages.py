@@ -129,3 +129,14 @@ def lines_of(terminal: int, lines: list[str]) -> None:
     """Read a terminal to its end."""
     with contextlib.suppress(OSError), open(terminal, closefd=False) as shown:
         lines.extend(line.rstrip() for line in shown)
+
+
+def test_a_message_waits_for_no_other(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lock of the handler, which logging enters from Python 3.13 on, stays free."""
+    with messages() as logger:
+        [handler] = logger.handlers
+        assert handler.lock is not None
+        with handler.lock:
+            writer = threading.Thread(target=log_outcome, args=["written"], daemon=True)
+            writer.start()
+            wait_for("the message", lambda: "pgtail: written\n" in capsys.readouterr().err)
