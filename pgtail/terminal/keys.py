@@ -16,7 +16,7 @@ from typing import Final
 from pgtail.files.stopping import Interrupt
 
 _PATIENCE: Final = 1.0
-"""Seconds to wait for the thread, and from one look to the next while in the background."""
+"""Seconds to wait for the thread, and from one look at the terminal to the next."""
 
 
 class Keys:
@@ -53,10 +53,13 @@ class Keys:
 
     def _run(self, ended: int, interrupt: Interrupt | None) -> None:
         main = threading.main_thread().ident or 0
-        with contextlib.suppress(OSError):  # the terminal is gone
-            while ended not in select.select([0, ended], [], [])[0]:
+        with contextlib.suppress(OSError, termios.error):  # the terminal is gone
+            while ended not in (ready := select.select([0, ended], [], [], _PATIENCE)[0]):
                 if not _in_foreground():  # what is typed is for the shell
                     select.select([ended], [], [], _PATIENCE)
+                    continue
+                if not ready:
+                    tty.setcbreak(0, termios.TCSANOW)  # again: a shell that stopped pgtail has restored the terminal
                     continue
                 key = os.read(0, 1)
                 if not key:

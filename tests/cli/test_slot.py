@@ -308,6 +308,15 @@ def test_keys_change_the_order_and_end_it(start_server: StartServer) -> None:
     assert before.split()[0] == left.split()[-1], "the terminal is as it was"
 
 
+def test_keys_are_read_again_once_a_shell_has_restored_the_terminal(newest_database: Database, tmp_path: Path) -> None:
+    """As after Ctrl-Z and fg."""
+    shown = tmp_path / "shown"
+    script = '(until test -e "$0"; do sleep 0.1; done; stty icanon echo < /dev/tty; echo restored) & exec "$@"'
+    command = ["/bin/sh", "-c", script, str(shown), *PROGRAM, "slot", "list", newest_database.conninfo(), "--watch"]
+    status, _ = on_terminal(command, before=[("q ends it", shown.touch), ("restored", "q")])
+    assert status == 0
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_restore_the_terminal(newest_database: Database, tmp_path: Path, ending: signal.Signals) -> None:
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
