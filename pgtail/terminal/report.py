@@ -39,7 +39,7 @@ def table(
     room = width
     while len(least) > 1 and sum(least) + GAP * (len(least) - 1) > room:
         del least[-1]
-        room = width - 2
+        room = max(width - 2, 1)
     sizes[0] = min(sizes[0], room - sum(least[1:]) - GAP * (len(least) - 1))
     drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_header=False)
     for place, size in enumerate(sizes[: len(least)]):
@@ -53,7 +53,7 @@ def table(
         _stripped([(one.text, one.style.meta.get("style", "plain") if one.style else "plain") for one in line])
         for line in lines
     ]
-    fragments[0] += [(" …", "dim")] if room < width else []
+    fragments[0] += [(" …", "dim")] if room == width - 2 else []
     return fragments
 
 
