@@ -225,6 +225,20 @@ def test_the_trace_has_every_frame(shop: Database) -> None:
     assert all("flush 0/0  apply 0/0" in line for line in traced if line[0] == "r")
 
 
+def test_a_status_carries_a_flush_only_where_it_advances(shop: Database) -> None:
+    with tailing(shop, "-S", "s", "--ack", "commit", "-vv") as running:
+        running.wait_for_lines(10)
+        time.sleep(2.5)
+        shop.execute("INSERT INTO t VALUES (10)")
+        running.wait_for_lines(11)
+        time.sleep(1.5)
+        words = running.stop()
+    flushes = [line.split()[4] for line in words.splitlines() if line.startswith("r  ")]
+    advances = [flush for flush in flushes if flush != "0/0"]
+    assert len(advances) >= 2
+    assert advances == sorted(set(advances), key=lambda lsn: int(lsn.partition("/")[2], 16))
+
+
 def test_terminal_shows_opening_messages_and_a_status_line(shop: Database) -> None:
     command = [*COMMAND, shop.conninfo(), "-S", "s"]
     complete = " · lag 0 bytes · 10 transactions"
