@@ -16,7 +16,7 @@ _OWN: Final = re.compile(rb"[0-9]{4,}-|-?infinity|\\x")
 """How their texts begin under DateStyle ISO and bytea_output hex."""
 NOTE: Final = (
     "the session that made this dump had another DateStyle than ISO, or bytea_output escape, and values are shown as"
-    " the dump has them; one made with PGOPTIONS='-c DateStyle=ISO -c bytea_output=hex' has those of pgtail's own"
+    " the dump has them; with PGOPTIONS='-c DateStyle=ISO -c bytea_output=hex' psql writes what pgtail itself shows"
 )
 
 
