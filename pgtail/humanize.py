@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -53,8 +54,6 @@ def seconds_text(seconds: int) -> str:
 
 def similar(name: str, names: Iterable[str]) -> str | None:
     """The most similar of these names, without regard to case; None if none is similar."""
-    import difflib  # slow to import and rarely used
-
     by_folded = {one.lower(): one for one in names}
     close = difflib.get_close_matches(name.lower(), by_folded, 1)
     return by_folded[close[0]] if close else None

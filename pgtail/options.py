@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -148,8 +149,6 @@ def size_or_no_limit(text: str) -> int | None:
 
 def size(text: str) -> int:
     """A number of bytes, with or without a unit: 500MB, 1GB. Raises ValueError."""
-    import re  # not loaded to list options
-
     match = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", text, re.IGNORECASE)
     found = -1 if match is None or len(match[1]) > MOST_DIGITS else int(match[1]) * _SIZES[match[2].lower()]
     if not 0 <= found <= sys.maxsize:

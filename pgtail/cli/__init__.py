@@ -30,7 +30,8 @@ COMMANDS: Final = {
 }
 """Name -> the first sentence of its help, so that --help need not import it; a test compares them.
 
-A module of this package with the same name has the command as `command`. It is imported when it is used.
+A module of this package with the same name has the command as `command`. It is imported when it is used, and imports
+the module of pgtail.commands when it runs, so that help and completion start fast.
 """
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgtail.cli.settings import SettingError, settings
+from pgtail.options import from_parameters
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -116,7 +117,6 @@ def _on_server(named: Named, ctx: click.Context) -> list[str]:
 def _connection(ctx: click.Context) -> ConnectionOptions:
     """Where the command line so far says to connect, else the configuration."""
     from pgtail.commands.options.server import ConnectionOptions
-    from pgtail.options import from_parameters
 
     given = {name: value for name, value in ctx.params.items() if value is not None}
     words = given.get("source") or (given.get("sources") if given.get("slot") else None)

@@ -20,7 +20,10 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+from pgtail.cli import main
 from pgtail.cli.command import Command
+from pgtail.commands.console.messages import exit_statuses
+from pgtail.commands.output.file_sink import put
 
 _LINE: Final = "COMP_WORDS"
 """The variable with the command line up to the cursor, in which all three scripts pass it."""
@@ -123,10 +126,6 @@ def command(shell: str) -> None:
     eval "$(pgtail completion zsh)"             in ~/.zshrc
     pgtail completion fish | source             in ~/.config/fish/config.fish
     """
-    from pgtail.cli import main
-    from pgtail.commands.console.messages import exit_statuses
-    from pgtail.commands.output.file_sink import put
-
     completion = get_completion_class(shell)
     assert completion is not None  # click has all three
     with exit_statuses():

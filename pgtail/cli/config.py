@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import TYPE_CHECKING
 
 import click
 
+from pgtail.changes.condition import tests_of
+from pgtail.changes.filters import condition_of
+from pgtail.changes.redaction import Redaction
 from pgtail.cli.command import Command
-
-if TYPE_CHECKING:
-    from pgtail.cli.settings import Setting
+from pgtail.cli.settings import SETTINGS, Setting, config_file, default_file, settings, variable
+from pgtail.commands.console.messages import exit_statuses, messages
+from pgtail.commands.console.styling import report_json
+from pgtail.commands.options.common import ReportOptions
+from pgtail.commands.output.file_sink import put
+from pgtail.errors import OptionError
+from pgtail.terminal.escape import escape
 
 
 @click.command("config", cls=Command)
@@ -34,15 +41,6 @@ def command(ctx: click.Context, output: str) -> None:
     pgtail config
     PGTAIL_CONFIG= pgtail config -o json
     """
-    import json
-
-    from pgtail.cli.settings import SETTINGS, config_file, default_file, settings, variable
-    from pgtail.commands.console.messages import exit_statuses, messages
-    from pgtail.commands.console.styling import report_json
-    from pgtail.commands.options.common import ReportOptions
-    from pgtail.commands.output.file_sink import put
-    from pgtail.terminal.escape import escape
-
     file = config_file(os.environ)
     in_use = settings(ctx)
     with messages() as logger, exit_statuses():
@@ -64,8 +62,6 @@ def command(ctx: click.Context, output: str) -> None:
 
 def _shown(key: str, setting: Setting, in_use: dict[str, Setting]) -> str | bool | int | list[str]:
     """The value of a setting, without passwords and masked values. Raises OptionError."""
-    from pgtail.errors import OptionError
-
     value = setting.value
     if key == "dsn":
         from pgtail.postgres.connection import without_secrets
@@ -75,10 +71,6 @@ def _shown(key: str, setting: Setting, in_use: dict[str, Setting]) -> str | bool
         except OptionError:
             return "(libpq cannot read it)"
     if key == "where" and "redact" in in_use and isinstance(value, list):
-        from pgtail.changes.condition import tests_of
-        from pgtail.changes.filters import condition_of
-        from pgtail.changes.redaction import Redaction
-
         columns = in_use["redact"].value
         redaction = Redaction(columns if isinstance(columns, list) else [])
         return [test.shown for text in value for test in tests_of(condition_of(text, redaction))]
@@ -87,6 +79,4 @@ def _shown(key: str, setting: Setting, in_use: dict[str, Setting]) -> str | bool
 
 def _toml(value: str | bool | int | list[str]) -> str:
     """A value as in the file."""
-    import json
-
     return json.dumps(value, ensure_ascii=False)

@@ -7,6 +7,7 @@ import click
 from pgtail.cli.command import Command
 from pgtail.cli.options import dsn_argument, takes
 from pgtail.commands.options.server import ExpectOptions
+from pgtail.errors import ClosedPipe
 
 
 class _WithCommand(Command):
@@ -45,7 +46,6 @@ def command(command: tuple[str, ...], options: ExpectOptions) -> bool:
     pgtail expect shop -t orders -- curl -sf -X POST localhost:8080/pay
     """
     from pgtail.commands.stream.expect import Expect
-    from pgtail.errors import ClosedPipe
 
     expect = Expect(options, command)
     try:

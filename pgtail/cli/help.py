@@ -11,7 +11,9 @@ from typing import Final
 import click
 
 import pgtail
+from pgtail.cli import main
 from pgtail.cli.command import Command
+from pgtail.commands.console.messages import exit_statuses
 from pgtail.errors import OptionError
 
 
@@ -50,8 +52,6 @@ PAGES: Final = {
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Commands, after a command its subcommands or the groups of its options."""
-    from pgtail.cli import main
-
     topic: click.Command | None = main
     for word in ctx.params.get("words") or ():
         topic = topic.get_command(ctx, word) if isinstance(topic, click.Group) else None
@@ -78,11 +78,7 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     pgtail help slot create
     pgtail help filter
     """
-    from pgtail.cli import main
-
     if len(words) == 1 and words[0] in PAGES:
-        from pgtail.commands.console.messages import exit_statuses
-
         with exit_statuses():
             show(PAGES[words[0]])
         return

@@ -12,7 +12,9 @@ import click
 from pgtail.cli import complete
 from pgtail.cli.command import GROUPS, GroupedOption
 from pgtail.cli.settings import Configured, ConfiguredArgument, always_redacted, given, select_zone, settings_in_use
+from pgtail.commands.console.messages import exit_statuses, messages
 from pgtail.errors import OptionError
+from pgtail.local_time import is_utc
 from pgtail.options import GIVEN, Option, from_parameters, options_of
 from pgtail.pgoutput.scalars import Point, time_text
 
@@ -54,8 +56,6 @@ def takes(cls: type[Any], **changes: Mapping[str, Any] | None) -> Callable[[Call
     def decorate(function: Callable[..., Any]) -> Callable[..., None]:
         @functools.wraps(function)
         def run(**parameters: Any) -> None:
-            from pgtail.commands.console.messages import exit_statuses, messages
-
             arguments = {name: value for name, value in parameters.items() if name not in {*declared, *GIVEN}}
             for name, option in declared.items():
                 if option.instead_of is not None and parameters[name] is not None and not given(option.instead_of):
@@ -112,8 +112,6 @@ def _click_option(name: str, declared: Option) -> Callable[[F], F]:
 def _in_utc(value: Any) -> str | None:
     """Which time in UTC a local one is; None for other values."""
     if isinstance(value, Point) and value.local and value.time is not None:
-        from pgtail.local_time import is_utc
-
         return None if is_utc() else time_text(value.time).replace(".000000", "")
     return None
 

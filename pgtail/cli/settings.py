@@ -1,4 +1,4 @@
-"""Defaults of options from PGTAIL_* variables and a config file. Imports click and nothing heavier.
+"""Defaults of options from PGTAIL_* variables and a config file.
 
 A flag overrides a variable, a variable the file. --redact is the exception: each of the three adds to it, so that no
 flag undoes the masks of a configuration.
@@ -16,12 +16,16 @@ import click
 from click.core import ParameterSource
 
 from pgtail.cli.command import GroupedOption, cure_of_removed
+from pgtail.commands.console.messages import messages
 from pgtail.commands.options.common import FilterOptions
+from pgtail.errors import COMMAND
 from pgtail.files.small import read_small
 from pgtail.humanize import did_you_mean
+from pgtail.local_time import use_zone
 from pgtail.options import MOST_DIGITS, SettingKind, options_of
 from pgtail.outputs import OutputOptions
 from pgtail.replication.request import Request
+from pgtail.terminal.escape import escape, shell_word
 
 SETTINGS: Final[dict[str, SettingKind]] = {
     "dsn": "text",
@@ -50,9 +54,6 @@ class SettingError(click.ClickException):
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
-        from pgtail.commands.console.messages import messages
-        from pgtail.terminal.escape import escape
-
         with messages() as logger:
             logger.error(escape(self.message))
 
@@ -134,8 +135,6 @@ def select_zone(ctx: click.Context, param: click.Parameter, utc: bool) -> bool:
         return utc
     setting = None if utc else settings(ctx).get("timezone")
     if utc or setting is not None:
-        from pgtail.local_time import use_zone
-
         try:
             use_zone("UTC" if setting is None else str(setting.value))
         except ValueError as error:
@@ -162,10 +161,6 @@ def _check_private(key: str, setting: Setting) -> None:
     except OSError:  # it was read before
         return
     if mode & 0o077 and stat.S_ISREG(mode):
-        from pgtail.commands.console.messages import messages
-        from pgtail.errors import COMMAND
-        from pgtail.terminal.escape import escape, shell_word
-
         with messages() as logger:
             logger.warning(
                 f"{escape(setting.origin)} has a password, and other users may read it (mode {mode & 0o777:04o}):"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import COMMAND, OptionError
 from pgtail.log import logger
@@ -14,7 +15,6 @@ from pgtail.outputs.rows import Shape
 from pgtail.terminal.escape import escape
 
 if TYPE_CHECKING:
-    from pgtail.changes.column_rules import ColumnRule
     from pgtail.outputs import OutputOptions
 
 MAYBE: Final = "?"
@@ -102,8 +102,6 @@ class ColumnChoice:
     def note_unused(self) -> None:
         """Say once which rules matched no column."""
         if self._rules:
-            from pgtail.changes.column_rules import unmatched
-
             tables = self._tables.values()
             for rule in unmatched(self._rules, tables):
                 logger.info(escape(f"no table had a column {rule.text} (--columns){rule.meant(tables)}"))
@@ -114,8 +112,6 @@ def _rules(texts: Sequence[str]) -> list[ColumnRule]:
     """The rules of --columns. Raises OptionError."""
     if not texts:
         return []
-    from pgtail.changes.column_rules import column_rules
-
     found = [rule for text in texts for rule in column_rules("--columns", text)]
     if not found:
         raise OptionError("--columns names no column")

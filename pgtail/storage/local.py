@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -120,8 +122,6 @@ class LocalLocation(Location):
                 return None
 
     def create(self, data: bytes) -> str:
-        import secrets
-
         draft = self.local.with_name(f".{self.local.name}.{secrets.token_hex(4)}")
         with _writing(self.local):
             fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -146,8 +146,6 @@ class LocalLocation(Location):
             raise OutputError(f"cannot remove {self}: {error.strerror}") from error
 
     def delete_all(self) -> None:
-        import shutil
-
         try:
             shutil.rmtree(self.local)
         except (FileNotFoundError, NotADirectoryError):

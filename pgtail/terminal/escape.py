@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import functools
 import re
+import shlex
 from typing import Final
 
 from pgtail.files.sink import Sink
@@ -107,8 +108,6 @@ def escape_sql(text: str) -> str:
 def shell_word(text: str) -> str:
     r"""A word for a shell, in quotes where it needs them; $'...\n' if it has hidden characters."""
     if not hides(text):
-        import shlex  # rarely used
-
         return f'"{text}"' if "'" in text and not _SPECIAL.intersection(text) else shlex.quote(text)
     return "$'{}'".format(escape(_doubled(text).replace("'", "\\'")))
 

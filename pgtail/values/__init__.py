@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeVar
 
 from pgtail.errors import OptionError
 from pgtail.values import text
+from pgtail.values.arrays import array_named, array_of
 from pgtail.values.codec import (
     DAMAGED,
     BinaryText,
@@ -26,7 +27,9 @@ from pgtail.values.codec import (
     opaque,
 )
 from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
+from pgtail.values.nested import COMPOSITE
 from pgtail.values.oids import BUILTIN, OIDS
+from pgtail.values.ranges import multirange_of, range_of
 from pgtail.values.render import string_pieces, strings
 
 __all__ = ["UNKNOWN", "Codec", "Types", "Undecoded", "ValueKind"]
@@ -64,20 +67,14 @@ def _builtin(oid: int) -> Loader:
         loader: Loader = import_module(f"{__name__}.{_MODULE_OF[builtin.name]}").TYPES[builtin.name]
         return loader
     if builtin.element:
-        from pgtail.values.arrays import array_of
-
         return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
     if builtin.typtype in ("r", "m"):
-        from pgtail.values.ranges import multirange_of, range_of
-
         return (range_of if builtin.typtype == "r" else multirange_of)(builtin.subtype)
     return _composite() if builtin.typtype == "c" else _OPAQUE
 
 
 def _composite() -> Loader:
     """The loader of composite types, and of others that are only known by their OID."""
-    from pgtail.values.nested import COMPOSITE
-
     return COMPOSITE
 
 
@@ -166,7 +163,6 @@ class Types:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
-            from pgtail.values.arrays import array_named
             from pgtail.values.extensions import DELIMITERS
 
             element = element_name(name)

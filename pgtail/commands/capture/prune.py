@@ -15,6 +15,7 @@ from pgtail.humanize import counted, size_text
 from pgtail.local_time import clock
 from pgtail.log import log_outcome, logger
 from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.spark.session import check_installed
 from pgtail.storage import locate
 from pgtail.terminal.escape import escape, json_line
 
@@ -53,8 +54,6 @@ def _bounds(prunable: Prunable, options: PruneOptions) -> Iterator[Bound]:
     if options.keep is not None:
         yield Bound(first_segment(prunable.stream, Point(time=clock() - int(options.keep * 1_000_000))))
     if options.applied:
-        from pgtail.spark.session import check_installed
-
         check_installed()
         from pgtail.spark.lake.batches import applied_to
 

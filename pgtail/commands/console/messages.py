@@ -15,6 +15,7 @@ from pgtail.errors import COMMAND, ClosedPipe, InputError, PgtailError
 from pgtail.files.stopping import after_echo
 from pgtail.log import DAMAGE, DETAIL, SUMMARY, TRACE, logger
 from pgtail.terminal.escape import escape, escape_lines
+from pgtail.terminal.layout import width_of
 
 _NAME: Final = "pgtail: "
 """How a message starts; its other lines are indented by as much."""
@@ -168,8 +169,6 @@ def _wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:
 def _width(text: str) -> int:
     if text.isascii():
         return len(text)
-    from pgtail.terminal.layout import width_of  # loads rich
-
     return width_of(text)
 
 

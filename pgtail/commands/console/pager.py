@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -76,7 +77,6 @@ def _command() -> list[str] | None:
     text = os.environ.get("PAGER", "less")
     if os.environ.get("TERM", "dumb") == "dumb" or text.strip() in ("", "cat"):
         return None
-    import shlex
     import shutil
 
     try:

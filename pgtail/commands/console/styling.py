@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pgtail.commands.console.pager import terminal_output
 from pgtail.commands.options.common import ReportOptions
-
-if TYPE_CHECKING:
-    from pgtail.terminal.style import Palette
+from pgtail.terminal.style import Palette, palette
 
 _WIDTH: Final = 100
 """Cells of a terminal of unknown width."""
@@ -30,8 +28,6 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
 
 def report_palette(options: ReportOptions) -> Palette | None:
     """The colours of a report for people; None if it is to be JSON. Raises OptionError."""
-    from pgtail.terminal.style import palette  # outputs of changes have their own
-
     terminal = to_terminal(options.file)
     found = palette(color=wants_color(options.color, terminal=terminal), colors=options.colors)
     return found if options.output == "table" else None

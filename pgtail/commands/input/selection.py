@@ -8,10 +8,12 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from pgtail.changes.column_rules import as_written
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.condition import PROPERTIES, Test
 from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
+from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
 from pgtail.commands.options.common import FilterOptions
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.files.small import read_small
@@ -20,13 +22,13 @@ from pgtail.inputs.base import Input
 from pgtail.local_time import zone_text
 from pgtail.log import logger
 from pgtail.options import Option, options_of
+from pgtail.outputs.fields import local_minute
 from pgtail.pgoutput.scalars import Point, lsn_text, time_text
 from pgtail.storage.options import StorageOptions, is_uri
 from pgtail.terminal.escape import escape
 from pgtail.values import Types
 
 if TYPE_CHECKING:
-    from pgtail.changes.redaction import Redaction
     from pgtail.pipeline.pipeline import Seen
     from pgtail.storage import Location
 
@@ -105,8 +107,6 @@ def build_redaction(options: FilterOptions) -> Redaction | None:
         if options.redact_hash:
             raise OptionError("--redact-hash needs --redact, which names the columns to mask")
         return None
-    from pgtail.changes.redaction import Redaction
-
     configured = options.always_redacted
     columns = options.redact[: len(options.redact) - len(configured)]  # a configuration's come last
     if not options.redact_hash:
@@ -133,14 +133,10 @@ def no_quotes(redaction: Redaction | None) -> Iterator[None]:
         yield
     except ServerError as error:
         if error.quotes and redaction is not None:
-            from pgtail.changes.redaction import WITHHELD
-
             error.reason = WITHHELD
         raise
     except InputError as error:
         if redaction is not None:
-            from pgtail.changes.redaction import without_quotes
-
             error.reason = without_quotes(error.reason)
         raise
 
@@ -210,8 +206,6 @@ def report_nothing_passed(seen: Seen, *, whole: bool = True) -> None:
 
 def _span(first: int, last: int) -> str:
     """Two times in local time, without repeating their common parts: 2026-11-22 13:29 to 13:35+01."""
-    from pgtail.outputs.fields import local_minute  # not loaded for every command
-
     start, end = local_minute(first), local_minute(last)
     day, _, clock = end.partition(" ")
     shown = clock if start.startswith(f"{day} ") else end
@@ -221,8 +215,6 @@ def _span(first: int, last: int) -> str:
 def unknown_columns(filter_: Filter) -> Iterator[tuple[str, Test, str]]:
     """The columns in conditions that no table had, with their tests and `; did you mean ...`; none without tables."""
     if filter_.a_table_came and not filter_.no_table_passed:
-        from pgtail.changes.column_rules import as_written
-
         for column, test in filter_.columns_not_seen:
             yield column, test, did_you_mean(column, [*map(as_written, filter_.columns), *PROPERTIES])
 

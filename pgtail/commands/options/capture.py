@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from pgtail.capture.format import SegmentName
 from pgtail.commands.options.common import (
     ReportOptions,
     Verbosity,
@@ -20,15 +21,12 @@ from pgtail.options import family, option, positive_duration
 from pgtail.replication.request import encoding_name
 
 if TYPE_CHECKING:
-    from pgtail.capture.format import SegmentName
     from pgtail.pgoutput.scalars import Point
     from pgtail.storage.options import StorageOptions
 
 
 def segment_name(text: str) -> SegmentName:
     """The name of a segment, or the path of its file. Raises ValueError."""
-    from pgtail.capture.format import SegmentName
-
     found = SegmentName.parse(text.rpartition("/")[2].partition(".")[0])
     if found is None:
         raise ValueError(f"{text} is not the name of a segment")

@@ -11,10 +11,10 @@ from pgtail.inputs import INPUTS
 from pgtail.options import family, items, option, size_or_no_limit
 from pgtail.outputs import OutputOptions, color_option, colors_option
 from pgtail.replication.request import encoding_name
+from pgtail.storage.options import StorageOptions, parse_options
 
 if TYPE_CHECKING:
     from pgtail.pgoutput.scalars import Point
-    from pgtail.storage.options import StorageOptions
 
 range_option = partial(option, group="range")
 _filter = partial(option, group="filter")
@@ -34,8 +34,6 @@ def point(text: str) -> Point:
 
 def storage_options(texts: tuple[str, ...]) -> StorageOptions:
     """Options given as KEY=VALUE. Raises OptionError, which does not repeat a value: it may be a secret."""
-    from pgtail.storage.options import parse_options
-
     return parse_options(texts)
 
 

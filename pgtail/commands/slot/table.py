@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from pgtail.humanize import counted, seconds_text, size_text, span_text
+from pgtail.local_time import zone_text
 from pgtail.postgres.pg_wal import PgWal
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
@@ -170,7 +171,6 @@ def _reader(facts: dict[str, Any], *, hidden: bool) -> Iterator[Item]:
         if facts["connected_seconds"] is not None:
             yield _item("connected for", seconds_text(facts["connected_seconds"]))
     elif facts.get("inactive_since"):
-        from pgtail.local_time import zone_text  # these are not loaded for every list
         from pgtail.outputs.fields import local_minute
         from pgtail.values.moments import moment
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pgtail import __version__
+from pgtail.capture.lock import has_segments
 from pgtail.commands.console.progress import has_bar
 from pgtail.commands.options.common import Verbosity
 from pgtail.commands.options.spark import SparkOptions, VacuumOptions
@@ -60,7 +61,6 @@ def run(options: SparkOptions, datasets: Sequence[Dataset] = ()) -> bool:
     kept = [_settings(dataset, options) for dataset in datasets if dataset != "tables"]
     conf = conf_of(options.conf)
     check_installed()
-    from pgtail.capture.lock import has_segments
     from pgtail.spark.segments.listing import places_of
 
     with _stoppable():

@@ -20,6 +20,7 @@ from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.outputs import OutputOptions
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
+from pgtail.stats.report_table import stats_table
 
 if TYPE_CHECKING:
     from pgtail.terminal.style import Palette
@@ -130,7 +131,5 @@ def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Pa
         if palette is None:
             sink.write(report_json(stats_json(stats), options.report).encode())
         else:
-            from pgtail.stats.report_table import stats_table  # not for JSON
-
             sink.write(stats_table(stats, palette, width=terminal_width()))
         sink.flush()

@@ -30,6 +30,7 @@ from pgtail.replication.render_thread import Rendering, RenderThread
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import top_json
 from pgtail.stats.top import Position, Sample, Top
+from pgtail.stats.top_table import top_table
 from pgtail.terminal.keys import Keys
 
 _MESSAGES: Final = 100
@@ -156,8 +157,6 @@ class StatsWatch(StatsSlot):
     def _text(self, sample: Sample) -> str:
         if self._palette is None:
             return report_json(top_json(self._stats, sample, now=clock()), self._report)
-        from pgtail.stats.top_table import top_table  # not for JSON
-
         size = shutil.get_terminal_size((100, 24))
         room = size.lines - HEAD - 2
         by_name = self._screen is not None and self._screen.keys.by_name
