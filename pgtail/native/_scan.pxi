@@ -251,6 +251,8 @@ cdef class Scanner:
                 if after < 0:
                     break
                 begin = -1
+                if self.seen is not None:
+                    self.advance()
             elif in_stream:
                 break
             elif tag == c"B":
@@ -403,10 +405,8 @@ cdef class Scanner:
             self.left_out += 1
         elif self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
             return DECLINED
-        if self.seen is not None:
-            self.advance()
-            if remembers:
-                self.replace(op, buf + new_start, pos - new_start, table.columns)
+        if remembers:
+            self.replace(op, buf + new_start, pos - new_start, table.columns)
         self.seq += 1
         self.rows += 1
         table.count.rows[op] += 1

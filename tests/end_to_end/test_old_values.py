@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
-from tests.support.encode import lengths
+from tests.support.encode import begin, commit, insert, lengths, relation, update
 from tests.support.limits import within
 from tests.support.render import WAYS, Way, rows_by
 from tests.support.run import here
@@ -402,6 +402,20 @@ def test_what_cannot_be_undone_has_its_reason_and_fails(database: Database, tmp_
     pure = {"PGTAIL_PURE": "1" if way == "decoder" else ""}
     with tailing(database, "-S", "s", "-P", "pub", "--until", "now", *_SEEN, env=pure) as running:
         assert _reasons(running.end(status=1)) == sorted(expected)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_are_forgotten_at_a_transaction_that_begins_with_an_excluded_row(tmp_path: Path, way: Way) -> None:
+    file = tmp_path / "dump"
+    described = (relation(), relation(101, "s"))
+    first = (begin(1, 0x100), *described, insert("1", "a"), commit(0x100, 0x108))
+    without_key = (begin(2, 0x200), insert("1", "x", oid=101), insert(None, "b"), commit(0x200, 0x208))
+    last = (begin(3, 0x300), update(("1", "c")), commit(0x300, 0x308))
+    file.write_bytes(lengths(*first, *without_key, *last))
+    with rows_by(way):
+        ran = here("decode", *_SEEN, "--exclude", "s", file)
+    assert ran.status == 1
+    assert "the rows of public.t were forgotten at 0/200: a change does not say of which row it is" in ran.stderr
 
 
 def _reasons(stderr: str) -> list[str]:
