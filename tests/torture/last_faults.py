@@ -76,6 +76,10 @@ def _ended(server: EmbeddedServer, fault: str, kind: str, choose: random.Random)
 
 
 def _consume(database: Database, _: contextlib.ExitStack) -> None:
+    """Another client reads changes, of which the reader that was cut off has not read the last."""
+    rows = "SELECT count(*) FROM log"
+    before = database.value(rows)
+    wait_for("another row", lambda: database.value(rows) > before)
     options = "'proto_version', '1', 'publication_names', 'p'"
     database.query(f"SELECT count(*) FROM pg_logical_slot_get_binary_changes('s', NULL, NULL, {options})")
 
