@@ -302,22 +302,19 @@ class ObjectLocation(Location):
         """The version of an object, of what the library says about it."""
         return found[self._version_name] or ""
 
-    @contextlib.contextmanager
-    def reading(self) -> Iterator[None]:
+    def reading(self) -> contextlib.AbstractContextManager[None]:
         """Raises InputError for the various errors of the library."""
-        try:
-            yield
-        except PgtailError:
-            raise
-        except Exception as error:  # noqa: BLE001
-            raise reading_failed(error, str(self), self.options) from None
+        return self._raising(reading_failed)
+
+    def writing(self) -> contextlib.AbstractContextManager[None]:
+        """Raises OutputError for them."""
+        return self._raising(writing_failed)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[None]:
-        """Raises OutputError for them."""
+    def _raising(self, failed: Callable[[Exception, str, StorageOptions], PgtailError]) -> Iterator[None]:
         try:
             yield
         except PgtailError:
             raise
         except Exception as error:  # noqa: BLE001
-            raise writing_failed(error, str(self), self.options) from None
+            raise failed(error, str(self), self.options) from None
