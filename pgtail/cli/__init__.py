@@ -125,8 +125,9 @@ def main() -> None:
     pgtail inspect FILE            the bytes of every message
     pgtail demo                    try it on an embedded server
 
-    Manual pages: pgtail help pgtail, filter, formats, json, capture, config, options, service or metrics.
-    Who wrote a change, and what else the stream does not say: WHO WROTE IT and LIMITS in pgtail help pgtail.
+    Manual pages: pgtail help pgtail, tutorial, filter, output, json, formats, input, server, options, config, redact,
+    old-values, capture, storage, service, metrics, spark-cluster, security or changes.
+    Who wrote a change, and what else the stream does not say: pgtail help server.
     """
 
 

@@ -36,17 +36,9 @@ def _places(page: str) -> Iterator[Path]:
     yield Path(sys.prefix, "share", "man", f"man{section}", page)
 
 
-PAGES: Final = {
-    "pgtail": "pgtail.1",
-    "filter": "pgtail-filter.7",
-    "formats": "pgtail-formats.5",
-    "json": "pgtail-json.5",
-    "capture": "pgtail-capture.5",
-    "config": "pgtail-config.5",
-    "options": "pgtail-options.7",
-    "service": "pgtail-service.7",
-    "metrics": "pgtail-metrics.7",
-}
+_PAGES: Final = """tutorial.7 filter.7 output.5 json.5 formats.5 input.5 server.7 options.7 config.5 redact.7 \
+old-values.7 capture.5 storage.7 service.7 metrics.7 spark-cluster.7 security.7 changes.7"""
+PAGES: Final = {"pgtail": "pgtail.1", **{page[:-2]: f"pgtail-{page}" for page in _PAGES.split()}}
 """Word -> the manual page about it. That of the command config is shown by `pgtail config --help`."""
 
 
@@ -68,8 +60,9 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     """Show the help of a command, or a manual page.
 
     The same as --help after the command: without more the options used most, with all every option, with the name of
-    a group the options of that group. The pages are pgtail (what the commands have in common), filter (the conditions
-    of --where), formats, json, capture, config, options, service (health, systemd, logs) and metrics.
+    a group the options of that group. The pages are pgtail (what the commands have in common), tutorial, filter (which
+    changes are shown), output (tables and lines), json, formats, input (forms of dumps), server, options, config,
+    redact, old-values, capture, storage, service, metrics, spark-cluster, security, and changes (between versions).
 
     \b
     pgtail help stream

@@ -96,7 +96,7 @@ def colors_option() -> Any:
         metavar="THING=STYLE:...",
         completion="colors",
         setting="text",
-        help="Styles, such as insert=bold green:old=01;31; see pgtail(1).",
+        help="Styles, such as insert=bold green:old=01;31; see pgtail-output(5).",
     )
 
 
@@ -118,7 +118,7 @@ class OutputOptions(Struct, frozen=True):
         TEMPLATE,
         metavar="FORMAT",
         instead_of="output",
-        help="Instead of -o: a line per change, such as '%o %t %k %{total}'; see pgtail(1).",
+        help="Instead of -o: a line per change, such as '%o %t %k %{total}'; see pgtail-output(5).",
     )
     file: str | None = _output(
         "-f",
@@ -183,7 +183,7 @@ class OutputOptions(Struct, frozen=True):
         formats=("table", "line", "json", "json-tx", "debezium", "sql", "csv"),
         shown_default="sent; with --changed seen where that is sure",
         help="seen: take old values that the server did not send from the rows that the input showed before; see"
-        " pgtail(1).",
+        " pgtail-old-values(7).",
     )
     old_values_limit: int = _output(
         "--old-values-limit",

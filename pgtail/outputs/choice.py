@@ -95,7 +95,7 @@ class ColumnChoice:
                 seen, each = "", ", for each partition"
             logger.info(
                 f"without the old row, columns marked {MAYBE} or in maybe_changed may be unchanged{seen} (see"
-                f" pgtail(1)). To have the old row sent{each}:"
+                f" pgtail-old-values(7)). To have the old row sent{each}:"
                 f"{COMMAND}ALTER TABLE {table(relation.to_alter)} REPLICA IDENTITY FULL;"
             )
 

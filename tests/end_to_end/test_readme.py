@@ -1,9 +1,8 @@
-"""Runs the shell examples of the README, then those of the man pages, in order, against a server of their own.
+"""Runs the shell examples of the tutorial, the README and the other man pages, against a server of their own.
 
-A comment before a block says how to check it, with marks separated by `; `: `not run: REASON`; `run below` (a later
-block has the same lines); `run last` (after those of the man pages); `ended with Ctrl-C`; `exits STATUS`; `prints
-REGEX` (the output must match). In man/parts only blocks marked as `sh` are run; they use the slot and the dump of the
-README.
+A comment before a block says how to check it, with marks separated by `; `: `not run: REASON`; `run last` (after all
+others); `ended with Ctrl-C`; `exits STATUS`; `prints REGEX` (the output must match). In man/parts only blocks marked as
+`sh` are run; they use the slot and the dump of the tutorial.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from tests.support.limits import within
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PARTS = sorted((ROOT / "man" / "parts").glob("*.md"))
+TUTORIAL = ROOT / "man" / "parts" / "pgtail-tutorial.7.md"
+PARTS = sorted(set(TUTORIAL.parent.glob("*.md")) - {TUTORIAL})
 FENCE = re.compile(
     r"(?:<!-- (?P<mark>[^\n]*) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)\n```$", re.DOTALL | re.MULTILINE
 )
 CTRL_C = "ended with Ctrl-C"
-BELOW = "run below"
 LAST = "run last"
 BLOCK_TIMEOUT = 60
 """Seconds for a block, on an idle machine."""
@@ -56,7 +55,7 @@ class Block:
     @property
     def not_run(self) -> str | None:
         """Why the block is not run here; None if it is run."""
-        return "a later block has the same lines" if BELOW in self.marks else self.mark("not run")
+        return self.mark("not run")
 
     @property
     def not_read(self) -> str | None:
@@ -64,21 +63,27 @@ class Block:
         return "jq is not installed: everything else is run" if "jq" in self.text and JQ is None else None
 
 
-FENCES = list(FENCE.finditer(README))
+def fences(page: Path) -> list[re.Match[str]]:
+    """The fenced blocks of a page."""
+    return list(FENCE.finditer(page.read_text(encoding="utf-8")))
 
 
-def blocks(fences: Iterable[re.Match[str]]) -> list[Block]:
+FENCES = fences(ROOT / "README.md")
+
+
+def blocks(fenced: Iterable[re.Match[str]]) -> list[Block]:
     """The shell examples among fenced blocks."""
     return [
         Block(match["text"], tuple(match["mark"].split("; ")) if match["mark"] else ())
-        for match in fences
+        for match in fenced
         if match["language"] == "sh"
     ]
 
 
-OF_README = blocks(FENCES)
-OF_PARTS = [block for part in PARTS for block in blocks(FENCE.finditer(part.read_text(encoding="utf-8")))]
-BLOCKS = sorted([*OF_README, *OF_PARTS], key=lambda block: LAST in block.marks)
+BLOCKS = sorted(
+    (block for page in (TUTORIAL, ROOT / "README.md", *PARTS) for block in blocks(fences(page))),
+    key=lambda block: LAST in block.marks,
+)
 
 
 class Reader:
@@ -178,15 +183,7 @@ def test_every_block_has_a_language_and_every_mark_is_known() -> None:
     assert {match["language"] for match in FENCES} <= {"sh", "json", "text", "sql", "python"}
     for block in BLOCKS:
         for mark in block.marks:
-            assert mark in {CTRL_C, BELOW, LAST} or mark.split()[0].rstrip(":") in {"not", "exits", "prints"}, mark
-
-
-def test_a_block_that_is_run_below_is_part_of_a_later_block() -> None:
-    for number, block in enumerate(OF_README):
-        if BELOW in block.marks:
-            assert any(block.text in later.text for later in OF_README[number + 1 :] if later.not_run is None), (
-                block.text
-            )
+            assert mark in {CTRL_C, LAST} or mark.split()[0].rstrip(":") in {"not", "exits", "prints"}, mark
 
 
 def test_the_links_of_the_readme_lead_somewhere() -> None:

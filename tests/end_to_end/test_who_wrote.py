@@ -1,4 +1,4 @@
-"""The settings in WHO WROTE IT of pgtail(1): by the xid the server's log says which role and program made a change."""
+"""The settings in WHO WROTE IT of pgtail-server(7): the xid leads to the role and program in the server's log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_xid_of_a_change_is_in_the_servers_log(start_server: Callable[..., E
     having = [one for one in installations().values() if any(one.bindir.parent.rglob("auto_explain.*"))]
     if not having:
         pytest.skip("no server has auto_explain: make servers")
-    text = (PARTS / "pgtail.1.md").read_text(encoding="utf-8").partition("\n# WHO WROTE IT\n")[2]
+    text = (PARTS / "pgtail-server.7.md").read_text(encoding="utf-8").partition("\n# WHO WROTE IT\n")[2]
     settings = dict(re.findall(r"^([\w.]+) = '?(.*?)'?$", text.partition("\n# ")[0], re.MULTILINE))
     assert "log_line_prefix" in settings
     server = start_server(having[-1], **settings)

@@ -145,7 +145,8 @@ def test_csv_names_what_may_have_changed(way: Way) -> None:
 def test_a_note_tells_once_how_to_know(output: str) -> None:
     note = (
         "pgtail: note: without the old row, columns marked ? or in maybe_changed may be unchanged;"
-        " --old-values seen remembers the rows that the input showed before (see pgtail(1)). To have the old row sent:"
+        " --old-values seen remembers the rows that the input showed before (see pgtail-old-values(7)). To have the old"
+        " row sent:"
         ' ALTER TABLE "public"."t" REPLICA IDENTITY FULL;\n'
     )
     two = [relation(oid=101, name="s", columns=COLUMNS), *STREAM[:-1], ROWS[1], commit()]

@@ -242,8 +242,7 @@ def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     lake.update([str(tmp_path / "capture")], typed=True)
     update_state(lake, Settings())
     monkeypatch.chdir(tmp_path)
-    on_cluster = page.partition("# ON A CLUSTER\n")[2].partition("\n# ")[0]
-    page = page.replace(on_cluster, "").replace("public.orders", "public.t_default").replace("'orders'", "'t_default'")
+    page = page.replace("public.orders", "public.t_default").replace("'orders'", "'t_default'")
     programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     assert len(programs) > 1
     names: dict[str, Any] = {"spark": spark}

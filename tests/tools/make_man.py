@@ -1,8 +1,8 @@
 """Writes the man pages from the commands' own help and the hand-written parts under man/parts: `make man`.
 
 A command's page has its name, synopsis, description, commands and options from click, then the sections of
-man/parts/PAGE.md, if that exists. A part that belongs to no command is a page of its own; that of pgtail-options has
-the table of all options below it. A new command or option needs no edit here.
+man/parts/PAGE.md, if that exists. SEE ALSO has the pages that it mentions. A part that belongs to no command is a page
+of its own; that of pgtail-options has the table of all options below it. A new command or option needs no edit here.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _page(name: str, lines: list[str], names: list[str]) -> str:
         ".ad l",
         ".nr HY 0",
     ]
-    others = [f"{bold(other.rpartition('.')[0])}({other.rpartition('.')[2]})" for other in names if other != name]
+    text = re.sub(r"\\f[BIP]|\\(?=-)", "", "\n".join(lines))
+    related = [other for other in names if "pgtail.1" in (name, other) or re.search(_reference(other), text)]
+    others = [f"{bold(other.rpartition('.')[0])}({other.rpartition('.')[2]})" for other in related if other != name]
     own = [*(f"{other}," for other in others[:-1]), *others[-1:]]
     if heading(_SEE_ALSO) in lines:
         place = lines.index(heading(_SEE_ALSO)) + 1
@@ -80,6 +82,12 @@ def _page(name: str, lines: list[str], names: list[str]) -> str:
     else:
         lines = [*lines, heading(_SEE_ALSO), *own]
     return "\n".join([*head, *lines, ""])
+
+
+def _reference(page: str) -> str:
+    """A pattern of pgtail-decode(1) for pgtail-decode.1."""
+    title, _, section = page.rpartition(".")
+    return rf"(?<![\w-]){re.escape(title)}\({section}\)"
 
 
 def _part(name: str) -> Iterator[str]:

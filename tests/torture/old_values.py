@@ -149,7 +149,7 @@ class History:
     def _bring_back(self, back: str) -> None:
         """Alter the publication again, after ending the transactions that would keep it from that.
 
-        Before PostgreSQL 14 those that run might leave out changes afterwards (pgtail(1), old values).
+        Before PostgreSQL 14 those that run might leave out changes afterwards (pgtail-old-values(7)).
         """
         if self._database.version < _STREAMS_SINCE:
             self.end()

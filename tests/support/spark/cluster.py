@@ -80,7 +80,6 @@ def _wait_for(log: Path, said: str) -> None:
 
 
 def recipes() -> list[tuple[str, str]]:
-    """The blocks of the section ON A CLUSTER of the man page: language and text."""
-    page = (ROOT / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
-    section = page.partition("# ON A CLUSTER\n")[2].partition("\n# ")[0]
-    return re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
+    """The blocks of the man page about clusters: language and text."""
+    page = (ROOT / "man/parts/pgtail-spark-cluster.7.md").read_text(encoding="utf-8")
+    return re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL)
