@@ -36,7 +36,7 @@ def like(pattern: str) -> re.Pattern[str]:
 Property: TypeAlias = Literal["op", "schema", "table", "xid", "commit_ts"]
 PROPERTIES: Final[tuple[Property, ...]] = ("op", "schema", "table", "xid", "commit_ts")
 """What a condition can test besides columns."""
-CHANGE_OPS: Final = (*ROW_OPS, "truncate", "message")
+CHANGE_OPS: Final = (*ROW_OPS, "truncate", "message", "ddl")
 """The values of the property op."""
 
 

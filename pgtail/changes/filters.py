@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.commit_range import CommitRange
 from pgtail.changes.condition import CHANGE_OPS, And, Condition, Test, tests_of
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.native.plan import ROW_OPS
@@ -137,6 +138,9 @@ class Filter:
         if isinstance(change, RowChange | TableTruncate):
             if not self.table_passes(change.relation):  # first, so left_out gets every table
                 return False
+        elif isinstance(change, DdlMessage) and change.ddl.name is not None:
+            if not self.name_passes(change.ddl.schema or "", change.ddl.name):
+                return False
         elif self.tables:
             return False
         if self.ops and change.op not in self.ops:
@@ -218,7 +222,8 @@ class Filter:
         of_xids = not self.xids or (xids is not None and any(xids[0] <= xid <= xids[1] for xid in self.xids))
         since = self.commits.since.time
         of_times = since is None or (times is not None and times[1] >= since)
-        of_names = bool(passing) or not (self.tables or (self._exclude and not messages))
+        # A logical message may be a schema change of any table.
+        of_names = bool(passing or messages) or not (self.tables or self._exclude)
         if of_xids and of_times and of_names:
             return False
         self.left_out.update(dict.fromkeys([f"{name[0]}.{name[1]}" for name in tables if name not in passing]))

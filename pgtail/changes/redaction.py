@@ -13,7 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
-from pgtail.changes.events import Event, RowChange, SchemaChange
+from pgtail.changes.ddl import PREFIXES, DdlMessage
+from pgtail.changes.events import Event, LogicalMessage, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import Binary
@@ -170,6 +171,10 @@ class Redaction:
             return event if shown is relation else replace(event, relation=shown)
         if isinstance(event, SchemaChange):
             self.learn(event.before, event.now)
+        elif isinstance(event, DdlMessage):
+            return event.masked(MASK)
+        elif isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
+            return replace(event, content=MASK.encode())  # of another form
         return event
 
 

@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "spark": "Turn captures into tables, on Spark.",
     "inspect": "Show the bytes and fields of a dump.",
     "slot": "List, create, drop, advance and copy replication slots.",
+    "ddl": "Make a server send schema changes, too, as messages.",
     "doctor": "Check a server's setup for logical replication, and say how to fix it.",
     "stats": "Count what is written: by table, transaction, time and key.",
     "expect": "Wait for changes, for tests and CI.",

@@ -12,7 +12,7 @@ from typing import Final
 from pgtail.doctor.base import Check, Context, Finding, comment, destructive, ok, problem, warning
 from pgtail.errors import ServerError
 from pgtail.humanize import counted
-from pgtail.postgres import catalog, slot_copy
+from pgtail.postgres import catalog, ddl_trigger, slot_copy
 from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import is_direct
 from pgtail.postgres.errors import QueryCanceled
@@ -216,4 +216,20 @@ def _described(row: Row, tables: int, filters: int, lists: int, excepted: Sequen
     return ", ".join(words)
 
 
-CHECKS: Final[dict[str, Check]] = {"publications": publications}
+def ddl_triggers(context: Context) -> Iterator[Finding]:
+    """The event triggers of `pgtail ddl`, which are optional: nothing is said where they are not."""
+    check, state = "ddl_triggers", ddl_trigger.state(context.connection)
+    if state is None:
+        return
+    name = f"{state.mark or 'pgtail ddl of an unknown version'}, owned by role {state.owner}"
+    again = (comment("As a superuser:"), context.command("pgtail ddl install"))
+    if not state.complete:
+        missing = " and ".join([one for one in ddl_trigger.TRIGGERS if one not in state.enabled])
+        yield warning(check, f"schema changes are not all sent: {missing} is missing or disabled ({name})", *again)
+    elif not state.current:
+        yield warning(check, f"schema changes are sent in another form than that of this pgtail ({name})", *again)
+    else:
+        yield ok(check, f"schema changes are sent as messages ({name})")
+
+
+CHECKS: Final[dict[str, Check]] = {"publications": publications, "ddl_triggers": ddl_triggers}

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import (
     SEEN,
     Ended,
@@ -40,7 +41,17 @@ from pgtail.pgoutput.walsender import StartReplication
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import GAP, Item, fit_end, middle_cut, width_of
 from pgtail.terminal.style import RESET, SGR, Painter, palette
-from pgtail.terminal.values import BARE, NULL, SEEN_ARROW, UNCHANGED_MARK, ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import (
+    BARE,
+    NULL,
+    SEEN_ARROW,
+    UNCHANGED_MARK,
+    ValueStyle,
+    column_name,
+    ddl_name,
+    name,
+    table_name,
+)
 from pgtail.values import UNKNOWN, Codec, ValueKind
 
 _OPERATIONS: Final = 8
@@ -267,6 +278,9 @@ class Line(PlannedOutput):
             self._write(self.rows.boundary(joined([*self._start(), broken]), event.transaction))
 
     def _content(self, message: LogicalMessage) -> list[Piece]:
+        if isinstance(message, DdlMessage):
+            texts = ", ".join(map(name, message.texts))
+            return [self._named(ddl_name(message.ddl)), f"{name(message.ddl.tag)}: {texts}".encode(), *_MARKS]
         size: Item = ((f" ({len(message.content)} bytes)", "note"),)
         content = text_of_item(self._contents.cell(UNKNOWN, message.content, mark=size))
         transactional = [] if message.transactional else [b" ", self._paint("not transactional", "note")]

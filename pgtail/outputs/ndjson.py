@@ -6,7 +6,10 @@ import binascii
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from msgspec import to_builtins
+
 from pgtail._orjson import orjson
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -253,7 +256,7 @@ class Json(PlannedOutput):
     def _message_head(self, message: LogicalMessage) -> list[Part]:
         if message.transaction is None:
             return [message_head(message)]
-        return [self.rows.message(joined(self._objects.head("message", None)), message)]
+        return [self.rows.message(joined(self._objects.head(message.op, None)), message)]
 
 
 def _end(op: str) -> Plan:
@@ -265,17 +268,38 @@ def _end(op: str) -> Plan:
 
 def message_head(message: LogicalMessage) -> bytes:
     """The start of a logical message's object, without its transaction's keys."""
-    return b'{"op":"message"' + keys(("lsn", lsn_or_none(message.lsn)))
+    return b'{"op":"%b"' % message.op.encode() + keys(("lsn", lsn_or_none(message.lsn)))
 
 
 def message_parts(message: LogicalMessage) -> list[Part]:
-    """The rest of the object: prefix, transactional and content, and whether it was rolled back."""
-    head = keys(("prefix", message.prefix), ("transactional", message.transactional))
+    """The rest of the object: prefix, transactional and content, or the schema change; whether it was rolled back."""
     end = (b',"aborted":true' if message.aborted else b"") + b"}"
+    if isinstance(message, DdlMessage):
+        return [ddl_keys(message), end]
+    head = keys(("prefix", message.prefix), ("transactional", message.transactional))
     try:
         return [head, b',"content":', string_pieces(message.content, "utf-8"), end]
     except Undecoded:
         return [head, b',"content_base64":"', _base64_pieces(message.content), b'"', end]
+
+
+def ddl_keys(message: DdlMessage) -> bytes:
+    """The keys of a schema change."""
+    ddl = message.ddl
+    described = not ddl.dropped and ddl.error is None
+    return keys(
+        ("schema", ddl.schema),
+        ("table", ddl.name),
+        ("tag", ddl.tag),
+        ("relid", ddl.oid),
+        ("dropped", ddl.dropped or None),
+        ("partitioned", ddl.partitioned or None),
+        ("identity", ddl.identity),
+        ("columns", to_builtins(ddl.columns) if described else None),
+        ("differences", message.texts if described and message.before is not None else None),
+        ("statement", ddl.statement),
+        ("error", ddl.error),
+    )
 
 
 def _base64_pieces(content: bytes) -> Iterator[bytes]:

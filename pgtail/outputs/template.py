@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
+from pgtail.changes.ddl import Ddl, DdlMessage
 from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.errors import OptionError
@@ -36,9 +37,11 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "\\": "\\"}
 _VALUES: Final = ValueStyle(None)
 
 
-def _of_table(pick: Callable[[Relation], str]) -> _Sequence:
+def _of_table(pick: Callable[[Relation | Ddl], str | None]) -> _Sequence:
     def pieces(shown: _Shown) -> list[Piece]:
-        return [name(pick(shown.relation)).encode()] if isinstance(shown, Shape | TableTruncate) else []
+        if isinstance(shown, DdlMessage):
+            return [name(pick(shown.ddl) or "").encode()]
+        return [name(pick(shown.relation) or "").encode()] if isinstance(shown, Shape | TableTruncate) else []
 
     return pieces
 
@@ -67,7 +70,9 @@ def _of_prepare(text: Callable[[int], str], pick: Callable[[Transaction], int | 
 
 
 def _table(shown: _Shown) -> list[Piece]:
-    return [name(shown.prefix).encode()] if isinstance(shown, LogicalMessage) else _qualified(shown)
+    if isinstance(shown, LogicalMessage) and not isinstance(shown, DdlMessage):
+        return [name(shown.prefix).encode()]
+    return _qualified(shown)
 
 
 _qualified: Final = _of_table(lambda relation: relation.qualified)

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.ddl import PREFIXES, DdlReader
 from pgtail.changes.events import (
     Change,
     Described,
     Ended,
     Event,
+    LogicalMessage,
     Note,
     Outcome,
     RowChange,
@@ -113,6 +115,8 @@ class Pipeline:
         """How many transactions ended, shown or not; snapshots are none."""
         self.times: tuple[int, int] | None = None
         """The least and the greatest time of their commits, as far as these are known."""
+        self._ddl = DdlReader()
+        self._ddl_noted = False
         self._passed = False
         self.messages = self.kept = 0
         """How many messages scan() processed, and how many runs of streamed rows it buffered."""
@@ -364,12 +368,26 @@ class Pipeline:
                 self._outcome(event)
             elif isinstance(event, UndecodedRows):
                 self._take_buffered(event)
-            elif isinstance(event, Described):
-                continue
-            elif self._filter is None or isinstance(event, FromClient | SnapshotEnded):
-                self._emit(event)
-            else:
-                self._filtered(self._filter, event)
+            elif not isinstance(event, Described):
+                self._show(event)
+
+    def _schema_change(self, message: LogicalMessage) -> LogicalMessage:
+        """The schema change in a logical message, or the message itself if it has another form."""
+        try:
+            return self._ddl.read(message)
+        except ValueError as error:
+            if not self._ddl_noted:
+                self._ddl_noted = True
+                self._warn(Note(f"a logical message {message.prefix} is shown as it is: {error}"))
+            return message
+
+    def _show(self, event: Started | Change | SchemaChange | FromClient | SnapshotEnded) -> None:
+        if isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
+            event = self._schema_change(event)
+        if self._filter is None or isinstance(event, FromClient | SnapshotEnded):
+            self._emit(event)
+        else:
+            self._filtered(self._filter, event)
 
     def _filtered(self, filter_: Filter, event: Started | Change | SchemaChange) -> None:
         if isinstance(event, Started):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from pgtail.changes.ddl import Ddl, DdlMessage
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -22,7 +23,7 @@ from pgtail.changes.events import (
     Transaction,
 )
 from pgtail.changes.filters import Filter
-from pgtail.changes.redaction import Redaction
+from pgtail.changes.redaction import MASK, Redaction
 from pgtail.changes.relations import Relation, differences
 from pgtail.native import compiled
 from pgtail.native.plan import INSERT_OPS
@@ -102,7 +103,7 @@ class Statistics(Output):
         self.messages = self.message_bytes = 0
         self.snapshots = 0
         """How many times a table was copied."""
-        self.schema_changes: list[tuple[Relation, list[str]]] = []
+        self.schema_changes: list[tuple[Relation | Ddl, list[str]]] = []
         self.more_schema_changes = 0
         self._by_version: dict[int, tuple[TableCount, RowKey]] = {}
         self._transaction = Transaction(None)
@@ -114,6 +115,7 @@ class Statistics(Output):
             RowChange: self._row,
             TableTruncate: self._truncate,
             LogicalMessage: self._message,
+            DdlMessage: self._ddl,
             Started: self._started,
             Ended: self._ended,
             SchemaChange: self._schema,
@@ -281,9 +283,19 @@ class Statistics(Output):
         if self.redaction is not None:
             self.redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
-        if found and len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
-            self.schema_changes.append((event.now, found))
-        elif found:
+        if found:
+            self._add_schema_change(event.now, found)
+
+    def _ddl(self, message: DdlMessage) -> None:
+        self._message(message)
+        shown = message if self.redaction is None else message.masked(MASK)
+        if message.alters:
+            self._add_schema_change(shown.ddl, [shown.ddl.tag, *shown.texts])
+
+    def _add_schema_change(self, table: Relation | Ddl, texts: list[str]) -> None:
+        if len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
+            self.schema_changes.append((table, texts))
+        else:
             self.more_schema_changes += 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pgtail._orjson import orjson
+from pgtail.changes.ddl import Ddl
 from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import Binary
@@ -64,14 +65,16 @@ def _object(stats: Statistics) -> dict[str, Any]:
             "error": keys.error,
             "keys": [_key_object(key) for key in stats.hottest(MAX_KEYS)],
         },
-        "schema_changes": [{**name_object(relation), "differences": found} for relation, found in stats.schema_changes],
+        "schema_changes": [{**name_object(table), "differences": found} for table, found in stats.schema_changes],
         "more_schema_changes": stats.more_schema_changes,
         "clients": [_client(client) for client in stats.clients],
     }
 
 
-def name_object(relation: Relation) -> dict[str, Any]:
+def name_object(relation: Relation | Ddl) -> dict[str, Any]:
     """The name of a table; its OID if no description of it was seen."""
+    if isinstance(relation, Ddl):
+        return {"schema": relation.schema, "table": relation.name}
     return {"schema": relation.schema, "table": relation.name} if relation.seen else {"relid": relation.oid}
 
 

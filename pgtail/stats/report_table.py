@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from pgtail.changes.ddl import Ddl
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
 from pgtail.local_time import to_local, zone_text
@@ -19,7 +20,7 @@ from pgtail.stats.transactions import LARGEST_KEPT, Histogram, Transactions, Tra
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import Item, padding, paragraph, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.terminal.values import ValueStyle, column_name, name, table_name
+from pgtail.terminal.values import ValueStyle, column_name, ddl_name, name, table_name
 
 MAX_TABLES: Final = 30
 """The largest tables are shown, by bytes."""
@@ -210,10 +211,11 @@ class _View(ReportLayout):
 
     def _schema(self) -> Iterator[StyledLine]:
         changes = self._stats.schema_changes
-        for number, (relation, found) in enumerate(changes):
+        for number, (table, found) in enumerate(changes):
             if not number:
                 yield [padding(MARGIN), ("schema changes", "dim")]
-            items: list[Item] = [((table_name(relation), "table"),), *[((name(text), "plain"),) for text in found]]
+            title = ddl_name(table) if isinstance(table, Ddl) else table_name(table)
+            items: list[Item] = [((title, "table"),), *[((name(text), "plain"),) for text in found]]
             yield from self.indented(wrap(items, self.inner))
         if self._stats.more_schema_changes:
             yield from self.words(f"and {grouped(self._stats.more_schema_changes)} more")

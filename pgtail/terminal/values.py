@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 
+from pgtail.changes.ddl import Ddl
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
@@ -66,6 +67,11 @@ def identifier(text: str) -> str:
 def table_name(relation: Relation) -> str:
     """schema.table, as identifier() shows names."""
     return f"{identifier(relation.schema)}.{identifier(relation.name)}" if relation.seen else name(relation.qualified)
+
+
+def ddl_name(ddl: Ddl) -> str:
+    """The table of a schema change, as table_name()."""
+    return f"{identifier(ddl.schema or '')}.{identifier(ddl.name)}" if ddl.name is not None else "(no table)"
 
 
 def column_name(text: str) -> str:

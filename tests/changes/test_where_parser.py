@@ -99,7 +99,11 @@ def test_the_language(where: str, meaning: str) -> None:
         ("a = 'x' and", "", "expected the name of a column, NOT, changed(COLUMN) or a bracket"),
         ("a is null or ", "", "expected the name of a column"),
         ("a = x && b like o%", "&&", "write AND, not &&"),
-        ("a = 1 and op = insrt", "op", "op is one of insert, update, delete, snapshot, truncate, message; a column of"),
+        (
+            "a = 1 and op = insrt",
+            "op",
+            "op is one of insert, update, delete, snapshot, truncate, message, ddl; a column of",
+        ),
         ("op in (insert, 'commit_prepared')", "op", "op is one of insert"),
         ("a = or b = 1", "or", "expected a value"),
         (

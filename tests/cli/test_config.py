@@ -128,7 +128,7 @@ def kind(parameter: click.Parameter) -> str:
 
 def test_every_command_that_shows_values_masks() -> None:
     """Each has the option, which the config file sets. `record` stores what the server sent, and shows no values."""
-    others = {"capture", "config", "completion", "demo", "doctor", "help", "record", "slot", "spark"}
+    others = {"capture", "config", "completion", "ddl", "demo", "doctor", "help", "record", "slot", "spark"}
     for name in set(COMMANDS) - others:
         found = main.get_command(click.Context(main), name)
         assert found is not None

@@ -14,6 +14,7 @@ from pgtail.doctor import provider, server
 from pgtail.doctor.base import Context, Finding, Severity
 from pgtail.postgres.catalog import server_facts
 from pgtail.postgres.connection import Connector, parameters
+from pgtail.postgres.ddl_trigger import install_sql
 from tests.conftest import StartServer
 from tests.support.servers import Database, since
 from tests.support.tail import stream, wait_for
@@ -294,3 +295,26 @@ def test_toast_that_updates_leave_out(database: Database) -> None:
 
 def of_severity(database: Database, check: str) -> list[Finding]:
     return [finding for finding in of(examine(database), check) if finding.severity is not Severity.OK]
+
+
+@since(14)
+def test_event_triggers_that_send_schema_changes(database: Database) -> None:
+    publish(database)
+    assert of(examine(database), "ddl_triggers") == []
+    database.execute(install_sql(with_statement=True))
+    found = one(examine(database), "ddl_triggers")
+    assert found.severity is Severity.OK
+    assert (
+        found.text
+        == "schema changes are sent as messages (pgtail ddl, version 1, with statement, owned by role postgres)"
+    )
+    database.execute("ALTER EVENT TRIGGER pgtail_ddl DISABLE")
+    found = one(examine(database), "ddl_triggers")
+    assert found.severity is Severity.WARNING
+    assert "schema changes are not all sent: pgtail_ddl is missing or disabled" in found.text
+    assert found.cure[1].startswith("-- pgtail ddl install ")
+    database.execute(
+        "ALTER EVENT TRIGGER pgtail_ddl ENABLE", "COMMENT ON FUNCTION pgtail.ddl() IS 'pgtail ddl, version 0'"
+    )
+    found = one(examine(database), "ddl_triggers")
+    assert (found.severity, "version 0, owned by role postgres" in found.text) == (Severity.WARNING, True)

@@ -135,8 +135,8 @@ class FilterOptions(Struct, frozen=True):
         metavar="OP,...",
         completion="ops",
         setting="list",
-        help="Only insert, update, delete, truncate, snapshot, message, commit_prepared, rollback_prepared."
-        " Repeatable.",
+        help="Only insert, update, delete, truncate, snapshot, message, ddl, commit_prepared,"
+        " rollback_prepared. Repeatable.",
     )
     xids: tuple[int, ...] = _filter("--xid", default=(), kind="number", help="Only this transaction. Repeatable.")
     where: tuple[str, ...] = _filter(

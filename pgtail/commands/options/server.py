@@ -387,7 +387,28 @@ class CreateOptions(Struct, frozen=True):
 
 
 class ChangeOptions(Struct, frozen=True):
-    """Options of the commands that ask before they change a slot."""
+    """Options of the commands that ask before they change something."""
 
     connection: ConnectionOptions = family(ConnectionOptions)
     yes: bool = option("-y", "--yes", default=False, help="Do not ask.")
+
+
+def _with_statement_option() -> Any:
+    """A field `with_statement`."""
+    return option(
+        "--with-statement", default=False, help="Messages contain the text of the statement, which may have secrets."
+    )
+
+
+class InstallOptions(Struct, frozen=True):
+    """Options of `pgtail ddl install`."""
+
+    connection: ConnectionOptions = family(ConnectionOptions)
+    with_statement: bool = _with_statement_option()
+    yes: bool = option("-y", "--yes", default=False, help="Do not ask.")
+
+
+class PrintOptions(Struct, frozen=True):
+    """Options of `pgtail ddl print`."""
+
+    with_statement: bool = _with_statement_option()

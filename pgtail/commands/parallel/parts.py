@@ -17,6 +17,7 @@ from pgtail.capture.format import PREDECESSOR, SEGMENT
 from pgtail.capture.reader import SegmentFile
 from pgtail.capture.segment import Head, SegmentFrames
 from pgtail.capture.verify import SegmentsToRead
+from pgtail.changes.ddl import PREFIXES
 from pgtail.changes.relations import Relations
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Decoder
@@ -28,6 +29,7 @@ SIZE: Final = 1 << 20
 """Bytes of the segments of a part, at least: to begin a part takes milliseconds."""
 _DEFAULT_SCHEMA: Final = "pg_catalog"
 """The schema of a Relation message without a namespace."""
+_DDL: Final = [prefix.encode() + b"\0" for prefix in PREFIXES]
 _DESCRIPTIONS: Final = frozenset([bytes((tag,)) for tag in tags(Role.DESCRIPTION)])
 
 Described: TypeAlias = tuple[AnyFrame, int | None]
@@ -58,6 +60,8 @@ class CaptureParts:
         """The contents of the last segment of the stream."""
         self._prepared: set[str] = set()
         """The gids of the prepared transactions that have no outcome yet."""
+        self._has_ddl = False
+        """Whether there were schema changes in logical messages: later ones are compared with them."""
 
     def __iter__(self) -> Iterator[Part]:
         """Yield the parts in order. The last one has all that cannot be divided."""
@@ -95,6 +99,7 @@ class CaptureParts:
             self._known += self._descriptions(file)[1]
         elif self._before is not None and contents.predecessor != self._before.segment:
             return False
+        self._has_ddl = self._has_ddl or (contents.messages > 0 and _has_ddl(file))
         self._before = self._contents[index] = contents
         self._prepared.update([one.gid for one in contents.prepared])
         self._prepared.difference_update([one.gid for one in contents.outcomes])
@@ -103,7 +108,7 @@ class CaptureParts:
     def _may_begin(self, index: int) -> bool:
         """Whether a part may begin with a segment of the stream: earlier descriptions are then known."""
         files, before = self._capture.segments, self._before
-        if self._prepared or before is None or files[index].snapshot or files[index - 1].snapshot:
+        if self._prepared or self._has_ddl or before is None or files[index].snapshot or files[index - 1].snapshot:
             return False
         head, repeated = self._descriptions(files[index])
         if not repeated or head.transaction is not None or head.snapshot is not None:
@@ -145,3 +150,10 @@ class CaptureParts:
                 if isinstance(message, Relation):
                     relations.see(message)
             return frames.head, described
+
+
+def _has_ddl(file: SegmentFile) -> bool:
+    """Whether a segment may have a logical message about a schema change."""
+    with file.location.open() as reader:
+        frames = SegmentFrames(reader, str(file.location))
+        return any(frames.buf.find(prefix, start, stop) >= 0 for start, stop in frames for prefix in _DDL)

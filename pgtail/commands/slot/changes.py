@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Literal
 
 from pgtail.commands.connect import connector_of
+from pgtail.commands.console.question import check_terminal, confirm
 from pgtail.commands.options.server import ChangeOptions, ConnectionOptions, CreateOptions
 from pgtail.commands.output.file_sink import put
-from pgtail.errors import OptionError
 from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import seconds_text, size_text
 from pgtail.log import log_outcome
@@ -83,23 +82,12 @@ def copy(options: ConnectionOptions, source: str, name: str) -> None:
 
 def _confirm(connection: Connection, slot: Slot, action: str) -> None:
     """Show the slot and ask; returns after a yes, else exits with 1. Raises OptionError without a terminal."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise OptionError(
-            f"slot {slot.name} was not changed: there is no terminal to ask on whether to"
-            f" {action[0].lower()}{action[1:]}, which cannot be undone; --yes does it without asking"
-        )
+    check_terminal(
+        f"slot {slot.name} was not changed: there is no terminal to ask on whether to {action[0].lower()}{action[1:]},"
+        " which cannot be undone; --yes does it without asking"
+    )
     log_outcome(f"slot {_described(connection, slot)}")
-    sys.stderr.write(f"{action}? It cannot be undone. [y/N]: ")
-    sys.stderr.flush()
-    try:
-        answer = sys.stdin.readline()
-    except KeyboardInterrupt:
-        answer = "no"
-    if not answer:
-        sys.stderr.write("\n")
-    if answer.strip().lower() not in ("y", "yes"):
-        log_outcome("nothing was done")
-        raise SystemExit(1)
+    confirm(f"{action}? It cannot be undone.")
 
 
 def _described(connection: Connection, slot: Slot) -> str:

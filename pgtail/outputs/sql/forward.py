@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -81,7 +82,9 @@ def schema_change_text(event: SchemaChange) -> str:
 
 
 def message_text(message: LogicalMessage) -> str:
-    """A logical message in words; the content as tables show it: a string, or bytes that are no text in hexadecimal."""
+    """A logical message or schema change in words; content as in tables: a string, or bytes that are no text in hex."""
+    if isinstance(message, DdlMessage):
+        return f"{message.ddl.qualified} {message.ddl.tag}: {', '.join(message.texts)}".lstrip()
     size = len(message.content)
     try:
         text = UNKNOWN.text_text(message.content)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import SEEN, Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
@@ -23,7 +24,7 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
 from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
-from pgtail.outputs.sql.forward import heading, schema_change_text, snapshot_text
+from pgtail.outputs.sql.forward import heading, message_text, schema_change_text, snapshot_text
 from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.terminal.escape import escape
@@ -161,6 +162,8 @@ class SqlUndo(PlannedOutput):
             self._omit(event, "what the table held was not sent")
         elif isinstance(event, SchemaChange) and (text := schema_change_text(event)):
             self.write(comment(f"undo also: {text}"))
+        elif isinstance(event, DdlMessage) and event.alters:
+            self.write(comment(f"undo also: {message_text(event)}"))
 
     def ended(self, event: Ended) -> None:
         if event.complete:

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import OLD_ROWS, SEEN, LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.relations import Column, Relation, differences
 from pgtail.native.plan import ROW_OPS
@@ -26,6 +27,7 @@ from pgtail.terminal.values import (
     Show,
     ValueStyle,
     column_name,
+    ddl_name,
     name,
     table_name,
 )
@@ -60,6 +62,7 @@ _FEWEST_NULLS: Final = 3
 _OF_ROWS: Final = {op: _operation(op.upper(), op) for op in ROW_OPS}
 _TRUNCATE: Final = _operation("TRUNC", "truncate")
 _MESSAGE: Final = _operation("MESSAGE", "message")
+_DDL: Final = _operation("DDL", "message")
 _SCHEMA: Final = _operation("SCHEMA", "dim")
 _CLIENT: Final = _operation("CLIENT", "origin")
 
@@ -226,7 +229,10 @@ class RowFormatter:
         return TableRow(_TRUNCATE, self.parts(change.relation).table, _NO_KEY, [_sized(text, "note")] if text else [])
 
     def message(self, message: LogicalMessage) -> TableRow:
-        """A logical decoding message."""
+        """A logical decoding message, or the schema change in it."""
+        if isinstance(message, DdlMessage):
+            values = [_sized(name(text), "plain") for text in (message.ddl.tag, *message.texts)]
+            return TableRow(_DDL, _sized(ddl_name(message.ddl), "table"), _NO_KEY, values)
         size: Item = (SPACE, (f"({len(message.content)} bytes)", "note"))
         values = [sized(self._values.cell(UNKNOWN, message.content, mark=size))]
         if not message.transactional:

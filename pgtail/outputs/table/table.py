@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, Final
 
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import (
     Change,
     Ended,
@@ -89,6 +90,7 @@ class TableOutput(Output):
             RowChange: self._change,
             TableTruncate: self._change,
             LogicalMessage: self._message,
+            DdlMessage: self._message,
             Started: self._start,
             Ended: self._end,
             Outcome: self._outcome,

@@ -15,10 +15,12 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.verify import segments_to_read
+from pgtail.changes.ddl import PREFIX
 from pgtail.commands import parallel
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.output.file_sink import FileSink
@@ -171,6 +173,25 @@ def test_partitions_of_the_parts_before(divided: Divided, tmp_path: Path) -> Non
     assert others == [one, one]
     old = [("v" in change["old"], change["table"]) for change in one.objects]
     assert [table for has, table in old if not has] == ["ev"] * 2
+    assert divided.executor.decoded >= 3
+
+
+def test_schema_changes_are_compared_with_those_of_earlier_segments(divided: Divided, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    recorder = Recorder(tmp_path / "c", HEAD, rotation=Rotation(size=1 << 30))
+    for xid in range(1, 9):
+        lsn, column = 0x1000 * xid, {"attnum": 1, "name": f"c{xid}", "type": "text"}
+        form = {"version": 1, "tag": "ALTER TABLE", "oid": 200, "schema": "a", "name": "other", "identity": "full"}
+        ddl = [message(orjson.dumps(form | {"columns": [column]}), PREFIX)] if xid > 3 else []
+        rows = [relation(), insert("1", "x")]
+        take(recorder, [frame(one, lsn) for one in [begin(xid, lsn), *rows, *ddl, commit(lsn, lsn + 8)]])
+        recorder.follow({"pgtail.options": f"of segment {xid}"})
+    recorder.close()
+    for words in (["-o", "json"], ["-o", "json", "-t", "other"]):
+        one, *others = [with_jobs(jobs, ["decode", *words], tmp_path / "c") for jobs in (1, 2, 3)]
+        assert others == [one, one]
+        changes = [change["differences"] for change in one.objects if "differences" in change]
+        assert changes == [[f"c{xid - 1} renamed to c{xid}"] for xid in range(5, 9)]
     assert divided.executor.decoded >= 3
 
 

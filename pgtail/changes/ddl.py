@@ -1,0 +1,247 @@
+"""Schema changes in logical messages, as `pgtail ddl install` makes a server send them (man page pgtail-ddl(1)).
+
+Those of Supabase ETL (github.com/supabase/etl, schema_change_messages.up.sql) are understood, too.
+
+A message describes a table after a command. Columns have numbers that are never used again, so two messages about a
+table show what was added, dropped, renamed and retyped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from msgspec import Meta, Struct, json
+from msgspec.structs import replace
+
+from pgtail.changes.events import LogicalMessage
+
+PREFIX: Final = "pgtail.ddl"
+"""The prefix of the messages."""
+_ETL_PREFIX: Final = "supabase_etl_ddl"
+PREFIXES: Final = (PREFIX, _ETL_PREFIX)
+VERSION: Final = 1
+"""The version of their form."""
+AS_BEFORE: Final = "columns as before"
+"""The text of a change of something else, such as a constraint."""
+_MOST_COLUMNS: Final = 1600
+"""Columns that a server's tables can have."""
+_MOST_TABLES: Final = 100_000
+"""Tables whose last message is kept."""
+
+Attnum: TypeAlias = Annotated[int, Meta(ge=1, le=_MOST_COLUMNS)]
+Oid: TypeAlias = Annotated[int, Meta(ge=1, lt=1 << 32)]
+
+
+class DdlColumn(Struct, frozen=True, omit_defaults=True):
+    """A column as pg_attribute has it. `missing` is its value in rows that are older than the column."""
+
+    attnum: Attnum
+    name: str
+    type: str
+    not_null: bool = False
+    key: bool = False
+    generated: str | None = None
+    missing: str | None = None
+    default: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The column for people."""
+        parts = {
+            " not null": self.not_null,
+            " key": self.key,
+            f" generated {self.generated}": self.generated is not None,
+            f" default {self.default}": self.default is not None,
+            f" (older rows: {self.missing})": self.missing is not None,
+        }
+        return f"{self.name} {self.type}{''.join([part for part, given in parts.items() if given])}"
+
+
+class Ddl(Struct, frozen=True, omit_defaults=True):
+    """The content of a message: a table after a command, or only the `error` of the trigger. `tag` is the command's."""
+
+    version: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    tag: str
+    oid: Oid | None = None
+    schema: str | None = None
+    name: str | None = None
+    dropped: bool = False
+    partitioned: bool = False
+    identity: str | None = None
+    columns: tuple[DdlColumn, ...] = ()
+    statement: str | None = None
+    error: str | None = None
+
+    @property
+    def qualified(self) -> str:
+        """The table with its schema; empty if the trigger failed."""
+        return "" if self.name is None else f"{self.schema}.{self.name}"
+
+    def masked(self, mask: str) -> Ddl:
+        """The same with `mask` in place of everything that may contain a value."""
+
+        def hidden(value: str | None) -> str | None:
+            return None if value is None else mask
+
+        columns = [replace(one, missing=hidden(one.missing), default=hidden(one.default)) for one in self.columns]
+        return replace(self, columns=tuple(columns), statement=hidden(self.statement), error=hidden(self.error))
+
+
+class _EtlColumn(Struct, frozen=True):
+    attnum: Attnum
+    attname: str
+    formatted_type: str
+    attnotnull: bool = False
+    default_expression: str | None = None
+
+
+class _EtlIdentity(Struct, frozen=True):
+    relreplident: Literal["d", "n", "f", "i"]
+    primary_key_attnums: tuple[int, ...] = ()
+    replica_identity_index_attnums: tuple[int, ...] = ()
+
+
+class _Etl(Struct, frozen=True):
+    """The content of a message of Supabase ETL, which has no drops and no missing values."""
+
+    command_tag: str
+    oid: Oid
+    nspname: str
+    relname: str
+    relkind: str
+    identity: _EtlIdentity
+    columns: tuple[_EtlColumn, ...]
+    current_query: str | None = None
+
+    def as_ddl(self) -> Ddl:
+        identity, is_root = self.identity, self.relkind == "p"
+        by_index = identity.relreplident == "i"
+        keys = identity.replica_identity_index_attnums if by_index else identity.primary_key_attnums
+        names = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+        return Ddl(
+            *(VERSION, self.command_tag, self.oid, self.nspname, self.relname),
+            partitioned=is_root,
+            identity=names[identity.relreplident],
+            columns=tuple([_column(one, key=one.attnum in keys, is_root=is_root) for one in self.columns]),
+            statement=self.current_query,
+        )
+
+
+def _column(column: _EtlColumn, *, key: bool, is_root: bool) -> DdlColumn:
+    default = column.default_expression if is_root else None
+    return DdlColumn(column.attnum, column.attname, column.formatted_type, column.attnotnull, key, default=default)
+
+
+class DdlMessage(LogicalMessage, kw_only=True):
+    """A logical message about a schema change. `before` is the last message about the table, if one was read."""
+
+    ddl: Ddl
+    before: Ddl | None = None
+
+    op: ClassVar[str] = "ddl"
+
+    @property
+    def texts(self) -> list[str]:
+        """What the command did, for people: the differences to `before`, or a description of the table."""
+        return list(_texts(self.before, self.ddl))
+
+    @property
+    def alters(self) -> bool:
+        """Whether the table is known to have changed."""
+        return self.before is not None and self.texts != [AS_BEFORE]
+
+    def masked(self, mask: str) -> DdlMessage:
+        """The same with masked values, and without its content."""
+        now, before = self.ddl.masked(mask), self.before and self.before.masked(mask)
+        return replace(self, ddl=now, before=before, content=mask.encode())
+
+
+class DdlReader:
+    """Reads the messages of one stream, in its order."""
+
+    def __init__(self) -> None:
+        self._known: dict[int | None, Ddl] = {}
+        """The last message about each table."""
+
+    def read(self, message: LogicalMessage) -> DdlMessage:
+        """The schema change in a message. Raises ValueError, which quotes nothing of it, if it has another form."""
+        if not message.transactional:
+            raise ValueError("it is not transactional")
+        ddl, known = _parsed(message), self._known
+        before = known.get(ddl.oid)
+        if not message.aborted and ddl.error is None:
+            known.pop(ddl.oid, None)
+            if not ddl.dropped:
+                known[ddl.oid] = ddl
+            if len(known) > _MOST_TABLES:
+                del known[next(iter(known))]
+        return DdlMessage(
+            message.transaction,
+            message.lsn,
+            message.prefix,
+            message.content,
+            message.transactional,
+            message.aborted,
+            ddl=ddl,
+            before=before,
+        )
+
+
+def _parsed(message: LogicalMessage) -> Ddl:
+    try:
+        if message.prefix == _ETL_PREFIX:
+            return json.decode(message.content, type=_Etl).as_ddl()
+        ddl = json.decode(message.content, type=Ddl)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its content is not readable: {error}") from None
+    if ddl.version != VERSION:
+        raise ValueError(f"its form has version {ddl.version}; this pgtail knows version {VERSION}")
+    named = None not in (ddl.oid, ddl.schema, ddl.name)
+    if not (ddl.error is not None or (named and (ddl.dropped or ddl.identity is not None))):
+        raise ValueError("its content names no table")
+    if len(ddl.columns) > _MOST_COLUMNS:
+        raise ValueError(f"it has {len(ddl.columns)} columns, and no table has more than {_MOST_COLUMNS}")
+    return ddl
+
+
+def _texts(before: Ddl | None, now: Ddl) -> Iterator[str]:
+    if now.error is not None:
+        yield f"the trigger failed: {now.error}"
+    elif now.dropped:
+        yield "dropped"
+    elif before is None:
+        yield from [column.text for column in now.columns]
+        yield f"identity {now.identity}"
+    else:
+        yield from list(_differences(before, now)) or [AS_BEFORE]
+
+
+def _differences(before: Ddl, now: Ddl) -> Iterator[str]:
+    if before.qualified != now.qualified:
+        yield f"renamed from {before.qualified}"
+    old = {column.attnum: column for column in before.columns}
+    new = {column.attnum: column for column in now.columns}
+    for number, column in old.items():
+        if number not in new:
+            yield f"- {column.name}"
+        else:
+            yield from _alterations(column, new[number])
+    yield from [f"+ {column.text}" for number, column in new.items() if number not in old]
+    if before.identity != now.identity:
+        yield f"identity {before.identity} → {now.identity}"
+
+
+def _alterations(before: DdlColumn, now: DdlColumn) -> Iterator[str]:
+    if before.name != now.name:
+        yield f"{before.name} renamed to {now.name}"
+    if before.type != now.type:
+        yield f"{now.name} {before.type} → {now.type}"
+    if before.not_null != now.not_null:
+        yield f"{now.name} {'not null' if now.not_null else 'nullable'}"
+    if before.key != now.key:
+        yield f"{now.name} {'joined' if now.key else 'left'} the key"
+    if before.generated != now.generated:
+        yield f"{now.name} {f'generated {now.generated}' if now.generated else 'no longer generated'}"
+    if before.default != now.default:
+        yield f"{now.name} {f'default {now.default}' if now.default else 'without default'}"
