@@ -2,8 +2,8 @@
 
 Those of Supabase ETL (github.com/supabase/etl, schema_change_messages.up.sql) are understood, too.
 
-A message describes a table after a command. Columns have numbers that are never used again, so two messages about a
-table show what was added, dropped, renamed and retyped.
+A message describes a table after a command. Columns have numbers that are used again only if what used them was rolled
+back, so two messages about a table show what was added, dropped, renamed and retyped.
 """
 
 from __future__ import annotations

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 
 from pgtail.changes.ddl import PREFIX, DdlReader
 from pgtail.changes.events import LogicalMessage, Transaction
-from tests.support.encode import STREAM_STOP, begin, commit, insert, message, relation, stream_commit, stream_start
+from tests.support.encode import (
+    STREAM_STOP,
+    begin,
+    commit,
+    insert,
+    message,
+    relation,
+    stream_abort,
+    stream_commit,
+    stream_start,
+)
 from tests.support.render import Rendered, all_ways, render
 
 ID = {"attnum": 1, "name": "id", "type": "integer", "not_null": True, "key": True}
@@ -219,6 +229,16 @@ def test_a_streamed_transaction_has_its_schema_changes_in_place() -> None:
     messages = [insert("1", "a", xid=7), ddl(CREATE, xid=7), insert("2", "b", xid=7)]
     found = all_ways(stream_start(), relation(xid=7), *messages, STREAM_STOP, stream_commit())
     assert [one["op"] for one in found.objects] == ["insert", "ddl", "insert"]
+
+
+def test_what_a_savepoint_rolls_back_in_a_stream_may_be_shown_and_compared_with() -> None:
+    """Servers send the transaction's xid in every message, not that of the savepoint."""
+    savepoint = [ddl(ALTER, xid=7), insert("2", "b", xid=8)]
+    streamed = [relation(xid=7), ddl(CREATE, xid=7), *savepoint, STREAM_STOP, stream_abort(7, 8), stream_commit()]
+    after = [begin(9, 0x200), ddl(with_columns(ID, TOTAL)), commit(0x200, 0x208)]
+    found = all_ways(stream_start(), *streamed, *after)
+    assert [one["op"] for one in found.objects] == ["ddl"] * 3
+    assert found.objects[2]["differences"] == ["total numeric(12,2) → numeric(10,2)", "- note"]
 
 
 def test_messages_of_supabase_etl_are_shown_in_the_same_way() -> None:
