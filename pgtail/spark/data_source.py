@@ -73,7 +73,8 @@ class Selection(Struct, frozen=True):
                 " USING pgtail OPTIONS (path 'captures/shop'); for a table of its catalog Spark passes no options"
             )
         storage = {name.removeprefix(_STORAGE): options[name] for name in options if name.startswith(_STORAGE)}
-        ops, columns = _list(options, "ops", OPS), _list(options, "columns", CHANGES.names)
+        known_ops = [op for op in OPS if op != "ddl"]  # schema changes are the messages that they come in
+        ops, columns = _list(options, "ops", known_ops), _list(options, "columns", CHANGES.names)
         return cls(tuple(paths), _list(options, "tables"), ops, columns, StorageOptions.of(storage))
 
     @property
