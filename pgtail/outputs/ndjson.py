@@ -275,7 +275,7 @@ def message_parts(message: LogicalMessage) -> list[Part]:
     """The rest of the object: prefix, transactional and content, or the schema change; whether it was rolled back."""
     end = (b',"aborted":true' if message.aborted else b"") + b"}"
     if isinstance(message, DdlMessage):
-        return [ddl_keys(message), end]
+        return [_ddl_keys(message), end]
     head = keys(("prefix", message.prefix), ("transactional", message.transactional))
     try:
         return [head, b',"content":', string_pieces(message.content, "utf-8"), end]
@@ -283,7 +283,7 @@ def message_parts(message: LogicalMessage) -> list[Part]:
         return [head, b',"content_base64":"', _base64_pieces(message.content), b'"', end]
 
 
-def ddl_keys(message: DdlMessage) -> bytes:
+def _ddl_keys(message: DdlMessage) -> bytes:
     """The keys of a schema change."""
     ddl = message.ddl
     described = not ddl.dropped and ddl.error is None

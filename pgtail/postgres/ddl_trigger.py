@@ -22,8 +22,7 @@ SINCE: Final = 14
 """Since this version pgoutput sends logical messages."""
 TRIGGERS: Final = ("pgtail_ddl", "pgtail_ddl_drop")
 
-# A server stores the value that an added column has in older rows as an array of one element. Its settings are those
-# of the walsender's sessions, so that values are the same text as in rows.
+# attmissingval, the value of an added column in older rows, is an array of one element.
 _DESCRIPTION: Final = """convert_to(json_strip_nulls(json_build_object(
             'version', {version},
             'tag', {tag},
@@ -69,7 +68,7 @@ DECLARE
     messages bytea[];
 BEGIN
     IF (SELECT NOT bool_and(has_function_privilege(oid, 'EXECUTE')) FROM pg_proc
-            WHERE proname = 'pg_logical_emit_message') THEN
+            WHERE proname = 'pg_logical_emit_message' AND pronamespace = 'pg_catalog'::regnamespace) THEN
         RAISE WARNING '{prefix}: role % may not execute pg_logical_emit_message', current_user;
         RETURN;
     END IF;
@@ -124,8 +123,8 @@ FROM (
 _PUBLISHED: Final = """(
             SELECT DISTINCT r.oid FROM pg_publication_tables p JOIN pg_namespace s ON s.nspname = p.schemaname
                 JOIN pg_class r ON r.relnamespace = s.oid AND r.relname = p.tablename)"""
-# pg_temp comes last: with an empty search_path it would be searched for tables and types first. To compile the query
-# would take longer than to run it.
+# Values have the same text as in rows, which a walsender's session sends. pg_temp comes last: with an empty search_path
+# it would be searched for tables and types first. To compile the query would take longer than to run it.
 _SETTINGS: Final = {**PINNED, "jit": "off", "search_path": "pg_catalog, pg_temp"}
 _REMOVE: Final = """DROP EVENT TRIGGER IF EXISTS pgtail_ddl;
 DROP EVENT TRIGGER IF EXISTS pgtail_ddl_drop;

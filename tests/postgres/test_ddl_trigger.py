@@ -227,7 +227,10 @@ def test_names_of_any_kind_in_any_encoding(server: EmbeddedServer) -> None:
 
 def test_a_user_without_rights_on_the_schema_alters_tables(database: Database) -> None:
     role = f"joe_{database.name}"
-    with installed(database, f"CREATE ROLE {role} LOGIN", f"CREATE SCHEMA AUTHORIZATION {role}") as watched:
+    same_name = "CREATE FUNCTION pg_logical_emit_message() RETURNS int LANGUAGE sql AS 'SELECT 1'"
+    setup = [same_name, "REVOKE ALL ON FUNCTION public.pg_logical_emit_message() FROM PUBLIC"]
+    setup += [f"CREATE ROLE {role} LOGIN", f"CREATE SCHEMA AUTHORIZATION {role}"]
+    with installed(database, *setup) as watched:
         try:
             with database.connect(user=role) as session:
                 session.execute("CREATE TABLE t (id int)")
