@@ -268,15 +268,19 @@ cdef inline void put(Out *out, const void *data, Py_ssize_t size) noexcept nogil
         to[0], to[size >> 1], to[size - 1] = start[0], start[size >> 1], start[size - 1]
 
 
-cdef inline void put_padded(Out *out, Bytes text) noexcept:
-    """Append a text that has SLACK more bytes after it: it is copied in moves of as many. Most need one."""
-    cdef char *to = out.data + out.size
+cdef inline char *copy_padded(char *to, Bytes text) noexcept:
+    """Copy a text that has SLACK more bytes after it, in moves of as many; returns where it ends. Most need one."""
     cdef Py_ssize_t i = SLACK
-    out.size += text.size
     memcpy(to, text.data, SLACK)
     while i < text.size:
         memcpy(to + i, text.data + i, SLACK)
         i += SLACK
+    return to + text.size
+
+
+cdef inline void put_padded(Out *out, Bytes text) noexcept:
+    """Append such a text."""
+    out.size = copy_padded(out.data + out.size, text) - out.data
 
 
 cdef int put_object(Out *out, bytes text) except -2:

@@ -138,6 +138,26 @@ cdef int encode_wal2json_bytea(Out *out, const uint8_t *p, Py_ssize_t size, int6
     return put_string(out, p + 2, size - 2)
 
 
+# ==== ordinary values, copied inline ===============================================================================
+
+cdef inline char *copy_usual_text(
+    char *to, const char *limit, const uint8_t *p, Py_ssize_t size, uint8_t quote, uint8_t special
+) noexcept:
+    """Printable ASCII without `quote` and `special`, between quotes unless `quote` is 0; returns where it ends.
+
+    NULL if it is empty or another value or, up to `limit`, has no room.
+    """
+    if size == 0 or limit - to < size + 2:
+        return NULL
+    to[0] = quote
+    to += quote != 0
+    if copy_plain(to, p, size, quote, special, special) < size:
+        return NULL
+    to += size
+    to[0] = quote
+    return to + (quote != 0)
+
+
 # ==== all encoders by name =========================================================================================
 
 ctypedef int (*Encoder)(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2

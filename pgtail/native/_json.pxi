@@ -117,26 +117,25 @@ cdef inline bint is_number(const uint8_t *p, Py_ssize_t size) noexcept:
     return number_end(p, size) == size
 
 
-cdef inline int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
-    """PostgreSQL's text of a number, as a JSON number or quoted; NaN and the infinities are always quoted."""
-    cdef char *to
-    cdef Py_ssize_t minus = size > 1 and p[0] == c"-"
-    if not 0 < size < 16 or (p[minus] == c"0" and size - minus > 1):
-        return put_any_number(out, p, size, quoted)
-    reserve(out, size + 2)
-    to = out.data + out.size
-    to[0] = c'"'
-    to += quoted
+cdef inline char *copy_usual_number(char *to, const char *limit, const uint8_t *p, Py_ssize_t size) noexcept:
+    """A number of fewer than 16 digits; returns where it ends. NULL if it is another value or, up to `limit`, has no room."""
+    cdef Py_ssize_t minus = size > 1 and p[0] == c"-", digits
+    if not 0 < size < 16 or limit - to < size:
+        return NULL
     to[0] = c"-"
-    if copy_digits(to + minus, p + minus, size - minus) < size - minus:
-        return put_any_number(out, p, size, quoted)
-    to[size] = c'"'
-    out.size += size + 2 * quoted
-    return 0
+    p += minus
+    size -= minus
+    to += minus
+    digits = copy_digits(to, p, size)
+    if digits < size and (
+        digits == 0 or p[digits] != c"." or not 0 < size - digits - 1 == count_digits(p + digits + 1, size - digits - 1)
+    ):
+        return NULL
+    return NULL if p[0] == c"0" and digits > 1 else to + size
 
 
-cdef int put_any_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
-    """The same. Most numbers are integers of few digits, which put_number() writes itself."""
+cdef int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
+    """PostgreSQL's text of a number, as a JSON number or quoted; NaN and the infinities are always quoted."""
     if not is_number(p, size):
         if not ((size == 3 and memcmp(p, <const char *>b"NaN", 3) == 0)
                 or (size == 8 and memcmp(p, <const char *>b"Infinity", 8) == 0)

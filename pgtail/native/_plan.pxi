@@ -35,9 +35,17 @@ cpdef enum Skip:
     SKIP_SAME
     SKIP_DIFFERENT
 
+cdef enum Usual:
+    # What is tried inline before an encoder is called.
+    USUAL_NONE
+    USUAL_NUMBER
+    USUAL_TEXT
+
 cdef struct CellPlan:
     int index
     bint direct             # whether a text is encoded with nothing else to ask
+    Usual usual
+    uint8_t quote, special  # of copy_usual_text()
     Encoder encode          # NULL: Python converts the value
     int64_t parameter
     Bytes before, between, after, null, unchanged, constant     # between: the separator and `before`
@@ -46,6 +54,16 @@ cdef struct CellPlan:
     bint null_absent, required, unchanged_undecoded
     Skip skip
     int encoding            # its place in RowPlan.objects
+
+# By the encoder and whether it has a parameter: the same for ordinary values.
+cdef dict USUAL = {
+    ("number", False): (USUAL_NUMBER, 0, 0),
+    ("wal2json_number", False): (USUAL_NUMBER, 0, 0),
+    ("string", False): (USUAL_TEXT, ord('"'), ord("\\")),
+    ("sql", False): (USUAL_TEXT, ord("'"), 0x7F),
+    ("bare", False): (USUAL_TEXT, 0, 0x7F),
+    ("bare", True): (USUAL_TEXT, 0, 0x7F),
+}
 
 cdef struct Made:
     Out text
@@ -224,7 +242,7 @@ cdef class RowPlan:
                 self.fill_encoding(cell, found.encoding)
             cell.direct = (
                 cell.encode != NULL and cell.constant.data == NULL and cell.previous_before.data == NULL
-                and cell.skip == SKIP_NOTHING and cell.after.size == 0
+                and cell.skip == SKIP_NOTHING
             )
         return 0
 
@@ -239,6 +257,7 @@ cdef class RowPlan:
             cell.parameter = encoding.form.parameter
             if encoding.form.name:
                 cell.encode = encoder_of(encoding.form.name)
+            cell.usual, cell.quote, cell.special = USUAL.get((encoding.form.name, cell.parameter != 0), (USUAL_NONE, 0, 0))
         return 0
 
 

@@ -242,7 +242,7 @@ cdef class TextScanner(Scanner):
         mark = out.size
         if not self.started:
             self.boundary(self.begin)
-        if self.elements:
+        if self.elements and self.separator.count:
             self.run_plan(self.separator)
         self.lsn, self.has_old, self.has_new = lsn, kind != c"N", op != OP_DELETE
         if self.run_plan(plan) < 0:
@@ -395,22 +395,36 @@ cdef class TextScanner(Scanner):
         cdef CellPlan *how = step.cells
         cdef CellPlan *end = how + step.count
         cdef Bytes *instead
+        cdef char *to = out.data + out.size
+        cdef char *ended
         cdef Py_ssize_t mark
+        cdef const char *limit = out.data + out.room - out.kept
         cdef bint first = True, has_other = self.has_new if step.old else self.has_old
         if step.complete and not step.old and self.unchanged:
             return DECLINED
         while how < end:
             cell = &row[how.index]
             if how.direct and cell.kind == c"t":
-                put_padded(out, how.before if first else how.between)
+                to = copy_padded(to, how.before if first else how.between)
                 first = False
-                mark = out.size
-                if how.encode(out, cell.data, cell.size, how.parameter) < 0:
-                    out.size = mark
-                    if put_call(out, plan.objects[how.encoding], cell) < 0:
-                        return DECLINED
+                ended = NULL
+                if how.usual == USUAL_NUMBER:
+                    ended = copy_usual_number(to, limit, cell.data, cell.size)
+                elif how.usual == USUAL_TEXT:
+                    ended = copy_usual_text(to, limit, cell.data, cell.size, how.quote, how.special)
+                if ended == NULL:
+                    mark = out.size = to - out.data
+                    if how.encode(out, cell.data, cell.size, how.parameter) < 0:
+                        out.size = mark
+                        if put_call(out, plan.objects[how.encoding], cell) < 0:
+                            return DECLINED
+                    ended, limit = out.data + out.size, out.data + out.room - out.kept
+                to = ended
+                if how.after.size:
+                    to = copy_padded(to, how.after)
                 how += 1
                 continue
+            out.size = to - out.data
             instead = NULL
             if how.skip != SKIP_NOTHING and skipped(how.skip, cell, &other[how.index], step.old, has_other):
                 instead = &how.skipped
@@ -432,7 +446,9 @@ cdef class TextScanner(Scanner):
                 elif how.written and put_value(out, plan, how, cell) < 0:
                     return DECLINED
                 put_padded(out, how.after)
+            to, limit = out.data + out.size, out.data + out.room - out.kept
             how += 1
+        out.size = to - out.data
         return DECLINED if first and step.not_empty else 0
 
     cdef int previous(self, RowPlan plan, CellPlan *how, const Cell *cell) except -2:
