@@ -1,6 +1,7 @@
 """The entry point, installed or as `python -m pgtail`; handles requests to stop before it imports anything else."""
 
 import contextlib
+import gc
 import sys
 
 
@@ -16,6 +17,7 @@ def main() -> None:
             commands(prog_name="pgtail")
         finally:
             ignore_requests()
+            gc.freeze()  # Python would look for garbage among all objects before it exits
             with contextlib.suppress(OSError, ValueError, AttributeError):  # it was closed, also before the start
                 sys.stderr.write(after_echo(sys.stderr.isatty()))
     except KeyboardInterrupt:
