@@ -33,6 +33,7 @@ cdef class Table:
     cdef bint full          # whether REPLICA IDENTITY is FULL
     cdef bint shown[OPS]    # by operation
     cdef bint bound[OPS]    # by operation: whether its condition was made
+    cdef bint asked         # whether `remembers` and what follows are known, if rows are remembered at all
     cdef bint remembers     # whether its rows are remembered (changes/seen_rows.py)
     cdef bint hides, has_others     # whether not all of a row is, and whether there is more than the key
     cdef bytes prefix
@@ -55,12 +56,14 @@ cdef class Table:
         """Its rows are remembered as this SeenTable says."""
         self.set_key(seen.prefix, seen.keys)
         self.remembers, self.hides, self.has_others = self.keys_count > 0, bool(seen.hidden), bool(seen.others)
+        self.asked = True
         return 0
 
     cdef int set_key(self, bytes prefix, tuple keys) except -2:
         """The keys of its rows begin with `prefix`, and have the cells of these columns."""
         cdef int i
         self.keys_count, self.prefix = len(keys), prefix
+        PyMem_Free(self.keys)
         self.keys = <int *>PyMem_Calloc(self.keys_count + 1, sizeof(int))
         if self.keys == NULL:
             raise MemoryError
@@ -328,8 +331,7 @@ cdef class Scanner:
             found = self.describe(relation)
             self.set_shown(found)
             self.set_count(found)
-            if self.seen is not None:
-                (<Table>found).remember(self.seen.table(relation))
+            (<Table>found).asked = self.seen is None
             self.tables[oid] = found
         self.last, self.last_oid = found, oid
         return self.last
@@ -358,7 +360,7 @@ cdef class Scanner:
         cdef uint32_t oid
         cdef int unchanged = 0, known
         cdef Py_ssize_t new_start = 0
-        cdef bint remembers, hidden
+        cdef bint hidden
         if end - pos < 8 + xid_size:
             return DECLINED
         pos += xid_size
@@ -377,8 +379,7 @@ cdef class Scanner:
                 return DECLINED
             op = OP_SNAPSHOT
         hidden = not table.shown[op] or not self.selected
-        remembers = self.seen is not None and table.remembers
-        if hidden and not remembers:
+        if hidden and table.asked and not table.remembers:
             pos = skip_row(buf, pos, end, op, kind, table.columns)
             return self.counted(buf, start, pos, end, &table.count.rows[op])
         if kind != c"N":
@@ -395,7 +396,9 @@ cdef class Scanner:
             pos = read_tuple(buf, pos, end, table.columns, self.new, &self.unchanged)
         if pos < 0 or not self.ends_well(buf, start, pos, end):
             return DECLINED
-        if remembers:
+        if not table.asked:     # only for a whole row, as rows that the decoder refuses do not count
+            table.remember(self.seen.table(table.relation))
+        if table.remembers:
             known = self.recall(table, op, kind)
             if known < 0:
                 return DECLINED
@@ -405,7 +408,7 @@ cdef class Scanner:
             self.left_out += 1
         elif self.emit(table, op, kind, lsn, pos - start - xid_size) < 0:
             return DECLINED
-        if remembers:
+        if table.remembers:
             self.replace(op, buf + new_start, pos - new_start, table.columns)
         self.seq += 1
         self.rows += 1
