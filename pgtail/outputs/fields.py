@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from time import time_ns
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pgtail.changes.events import Transaction
 from pgtail.local_time import to_local, zone_text
-from pgtail.native.plan import TRANSACTION_FIELDS, Field, Text, Value
+from pgtail.native.plan import TRANSACTION_FIELDS, Field, Side, UndecodedValue, Value
 from pgtail.pgoutput.cells import TupleData
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text, unix_micros
 
+T = TypeVar("T")
 Clock: TypeAlias = Callable[[], int]
 """The current time in nanoseconds since 1970-01-01 UTC."""
 
@@ -22,7 +23,10 @@ class PlanRow:
     `clock` gives nanoseconds since 1970-01-01 UTC; `last_end` is the value of Field.LAST_END.
     """
 
-    __slots__ = ("_now", "aborted", "clock", "known", "last_end", "lsn", "new", "old", "seq", "transaction")
+    __slots__ = (
+        *("_now", "aborted", "clock", "is_long", "known", "last_end", "lsn", "new", "not_sent", "old", "seq"),
+        *("transaction", "undecoded"),
+    )
 
     def __init__(
         self,
@@ -32,7 +36,7 @@ class PlanRow:
         lsn: int | None,
         *,
         aborted: bool = False,
-        known: dict[Field | Text, bytes | None] | None = None,
+        known: dict[object, Any] | None = None,
     ) -> None:
         self.transaction = transaction
         self.clock = clock
@@ -43,7 +47,12 @@ class PlanRow:
         self.old: TupleData = ()
         self.new: TupleData = ()
         self.known = {} if known is None else known
-        """TRANSACTION_FIELDS that were read, and Texts that were rendered: the rows of a transaction share them."""
+        """What is the same for all rows of a transaction, by what makes it."""
+        self.not_sent: tuple[tuple[Side, int, str], ...] = ()
+        """Cells without a value: unchanged, filled from the other tuple, or absent (outside the replica identity)."""
+        self.undecoded: tuple[UndecodedValue, ...] = ()
+        self.is_long = False
+        """Whether a part of its text is long: it is not joined then, to avoid copies in memory."""
         self._now = 0
 
     def now(self) -> int:
@@ -146,23 +155,27 @@ FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
 """Field -> its text; None if it is unknown."""
 
 
-def text_of_value(value: Value, row: PlanRow) -> bytes:
-    """A field of a row between its texts, or the replacement of a missing one."""
-    field_ = value.field
-    if field_ in row.known:
-        text = row.known[field_]
-    else:
-        text = FIELDS[field_](row)
-        if field_ in TRANSACTION_FIELDS:
-            row.known[field_] = text
-    if text is not None:
-        return value.before + text + value.after
-    return value.missing if isinstance(value.missing, bytes) else FIELDS[value.missing](row) or b""
+def function_of_value(piece: Value) -> Callable[[PlanRow], bytes]:
+    """What returns a field of a row between its texts, or the replacement of a missing one."""
+    read, before, after, missing = FIELDS[piece.field], piece.before, piece.after, piece.missing
+    instead = (lambda row: missing) if isinstance(missing, bytes) else FIELDS[missing]
+    if piece.field in TRANSACTION_FIELDS:
+        read = once(read)
+
+    def text_of(row: PlanRow) -> bytes:
+        text = read(row)
+        return (instead(row) or b"") if text is None else before + text + after
+
+    return text_of
 
 
-def text_of_transaction(piece: Text, row: PlanRow) -> bytes:
-    """A text that depends on the row's transaction only."""
-    found = row.known.get(piece)
-    if found is None:
-        found = row.known[piece] = piece.render(row.transaction)
-    return found
+def once(function: Callable[[PlanRow], T]) -> Callable[[PlanRow], T]:
+    """The function, called for the first of the rows of a transaction."""
+
+    def result_of(row: PlanRow) -> T:
+        if function not in row.known:
+            row.known[function] = function(row)
+        result: T = row.known[function]
+        return result
+
+    return result_of

@@ -158,7 +158,7 @@ class Line(PlannedOutput):
         last = columns.pop()
         self.write(self._fitted([*columns, last._replace(rest=last.rest.removesuffix("\n"))]))
 
-    def _column(self, _: str, before: str, *parts: str) -> ColumnText:
+    def _column(self, before: str, *parts: str) -> ColumnText:
         """The parts of a cell, in which the old value is between two texts."""
         if len(parts) == 2:
             return ColumnText(before + "".join(parts))

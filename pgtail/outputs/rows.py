@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import OLD_ROWS, SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
-from pgtail.native.plan import LARGE, Encoding, Field, Form, Piece, Plan, Side, Text
-from pgtail.outputs.executor import Execution, Part, joined_parts
+from pgtail.native.plan import LARGE, Encoding, Form, Piece, Plan, Side
+from pgtail.outputs.executor import Part, Program, joined_parts, parts_of, program
 from pgtail.outputs.fields import Clock, PlanRow
 from pgtail.values import Undecoded
 
@@ -111,9 +111,9 @@ class Rows:
         self._plan_of = plan_of
         self._clock = clock
         self._one_by_one = one_by_one
-        self._known: tuple[Transaction | None, int | None, dict[Field | Text, bytes | None]] = (None, None, {})
+        self._known: tuple[Transaction | None, int | None, dict[object, Any]] = (None, None, {})
         """PlanRow.known of the rows of a transaction that follow the transaction with this end LSN."""
-        self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Plan, Write]] = {}
+        self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Program, Write]] = {}
 
     def resume(self, counts: Mapping[str, int]) -> None:
         """Count on from these in the open transaction."""
@@ -126,8 +126,9 @@ class Rows:
     def write(self, change: RowChange, before: bytes = b"") -> None:
         """Write a change, after the text `before`. Raises NoPlan before anything is written."""
         plan, write = self._plan(change)
-        parts = [before, *self._parts(plan, self._row(change.transaction, change))]
-        if self._one_by_one:
+        row = self._row(change.transaction, change)
+        parts = [before, *self._parts(plan, row)]
+        if self._one_by_one or not row.is_long:
             write(joined_parts(parts))
         else:
             write_parts(parts, write)
@@ -139,23 +140,23 @@ class Rows:
     def pieces(self, change: RowChange) -> Iterator[tuple[Piece, list[Part]]]:
         """The pieces of the plan of a change, each with the parts of its text. Raises NoPlan."""
         row = self._row(change.transaction, change)
-        for piece in self._plan(change)[0]:
-            yield piece, self._parts((piece,), row)
+        for piece in self._plan(change)[0].plan:
+            yield piece, parts_of(piece)(row)
 
     def truncate(self, plan: Plan, change: TableTruncate | RowChange) -> bytes:
         """The text of a plan without tuples for a truncated table, or for a row that its own plan cannot express."""
-        return joined_parts(self._parts(plan, self._row(change.transaction, change)))
+        return joined_parts(self._parts(program(plan), self._row(change.transaction, change)))
 
     def message(self, plan: Plan, message: LogicalMessage) -> bytes:
         """The text of a plan without tuples for a logical message. Without a transaction, its fields are unknown."""
-        return joined_parts(self._parts(plan, self._row(message.transaction or Transaction(None), message)))
+        return joined_parts(self._parts(program(plan), self._row(message.transaction or Transaction(None), message)))
 
     def boundary(self, plan: Plan, transaction: Transaction, *, lsn: int | None = None) -> bytes:
         """The text of a plan without tuples for a transaction: its start or its end."""
-        return joined_parts(self._parts(plan, PlanRow(transaction, self._clock, self.last_end, lsn)))
+        return joined_parts(self._parts(program(plan), PlanRow(transaction, self._clock, self.last_end, lsn)))
 
-    def _plan(self, change: RowChange) -> tuple[Plan, Write]:
-        """The plan for a change, and its target. Raises NoPlan."""
+    def _plan(self, change: RowChange) -> tuple[Program, Write]:
+        """The compiled plan for a change, and its target. Raises NoPlan."""
         relation, op, old_kind = change.relation, change.op, change.old_kind
         old_width = None if change.old is None else len(change.old)
         new_width = None if change.new is None else len(change.new)
@@ -163,7 +164,8 @@ class Rows:
         known = self._plans.get(key)
         if known is None or known[0] is not relation:
             shape = Shape(relation, op, old_kind, old_width, new_width)
-            known = self._plans[key] = (relation, *self._plan_of(shape))
+            plan, write = self._plan_of(shape)
+            known = self._plans[key] = (relation, Program(plan), write)
         return known[1:]
 
     def _row(self, transaction: Transaction, change: Change) -> PlanRow:
@@ -177,10 +179,9 @@ class Rows:
             row.seq = change.seq
         return row
 
-    def _parts(self, plan: Plan, row: PlanRow) -> list[Part]:
-        execution = Execution(row)
-        parts = execution.parts(plan)
-        for key in execution.counts:
+    def _parts(self, plan: Program, row: PlanRow) -> list[Part]:
+        parts = plan.parts(row)
+        for key in plan.counts:
             self.counts[key] += 1
         return parts
 
