@@ -71,7 +71,7 @@ HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note says how to get the compiled scanner where it was not built."""
 _STORE_PAUSE: Final = 5.0
 """Seconds after which a capture in a store is listed again."""
-_HINT: Final = """this pgtail was installed without the compiled scanner, which is up to 60 times faster. \
+_HINT: Final = """this pgtail was installed without the compiled scanner, which takes about a hundredth of the time. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
 
