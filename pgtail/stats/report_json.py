@@ -202,6 +202,6 @@ def _key_object(key: HotKey) -> dict[str, Any]:
             except Undecoded as found:
                 undecoded_names.append(name)
                 token = orjson.dumps(found.text)
-            values[name] = orjson.Fragment(token)
+            values[name] = orjson.Fragment(bytes(token))  # of no subclass, as a cell of json is
     undecoded = {"undecoded": undecoded_names} if undecoded_names else {}
     return {**name_object(key.relation), "key": values, **undecoded, "changes": key.count}
