@@ -31,16 +31,27 @@ list; the import-linter contract in pyproject.toml enforces it.
     options       how options are declared, as fields of records
     errors, humanize, local_time, log, _orjson
 
-There are two ways from bytes to text. The decoder handles everything and explains every error. It describes each
-message once, with the field names of the PostgreSQL manual; the same description decodes the message and draws it for
-`pgtail inspect`. The scanner takes runs of ordinary rows with their Begin and Commit. It declines anything unusual
-before it has written a byte of it, and the decoder takes over. It is compiled (native/); where it was not built, the
-decoder does all the work, with the same output.
+There are two ways from bytes to text, and tests compare them, byte by byte:
 
-Neither knows a format. A format describes its rows once, as row plans (native/plan.py): for one version of a table, one
-operation and one kind of old tuple a flat list of pieces, such as texts, fields of the transaction and encoded cells.
-The scanner executes plans itself; outputs/executor.py does it for decoded changes. Tests compare both ways, byte by
-byte.
+    bytes -> input -> Pipeline -> scanner --------------------------------------> text, a run of messages at a time
+                          |                                                        ^
+                          +----> decoder -> assembler -> filter -> row plans ------+  one message at a time
+
+    input      finds where messages start: a dump, a capture, packets, a live session
+    Pipeline   gives a buffer to the scanner first, and then the message at which it stopped to the decoder
+    scanner    compiled: walks ordinary rows with their Begin and Commit, filters them, and executes the row plans
+    decoder    handles every message, and explains every error
+    assembler  knows the tables and what transaction is open; holds streamed ones back until they are committed
+    filter     which rows are shown; a transaction of which none is shown is not mentioned
+    row plan   how a format writes the rows of one table and operation: texts, fields of the transaction, cells
+
+The scanner declines a message that is not ordinary, or that it cannot write exactly, before it has written a byte of
+it. The Pipeline takes its state over into the assembler and the output after each run, so the decoder goes on from
+there. Where the scanner was not built, the decoder does all the work, with the same output. The decoder describes each
+message once, with the field names of the PostgreSQL manual; the same description draws it for `pgtail inspect`.
+
+Neither knows a format: it makes row plans (native/plan.py has an example), once for each version of a table. Scanner
+and outputs/executor.py execute them.
 
 Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
 

@@ -118,9 +118,9 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
     return DECLINED if put_shown(out, p, size, 0x7F) else 0
 
 
-# ==== wal2json: what outputs/wal2json/base.py writes for numbers and bytea =======================================
+# ==== JSON of numbers and bytea without quotes and marks ===========================================================
 
-cdef int encode_wal2json_number(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+cdef int encode_number_or_null(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A number; NaN and the infinities as null. No parameter."""
     cdef Py_ssize_t start = out.size
     if put_number(out, p, size, False) < 0:
@@ -131,7 +131,7 @@ cdef int encode_wal2json_number(Out *out, const uint8_t *p, Py_ssize_t size, int
     return 0
 
 
-cdef int encode_wal2json_bytea(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+cdef int encode_hex(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """The digits of a bytea as a JSON string. No parameter."""
     if size < 2 or p[0] != c"\\" or p[1] != c"x":
         return DECLINED
@@ -252,7 +252,7 @@ cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) excep
 
 
 cdef int encode_csv(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    """A field, quoted where outputs/csv.py does. Declined if it starts or ends with a character beyond ASCII."""
+    """A field of CSV, quoted where it has to be. Declined if it starts or ends with a character beyond ASCII."""
     cdef Py_ssize_t start = out.size, plain
     cdef int found = 1
     if size and (p[0] >= 0x80 or p[size - 1] >= 0x80):
@@ -290,5 +290,5 @@ register("csv", encode_csv)
 register("sql", encode_sql)
 register("sql_date", encode_sql_date)
 register("bare", encode_bare)
-register("wal2json_number", encode_wal2json_number)
-register("wal2json_bytea", encode_wal2json_bytea)
+register("number_or_null", encode_number_or_null)
+register("hex", encode_hex)

@@ -58,7 +58,7 @@ cdef struct CellPlan:
 # By the encoder and whether it has a parameter: the same for ordinary values.
 cdef dict USUAL = {
     ("number", False): (USUAL_NUMBER, 0, 0),
-    ("wal2json_number", False): (USUAL_NUMBER, 0, 0),
+    ("number_or_null", False): (USUAL_NUMBER, 0, 0),
     ("string", False): (USUAL_TEXT, ord('"'), ord("\\")),
     ("sql", False): (USUAL_TEXT, ord("'"), 0x7F),
     ("bare", False): (USUAL_TEXT, 0, 0x7F),

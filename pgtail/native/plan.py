@@ -1,7 +1,29 @@
-"""Row plans: how a format writes a row, as a flat list of pieces that the scanner and outputs/executor.py both execute.
+r"""Row plans: how a format writes a row, as a list of pieces that the scanner and outputs/executor.py both execute.
 
-A plan belongs to one version of a table, one operation and one kind of old tuple. The scanner declines a row before it
-has written any of it if a piece cannot be executed; the row is then decoded and written by outputs/rows.py.
+A plan belongs to one version of a table, one operation and one kind of old tuple. A format with lines such as
+`7 insert public.t id="1" v=NULL` is:
+
+    class Example(PlannedOutput):
+        rows_alone = True
+
+        def row(self, shape: Shape) -> tuple[Plan, Write]:
+            table, side = shape.relation.qualified, shape.row_side
+            cells = [
+                Cell(index, f"{column.name}=".encode(), self._encoding(column), null=b"NULL", unchanged=b"?")
+                for index, column in enumerate(shape.columns[: shape.width(side)])
+            ]
+            head = f" {shape.op} {table} ".encode()
+            return (Value(Field.XID, missing=b"?"), head, Cells(side, tuple(cells), separator=b" "), b"\n"), self.write
+
+        def _encoding(self, column: Column) -> Encoding:
+            return encoding_of_text(column, dumps, form=Form("string"))
+
+        def no_plan(self, change: RowChange, reason: NoPlan) -> None:
+            self.write(f"? {change.op}: {reason}\n".encode())
+
+`dumps` encodes a decoded text, and the form names the scanner's function that does the same (_encode.pxi). The scanner
+declines a row before it has written any of it if it cannot execute a piece; the row is then decoded. no_plan() writes
+a row without a plan, for which row() or a piece raised NoPlan; here no row is.
 """
 
 from __future__ import annotations
@@ -122,8 +144,8 @@ EncoderName: TypeAlias = Literal[
     "sql",
     "sql_date",
     "bare",
-    "wal2json_number",
-    "wal2json_bytea",
+    "number_or_null",
+    "hex",
 ]
 """The encoders of the scanner (_encode.pxi); the empty name is none of them."""
 

@@ -99,9 +99,9 @@ def _bytea(text: str) -> bytes:
 
 
 _ENCODERS: Final[dict[int, tuple[Callable[[str], bytes], Form]]] = {
-    **dict.fromkeys(_NUMBERS, (_number, Form("wal2json_number"))),
+    **dict.fromkeys(_NUMBERS, (_number, Form("number_or_null"))),
     BOOLOID: (_boolean, Form("boolean")),
-    BYTEAOID: (_bytea, Form("wal2json_bytea")),
+    BYTEAOID: (_bytea, Form("hex")),
 }
 
 
