@@ -297,7 +297,7 @@ class Padded(Struct, frozen=True, eq=False):
 
 
 class Count(Struct, frozen=True):
-    """Writes nothing and counts the row under `key`: in Rows.counts or TextScanner.take_counts(). It ends its plan."""
+    """Writes nothing and counts the row under `key`: in Rows.counts or Written.counts. It ends its plan."""
 
     key: str
 
