@@ -531,7 +531,7 @@ class Assembler:
         transaction = self.streams.end(xid)
         if transaction is None:
             yield from self._warn_or_raise(f"the end of streamed transaction {xid}, which has no changes in this input")
-            transaction = Transaction(xid, begun=False)
+            transaction = Transaction(xid, begun=False, streamed=True)
         return (transaction.begun and self._sent_before(xid, lsn)) or transaction
 
     def _replay(self, transaction: Transaction) -> Iterator[Event]:

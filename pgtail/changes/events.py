@@ -22,8 +22,9 @@ class Transaction(Struct):
     """One top-level transaction. LSNs and times are None until they are known.
 
     `state` is "prepared" until the outcome is known, "open" for a part shown before the end is known, otherwise None.
-    `aborted` says that the whole transaction was rolled back. `begun` is False if its Begin is missing: its changes
-    then have no `seq`. `changes` is the last `seq` assigned, `messages` the number of logical messages.
+    `streamed` says that it was sent in blocks before its end, `aborted` that the whole transaction was rolled back.
+    `begun` is False if its Begin is missing: its changes then have no `seq`. `changes` is the last `seq` assigned,
+    `messages` the number of logical messages.
 
     A `snapshot` has the rows that a table had at `end_lsn`, and no xid. `table` is that table; None if it was not
     described. Row numbers continue from one table of a snapshot to the next: `skipped` are those of earlier tables.
@@ -39,6 +40,7 @@ class Transaction(Struct):
     gid: str | None = None
     state: str | None = None
     begun: bool = True
+    streamed: bool = False
     aborted: bool = False
     changes: int = 0
     messages: int = 0

@@ -61,7 +61,7 @@ class Streams:
         xid = message.xid
         known = xid in self.open
         if message.first_segment or not known:
-            self.open[xid] = Transaction(xid, begun=bool(message.first_segment))
+            self.open[xid] = Transaction(xid, begun=bool(message.first_segment), streamed=True)
             self.received[xid] = 0
             self._buffer.start(xid)
         if self._uncommitted is not None:

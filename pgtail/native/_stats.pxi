@@ -1,13 +1,20 @@
 """The emitter of `pgtail stats`: counts the same as the methods of pgtail.stats.collect.Statistics."""
 
+cdef struct Changes:
+    # Row changes by operation, and their bytes.
+    Py_ssize_t ops[OP_SNAPSHOT]
+    Py_ssize_t size
+
+
 @cython.final
 cdef class CountedTable(Table):
     """A table with its counts since they were last added to its TableCount."""
 
     cdef object counts
-    cdef bint touched
-    cdef Py_ssize_t ops[OPS]
-    cdef Py_ssize_t size, copied, compared, same, moved, unsent
+    cdef int64_t number
+    cdef bint touched, is_now, is_done
+    cdef Changes now, done  # of the current transaction; of committed ones in the current bin of time
+    cdef Py_ssize_t snapshot_rows, copied, compared, same, moved, unsent
     cdef Py_ssize_t *unsent_columns
 
     def __cinit__(self, relation, *_):
@@ -19,15 +26,11 @@ cdef class CountedTable(Table):
         PyMem_Free(self.unsent_columns)
 
     cdef int publish(self) except -2:
-        """Add the counts to the TableCount and reset them."""
+        """Add the counts other than those of changes to the TableCount and reset them."""
         cdef int i
         counts = self.counts
         counts.relation = self.relation
-        counts.inserts += self.ops[OP_INSERT]
-        counts.updates += self.ops[OP_UPDATE]
-        counts.deletes += self.ops[OP_DELETE]
-        counts.snapshot_rows += self.ops[OP_SNAPSHOT]
-        counts.bytes += self.size
+        counts.snapshot_rows += self.snapshot_rows
         counts.snapshot_bytes += self.copied
         counts.compared += self.compared
         counts.same += self.same
@@ -38,9 +41,7 @@ cdef class CountedTable(Table):
                 if self.unsent_columns[i]:
                     counts.unsent_columns[self.relation.column_name(i)] += self.unsent_columns[i]
                     self.unsent_columns[i] = 0
-        for i in range(OPS):
-            self.ops[i] = 0
-        self.size = self.copied = self.compared = self.same = self.moved = self.unsent = 0
+        self.snapshot_rows = self.copied = self.compared = self.same = self.moved = self.unsent = 0
         self.touched = False
         return 0
 
@@ -54,17 +55,22 @@ cdef class StatsScanner(Scanner):
     cdef uint64_t first_lsn
     cdef bint anything
     cdef list commits, hot_keys     # of this run: those of Transactions.add_all() and HotKeys.add_all()
+    cdef Out cells                  # of the commits, for Transactions.add_all()
+    cdef list now, done             # the tables with counts of the current transaction, and of the current bin
+    cdef int64_t bin_start, bin_stop    # a half-open range of commit times
 
     def __cinit__(self, find, filter_, stats):
-        self.stats, self.commits, self.hot_keys = stats, [], []
+        self.stats, self.commits, self.hot_keys, self.now, self.done = stats, [], [], [], []
+
+    def __dealloc__(self):
+        PyMem_Free(self.cells.data)
 
     cdef int entered(self) except -2:
         stats = self.stats
         stats.enter(self.transaction)
         if not self.started:
             stats.begin()
-        self.now_rows, self.now_bytes, self.anything = stats.now_rows, stats.now_bytes, stats.anything
-        self.first_lsn = stats.first_lsn or 0
+        self.anything, self.first_lsn = stats.anything, stats.first_lsn or 0
         return 0
 
     cdef int start(self) except -2:
@@ -73,9 +79,17 @@ cdef class StatsScanner(Scanner):
         return 0
 
     cdef int store(self) except -2:
+        """Add the counts of the current transaction, of which other parts are counted elsewhere."""
+        cdef CountedTable table
         stats = self.stats
-        stats.now_rows, stats.now_bytes, stats.anything = self.now_rows, self.now_bytes, self.anything
-        stats.first_lsn = self.first_lsn or None
+        if self.began:
+            stats.begin()
+        for table in self.now:
+            stats.add_now(*changes_of(table, &table.now))
+            table.is_now = False
+            memset(&table.now, 0, sizeof(Changes))
+        del self.now[:]
+        stats.anything, stats.first_lsn = self.anything, self.first_lsn or None
         return 0
 
     cdef int commit(self) except -2:
@@ -85,23 +99,68 @@ cdef class StatsScanner(Scanner):
             self.store()
             self.stats.committed()
         elif self.anything:
+            if self.now:
+                self.end_now()
             first_lsn = self.first_lsn or None
             self.commits.append((self.xid, self.commit_lsn, self.commit_ts, self.now_rows, self.now_bytes, first_lsn))
         else:
             self.stats.transactions.empty += 1
         return 0
 
+    cdef int end_now(self) except -2:
+        """Count the tables of the current transaction, which began in this run, as committed."""
+        cdef CountedTable table
+        cdef int64_t cell[6]
+        cdef int i
+        if not self.bin_start <= self.commit_ts < self.bin_stop:
+            self.end_bin()
+            self.bin_start, self.bin_stop = self.stats.rate.bounds(self.commit_ts)
+        cell[0] = PyList_GET_SIZE(self.commits)
+        for table in self.now:
+            cell[1], cell[5] = table.number, table.now.size
+            for i in range(OP_SNAPSHOT):
+                cell[2 + i] = table.now.ops[i]
+                table.done.ops[i] += table.now.ops[i]
+            table.done.size += table.now.size
+            reserve(&self.cells, sizeof(cell))
+            put(&self.cells, cell, sizeof(cell))
+            if not table.is_done:
+                table.is_done = True
+                self.done.append(table)
+            table.is_now = False
+            memset(&table.now, 0, sizeof(Changes))
+        del self.now[:]
+        return 0
+
+    cdef int end_bin(self) except -2:
+        """Add the counts of the current bin."""
+        cdef CountedTable table
+        if not self.done:
+            return 0
+        changes = []
+        for table in self.done:
+            changes.append(changes_of(table, &table.done))
+            table.is_done = False
+            memset(&table.done, 0, sizeof(Changes))
+        del self.done[:]
+        self.stats.add_committed(self.bin_start, changes)
+        return 0
+
     cdef int flush(self) except -2:
         cdef CountedTable table
         if self.inside:
             self.store()
+        self.end_bin()
+        self.bin_stop = self.bin_start
         for table in self.tables.values():
             if table.touched:
                 table.publish()
         commits, keys = self.commits, self.hot_keys
         self.commits, self.hot_keys = [], []
         if commits:
-            self.stats.add_all(commits)
+            cells = memoryview(PyBytes_FromStringAndSize(self.cells.data, self.cells.size)).cast("q")
+            self.cells.size = 0
+            self.stats.add_all(commits, cells)
         if keys:
             self.stats.hot_keys.add_all(keys)
         return 0
@@ -114,9 +173,9 @@ cdef class StatsScanner(Scanner):
         cdef int i
         if table.counts is None:
             table.counts, row_key = self.stats.known(table.relation)
+            table.number = table.counts.number
             table.set_key(row_key.prefix, row_key.places)
         table.touched = True
-        table.ops[op] += 1
         if op == OP_UPDATE:
             if kind == c"O":
                 table.compared += 1
@@ -132,15 +191,25 @@ cdef class StatsScanner(Scanner):
             if key is not None:
                 self.hot_keys.append(key)
         if op == OP_SNAPSHOT:
+            table.snapshot_rows += 1
             table.copied += size
         else:
-            table.size += size
-        self.now_bytes += size
-        self.now_rows += 1
+            if not table.is_now:
+                table.is_now = True
+                self.now.append(table)
+            table.now.ops[op] += 1
+            table.now.size += size
+            self.now_bytes += size
+            self.now_rows += 1
         self.started = self.anything = True
         if not self.first_lsn:
             self.first_lsn = lsn
         return 0
+
+
+cdef tuple changes_of(CountedTable table, const Changes *changes):
+    """The TableCount, inserts, updates, deletes and their bytes."""
+    return table.counts, changes.ops[OP_INSERT], changes.ops[OP_UPDATE], changes.ops[OP_DELETE], changes.size
 
 
 cdef bint same_rows(const Cell *old, const Cell *new, int columns, bint key) noexcept:

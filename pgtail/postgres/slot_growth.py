@@ -25,7 +25,7 @@ class SlotGrowth:
         self._samples: dict[str, deque[tuple[float, int]]] = {}
 
     def added(self, reports: Iterable[SlotReport], now: float) -> list[SlotReport]:
-        """The reports with the two facts, those that retain most first; `now` is in seconds of any clock."""
+        """The reports with facts and samples added, those that retain most first; `now` is in seconds of any clock."""
         found = [self._with_growth(report, now) for report in reports]
         there = {report.slot.name for report in found}
         self._samples = {name: samples for name, samples in self._samples.items() if name in there}
@@ -40,4 +40,5 @@ class SlotGrowth:
         growth = None if end <= start else round((held - before) * 60 / (end - start))
         safe = report.facts.get("safe_wal_size")
         left = None if safe is None or growth is None or growth <= 0 else max(0, safe) * 60 // growth
-        return replace(report, facts={**report.facts, GROWTH: growth, SAFE_SECONDS: left})
+        facts = {**report.facts, GROWTH: growth, SAFE_SECONDS: left}
+        return replace(report, facts=facts, samples=tuple([held for _, held in samples]))

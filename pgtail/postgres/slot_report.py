@@ -86,6 +86,8 @@ class SlotReport(Struct, frozen=True):
     facts: dict[str, Any]
     holder: WalHolder | None = None
     """The holder of most of the WAL, if the consumer's lag does not explain it; facts["wal_held"] is the same."""
+    samples: tuple[int, ...] = ()
+    """The bytes of WAL that a watched slot has retained since a minute ago, the last ones now."""
 
     @property
     def unexplained(self) -> bool:

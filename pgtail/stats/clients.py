@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.walsender import StartReplication
 
 _MOST: Final = 1000
 """Clients to keep."""
+_MAX_POINTS: Final = 120
+"""Points of the lag of a client to keep."""
 
 
 class Client(Struct):
@@ -33,6 +35,9 @@ class Client(Struct):
     pending: bool = False
     behind: int | None = None
     most_behind: int | None = None
+    lag: list[tuple[int, int]] = field(default_factory=list)
+    """Times at least `lag_width` apart, and how many bytes it was behind at most from then until the next one."""
+    lag_width: int = 0
 
     @property
     def stuck_for(self) -> int | None:
@@ -71,3 +76,18 @@ class Clients:
         if client.confirmed:
             client.behind = max(0, sent - client.confirmed)
             client.most_behind = max(client.most_behind or 0, client.behind)
+            if client.last is not None:
+                _add_lag(client, client.last, client.behind)
+
+
+def _add_lag(client: Client, time: int, behind: int) -> None:
+    """Add a point, and widen the distance of points if there are too many."""
+    points = client.lag
+    if points and time < points[-1][0] + client.lag_width:
+        points[-1] = points[-1][0], max(points[-1][1], behind)
+        return
+    points.append((time, behind))
+    if len(points) > _MAX_POINTS:
+        client.lag, client.lag_width = [], 2 * (time - points[0][0]) // _MAX_POINTS + 1
+        for point in points:
+            _add_lag(client, *point)

@@ -16,6 +16,7 @@ from pgtail.changes.events import (
     Ended,
     Event,
     LogicalMessage,
+    Outcome,
     RowChange,
     SchemaChange,
     Started,
@@ -32,16 +33,18 @@ from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.stats.clients import Clients
 from pgtail.stats.hot_keys import HotKeys, KeyTables, RowKey
-from pgtail.stats.rate import Rate
+from pgtail.stats.prepared import PreparedTransactions
+from pgtail.stats.rate import NOTHING, Counts, Rate
 from pgtail.stats.transactions import Commit, Transactions
 
-_MAX_SCHEMA_CHANGES: Final = 100
+_MAX_MARKS: Final = 100
+"""Schema changes, and truncates, that are kept."""
 _ROW_HEAD: Final = 5
 """Bytes of a row message before its first tuple: the kind and the table."""
 
 
 class TableCount(Struct):
-    """The counts of one table.
+    """The counts of one table; `number` counts the tables.
 
     `bytes` is the size of its row messages (manual: logical replication message formats) without frames and without
     the xid of streamed ones. Rows of snapshots are no changes: they and their bytes are counted apart. `compared`
@@ -50,6 +53,7 @@ class TableCount(Struct):
     """
 
     relation: Relation
+    number: int
     inserts: int = 0
     updates: int = 0
     deletes: int = 0
@@ -68,10 +72,45 @@ class TableCount(Struct):
         """Inserts, updates and deletes."""
         return self.inserts + self.updates + self.deletes
 
+    def add(self, inserts: int, updates: int, deletes: int, size: int) -> None:
+        """Count changes and their bytes."""
+        self.inserts += inserts
+        self.updates += updates
+        self.deletes += deletes
+        self.bytes += size
+
     @property
     def most_unsent(self) -> dict[str, int]:
         """`unsent_columns` by count, in descending order, and by name."""
         return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
+
+
+class Mark(Struct):
+    """A schema change with the differences of the descriptions, or a truncate.
+
+    `lsn` and `time` are those of the transaction with changes that ended next; None if unknown.
+    """
+
+    table: Relation | Ddl
+    differences: list[str]
+    lsn: int | None = None
+    time: int | None = None
+
+
+class Marks:
+    """The first marks of a stream; `more` counts the others."""
+
+    def __init__(self) -> None:
+        self.kept: list[Mark] = []
+        self.more = 0
+
+    def add(self, mark: Mark) -> Mark:
+        """Keep it, or count it."""
+        if len(self.kept) < _MAX_MARKS:
+            self.kept.append(mark)
+        else:
+            self.more += 1
+        return mark
 
 
 class HotKey(Struct, frozen=True):
@@ -94,6 +133,10 @@ class Statistics(Output):
 
     def __init__(self, redaction: Redaction | None = None) -> None:
         self.redaction = redaction
+        self.sources: list[str] = []
+        """The names of the files, or of the slot."""
+        self.warnings: list[str] = []
+        """What was reported about them, such as damage and gaps."""
         self.tables: dict[tuple[int, str], TableCount] = {}
         self.transactions = Transactions()
         self.rate = Rate()
@@ -103,12 +146,17 @@ class Statistics(Output):
         self.messages = self.message_bytes = 0
         self.snapshots = 0
         """How many times a table was copied."""
-        self.schema_changes: list[tuple[Relation | Ddl, list[str]]] = []
-        self.more_schema_changes = 0
+        self.schema_changes, self.truncates = Marks(), Marks()
+        self._unplaced: list[Mark] = []
+        """Those since the end of the last transaction with changes."""
+        self.prepared = PreparedTransactions()
+        self.streamed = NOTHING
+        self.streamed_count = 0
+        """The changes of streamed transactions that ended, and how many there are."""
         self._by_version: dict[int, tuple[TableCount, RowKey]] = {}
         self._transaction = Transaction(None)
-        self.now_rows = self.now_bytes = 0
-        """The counts of the open transaction; so are the next two."""
+        self._now: dict[int, list[int]] = {}
+        """The changes of the open transaction, by number of the table. The next two are of it, too."""
         self.first_lsn: int | None = None
         self.anything = False
         self._count: dict[type, Callable[[Any], None]] = {
@@ -120,6 +168,7 @@ class Statistics(Output):
             Ended: self._ended,
             SchemaChange: self._schema,
             FromClient: self._from_client,
+            Outcome: self.prepared.end,
         }
 
     def event(self, event: Event) -> None:
@@ -165,7 +214,7 @@ class Statistics(Output):
 
     def begin(self) -> None:
         """Reset the counts of the open transaction."""
-        self.now_rows = self.now_bytes = 0
+        self._now = {}
         self.first_lsn = None
         self.anything = False
 
@@ -173,14 +222,33 @@ class Statistics(Output):
         """Make this the open transaction."""
         self._transaction = transaction
 
+    def add_now(self, table: TableCount, inserts: int, updates: int, deletes: int, size: int) -> None:
+        """Count changes of the open transaction."""
+        table.add(inserts, updates, deletes, size)
+        now = self._now.get(table.number)
+        if now is None:
+            now = self._now[table.number] = [0, 0, 0, 0]
+        now[0] += inserts
+        now[1] += updates
+        now[2] += deletes
+        now[3] += size
+
     def committed(self) -> None:
         """Count the commit of the open transaction."""
         self._end(self._transaction)
 
-    def add_all(self, commits: Sequence[Commit]) -> None:
-        """Count transactions with changes, in the order of their commits."""
-        self.transactions.add_all(commits)
-        self.rate.add_all([(time, rows, size) for _, _, time, rows, size, _ in commits if time is not None and rows])
+    def add_committed(self, time: int, changes: Sequence[tuple[TableCount, int, int, int, int]]) -> None:
+        """Count changes that were committed about that time: inserts, updates, deletes and bytes of each table."""
+        for table, *counts in changes:
+            table.add(*counts)
+        self.rate.add(time, {table.number: Counts(*counts) for table, *counts in changes})
+
+    def add_all(self, commits: Sequence[Commit], cells: Sequence[int]) -> None:
+        """Count transactions with changes, in the order of their commits; see Transactions.add_all()."""
+        for mark in self._unplaced:
+            mark.lsn, mark.time = commits[0][1:3]
+        self._unplaced.clear()
+        self.transactions.add_all(commits, cells)
 
     def known(self, relation: Relation) -> tuple[TableCount, RowKey]:
         """The counts of a table, and the key of its rows."""
@@ -191,7 +259,7 @@ class Statistics(Output):
 
     def table(self, relation: Relation) -> TableCount:
         """The counts of a table."""
-        return self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation))
+        return self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation, len(self.tables)))
 
     # -- events ------------------------------------------------------------------------------------------------
 
@@ -203,11 +271,14 @@ class Statistics(Output):
             self._end(event.transaction)
         else:
             self.transactions.incomplete += 1
+            self._unplaced.clear()
 
     def _end(self, transaction: Transaction) -> None:
         if transaction.snapshot:
             self.snapshots += 1
             return
+        if transaction.state == "prepared":
+            self.prepared.add(transaction)
         if not self.anything:
             self.transactions.empty += 1
             return
@@ -215,7 +286,17 @@ class Statistics(Output):
         if transaction.origin is not None:  # its time is that of the server where it began
             self.transactions.add_origin(transaction.origin)
             time = None
-        self.add_all([(transaction, lsn, time, self.now_rows, self.now_bytes, self.first_lsn)])
+        tables = {number: Counts(*counts) for number, counts in self._now.items()}
+        if time is not None and tables:
+            self.rate.add(time, tables)
+        total, cells = NOTHING, list[int]()
+        for number, counts in tables.items():
+            total = total.plus(counts)
+            cells += (0, number, *counts)
+        if transaction.streamed:
+            self.streamed_count += 1
+            self.streamed = self.streamed.plus(total)
+        self.add_all([(transaction, lsn, time, total.rows, total.bytes, self.first_lsn)], cells)
 
     def _row(self, change: RowChange) -> None:
         table, row_key = self.known(change.relation)
@@ -235,21 +316,15 @@ class Statistics(Output):
             key = row_key.of(old if change.old_kind == "K" else new)
             if key is not None:
                 self.hot_keys.add(key)
-        self.now_bytes += size
-        self.now_rows += 1
         self.anything = True
         if self.first_lsn is None:
             self.first_lsn = change.lsn
 
     def _count_change(self, table: TableCount, change: RowChange, size: int) -> None:
-        table.bytes += size
-        if change.new is None:
-            table.deletes += 1
-        elif change.op == "update":
-            table.updates += 1
+        is_update = change.op == "update"
+        self.add_now(table, change.op == "insert", is_update, change.op == "delete", size)
+        if is_update and change.new is not None:
             self._update(table, change, change.new)
-        else:
-            table.inserts += 1
 
     def _update(self, table: TableCount, change: RowChange, new: TupleData) -> None:
         old = change.old
@@ -269,6 +344,7 @@ class Statistics(Output):
         table.relation = change.relation
         table.truncates += 1
         self.anything = True
+        self._unplaced.append(self.truncates.add(Mark(change.relation, [])))
 
     def _message(self, message: LogicalMessage) -> None:
         self.messages += 1
@@ -284,19 +360,14 @@ class Statistics(Output):
             self.redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
         if found:
-            self._add_schema_change(event.now, found)
+            self._unplaced.append(self.schema_changes.add(Mark(event.now, found)))
 
     def _ddl(self, message: DdlMessage) -> None:
         self._message(message)
         shown = message if self.redaction is None else message.masked(MASK)
         if message.alters:
-            self._add_schema_change(shown.ddl, [shown.ddl.tag, *shown.texts])
-
-    def _add_schema_change(self, table: Relation | Ddl, texts: list[str]) -> None:
-        if len(self.schema_changes) < _MAX_SCHEMA_CHANGES:
-            self.schema_changes.append((table, texts))
-        else:
-            self.more_schema_changes += 1
+            mark = Mark(shown.ddl, [shown.ddl.tag, *shown.texts])
+            self._unplaced.append(self.schema_changes.add(mark))
 
 
 def _tuple_size(cells: TupleData) -> int:

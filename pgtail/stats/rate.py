@@ -1,8 +1,9 @@
-"""Count rows and bytes by time of commit, in bounded memory."""
+"""Count rows and bytes by time of commit and table, in bounded memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from operator import add, sub
 from typing import Final, NamedTuple
 
 _SECOND: Final = 1_000_000
@@ -12,42 +13,84 @@ WIDTHS: Final = (
     *(1000 * 86_400 * _SECOND, 100_000 * 86_400 * _SECOND),
 )
 """The possible widths of a bin in microseconds, each a multiple of the one before."""
-_MAX_BINS: Final = 4096
+_MAX_BINS: Final = 1024
+_MAX_CELLS: Final = 65_536
+"""Pairs of a bin and a table that are counted at a time."""
 _STEPS: Final = (1, 2, 3, 5, 6, 10, 12, 15, 20, 30, 50, 100, 200, 500, 1000, 2000, 5000)
 """How many bins may be merged into one step."""
 
 
+class Counts(NamedTuple):
+    """Row changes by operation, and their bytes."""
+
+    inserts: int
+    updates: int
+    deletes: int
+    bytes: int
+
+    @property
+    def rows(self) -> int:
+        return self.inserts + self.updates + self.deletes
+
+    def plus(self, more: tuple[int, int, int, int]) -> Counts:
+        """The sum with `more`."""
+        return Counts(*map(add, self, more))
+
+    def since(self, before: Counts) -> Counts:
+        """The difference to `before`."""
+        return Counts(*map(sub, self, before))
+
+
+NOTHING: Final = Counts(0, 0, 0, 0)
+
+
 class Series(NamedTuple):
-    """Counts in equal steps of `width` microseconds from `start` on (microseconds since 2000)."""
+    """Counts by table in equal steps of `width` microseconds from `start` on (microseconds since 2000)."""
 
     start: int
     width: int
-    rows: list[int]
-    bytes: list[int]
+    steps: list[dict[int, Counts]]
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of all tables."""
+        return [sum([counts.rows for counts in step.values()]) for step in self.steps]
+
+    @property
+    def bytes(self) -> list[int]:
+        """Their bytes."""
+        return [sum([counts.bytes for counts in step.values()]) for step in self.steps]
 
 
 class Rate:
-    """Counts by time of commit (microseconds since 2000), in bins that are merged when there are too many."""
+    """Counts by time of commit (microseconds since 2000) and number of the table.
+
+    Bins of time are merged when there are too many, or too many tables in them.
+    """
 
     def __init__(self) -> None:
         self._level = 0
-        self._bins: dict[int, tuple[int, int]] = {}
+        self._bins: dict[int, dict[int, Counts]] = {}
+        self._cells = 0
 
-    def add_all(self, commits: Iterable[tuple[int, int, int]]) -> None:
-        """Count commits, each with its time, rows and bytes."""
-        bins, width = self._bins, WIDTHS[self._level]
-        for time, rows, size in commits:
-            place = time // width
-            before = bins.get(place)
-            if before is not None:
-                bins[place] = before[0] + rows, before[1] + size
-                continue
-            bins[place] = rows, size
-            if len(bins) > _MAX_BINS:
-                while len(self._bins) > _MAX_BINS and self._level + 1 < len(WIDTHS):
-                    self._bins = _grouped(self._bins, WIDTHS[self._level + 1] // WIDTHS[self._level])
-                    self._level += 1
-                bins, width = self._bins, WIDTHS[self._level]
+    def bounds(self, time: int) -> tuple[int, int]:
+        """The bin of a time, a half-open range."""
+        width = WIDTHS[self._level]
+        start = time // width * width
+        return start, start + width
+
+    def add(self, time: int, tables: Mapping[int, Counts]) -> None:
+        """Count what was committed at a time."""
+        cells = self._bins.setdefault(time // WIDTHS[self._level], {})
+        self._cells += _add_all(cells, tables)
+        while self._is_full and self._level + 1 < len(WIDTHS):
+            self._bins = _grouped(self._bins, WIDTHS[self._level + 1] // WIDTHS[self._level])
+            self._cells = sum(map(len, self._bins.values()))
+            self._level += 1
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._bins) > _MAX_BINS or (self._cells > _MAX_CELLS and len(self._bins) > 1)
 
     def series(self, max_steps: int) -> Series | None:
         """All counts in at most `max_steps` steps of a round width; None if nothing was counted."""
@@ -65,16 +108,23 @@ class Rate:
             bins = _grouped(bins, WIDTHS[level] // WIDTHS[level - 1])
 
 
-def _grouped(bins: dict[int, tuple[int, int]], by: int) -> dict[int, tuple[int, int]]:
+def _add_all(cells: dict[int, Counts], tables: Mapping[int, Counts]) -> int:
+    """Add the counts of tables; returns how many tables are new."""
+    before = len(cells)
+    for number, counts in tables.items():
+        known = cells.get(number)
+        cells[number] = counts if known is None else known.plus(counts)
+    return len(cells) - before
+
+
+def _grouped(bins: Mapping[int, dict[int, Counts]], by: int) -> dict[int, dict[int, Counts]]:
     """The same counts in bins `by` times as wide."""
-    found: dict[int, tuple[int, int]] = {}
-    for place, (rows, size) in bins.items():
-        before = found.get(place // by, (0, 0))
-        found[place // by] = (before[0] + rows, before[1] + size)
-    return found
+    wider: dict[int, dict[int, Counts]] = {}
+    for place, cells in bins.items():
+        _add_all(wider.setdefault(place // by, {}), cells)
+    return wider
 
 
-def _series(bins: dict[int, tuple[int, int]], width: int) -> Series:
+def _series(bins: Mapping[int, dict[int, Counts]], width: int) -> Series:
     first, last = min(bins), max(bins)
-    values = [bins.get(place, (0, 0)) for place in range(first, last + 1)]
-    return Series(first * width, width, [rows for rows, _ in values], [size for _, size in values])
+    return Series(first * width, width, [bins.get(place, {}) for place in range(first, last + 1)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any, Final
 
 from pgtail._orjson import orjson
@@ -11,9 +13,11 @@ from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import Binary
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.stats.clients import Client
-from pgtail.stats.collect import HotKey, Statistics, TableCount
+from pgtail.stats.collect import HotKey, Mark, Statistics, TableCount
+from pgtail.stats.prepared import PreparedTransaction, PreparedTransactions
+from pgtail.stats.rate import NOTHING, Counts
 from pgtail.stats.top import Sample
-from pgtail.stats.transactions import Histogram, TransactionSize
+from pgtail.stats.transactions import Histogram, Largest, TransactionSize
 from pgtail.terminal.escape import json_line
 from pgtail.values import Undecoded
 
@@ -21,6 +25,11 @@ MAX_KEYS: Final = 20
 """Hot keys in the report."""
 MAX_STEPS: Final = 120
 """Steps of the rate in the report."""
+MAX_TABLES: Final = 7
+"""Tables in it, those with most bytes."""
+OPS: Final = ("inserts", "updates", "deletes")
+MAX_OPEN: Final = 10
+"""Prepared transactions without an outcome in the report."""
 
 
 def stats_json(stats: Statistics) -> str:
@@ -65,8 +74,10 @@ def _object(stats: Statistics) -> dict[str, Any]:
             "error": keys.error,
             "keys": [_key_object(key) for key in stats.hottest(MAX_KEYS)],
         },
-        "schema_changes": [{**name_object(table), "differences": found} for table, found in stats.schema_changes],
-        "more_schema_changes": stats.more_schema_changes,
+        "schema_changes": [{**_mark(mark), "differences": mark.differences} for mark in stats.schema_changes.kept],
+        "more_schema_changes": stats.schema_changes.more,
+        "truncates": [_mark(mark) for mark in stats.truncates.kept],
+        "more_truncates": stats.truncates.more,
         "clients": [_client(client) for client in stats.clients],
     }
 
@@ -111,7 +122,12 @@ def _snapshot(table: TableCount) -> dict[str, int]:
 
 
 def _transactions(stats: Statistics) -> dict[str, Any]:
-    transactions = stats.transactions
+    transactions, tables = stats.transactions, [*stats.tables.values()]
+    streamed, durations = stats.streamed, transactions.durations
+
+    def sizes(largest: Largest) -> list[dict[str, Any]]:
+        return [_size(size, tables) for size in transactions.sizes(largest)]
+
     return {
         "count": transactions.count,
         "empty": transactions.empty,
@@ -125,10 +141,37 @@ def _transactions(stats: Statistics) -> dict[str, Any]:
         ],
         "rows": _histogram(transactions.rows),
         "bytes": _histogram(transactions.bytes),
-        "most_bytes": [_size(size) for size in transactions.sizes(transactions.by_bytes)],
-        "most_rows": [_size(size) for size in transactions.sizes(transactions.by_rows)],
-        "longest": [_size(size) for size in transactions.sizes(transactions.by_time)],
+        "seconds": None if transactions.commits.set_back else {"classes": _classes(durations, 1000)},
+        "most_bytes": sizes(transactions.by_bytes),
+        "most_rows": sizes(transactions.by_rows),
+        "longest": sizes(transactions.by_time),
+        "streamed": {"count": stats.streamed_count, "rows": streamed.rows, "bytes": streamed.bytes},
+        "prepared": _prepared(stats.prepared),
     }
+
+
+def _prepared(prepared: PreparedTransactions) -> dict[str, Any]:
+    return {
+        "count": prepared.count,
+        "committed": prepared.outcomes["commit_prepared"],
+        "rolled_back": prepared.outcomes["rollback_prepared"],
+        "without_outcome": len(prepared.open),
+        "longest": [
+            {**_waiting(one), "outcome": one.outcome, "seconds": _seconds(one.waited)} for one in prepared.longest
+        ],
+        "oldest": [_waiting(one) for one in islice(prepared.open.values(), MAX_OPEN)],
+    }
+
+
+def _waiting(prepared: PreparedTransaction) -> dict[str, Any]:
+    lsn = None if prepared.lsn is None else lsn_text(prepared.lsn)
+    return {"gid": prepared.gid, "xid": prepared.xid, "lsn": lsn, "ts": time_text(prepared.prepared)}
+
+
+def _mark(mark: Mark) -> dict[str, Any]:
+    lsn, time = mark.lsn, mark.time
+    place = {"lsn": None if lsn is None else lsn_text(lsn), "ts": None if time is None else time_text(time)}
+    return {**name_object(mark.table), **place}
 
 
 def _place(transaction: Transaction) -> dict[str, Any]:
@@ -138,17 +181,23 @@ def _place(transaction: Transaction) -> dict[str, Any]:
     return place if origin is None else {**place, "origin": origin}
 
 
-def _histogram(histogram: Histogram) -> dict[str, int]:
+def _histogram(histogram: Histogram) -> dict[str, Any]:
     return {
         "total": histogram.total,
         "p50": histogram.percentile(50),
         "p95": histogram.percentile(95),
         "p99": histogram.percentile(99),
         "max": histogram.maximum,
+        "classes": _classes(histogram),
     }
 
 
-def _size(size: TransactionSize) -> dict[str, Any]:
+def _classes(histogram: Histogram, unit: int = 1) -> list[dict[str, Any]]:
+    """The classes of numbers; `unit` of these are one."""
+    return [{"from": least if unit == 1 else least / unit, "count": count} for least, count in histogram.classes()]
+
+
+def _size(size: TransactionSize, tables: Sequence[TableCount]) -> dict[str, Any]:
     transaction = size.transaction
     return {
         "xid": transaction.xid,
@@ -158,6 +207,12 @@ def _size(size: TransactionSize) -> dict[str, Any]:
         "bytes": size.bytes,
         "seconds_at_least": _seconds(size.at_least),
         "seconds_at_most": _seconds(size.at_most),
+        "streamed": transaction.streamed,
+        "tables": [
+            {**name_object(tables[number].relation), "rows": counts.rows, "bytes": counts.bytes}
+            for number, counts in size.tables.items()
+        ],
+        "more_tables": size.more_tables,
     }
 
 
@@ -171,6 +226,7 @@ def _client(client: Client) -> dict[str, Any]:
         "behind_bytes": client.behind,
         "most_behind_bytes": client.most_behind,
         "stuck_seconds": _seconds(client.stuck_for),
+        "lag": [{"ts": time_text(time), "behind_bytes": behind} for time, behind in client.lag],
     }
 
 
@@ -182,11 +238,18 @@ def _rate(stats: Statistics) -> dict[str, Any] | None:
     series = stats.rate.series(MAX_STEPS)
     if series is None:
         return None
+    tables = []
+    for table in stats.by_bytes()[:MAX_TABLES]:
+        steps = [step.get(table.number, NOTHING) for step in series.steps]
+        counts = zip(Counts._fields, map(list, zip(*steps, strict=True)), strict=True)
+        tables.append({**name_object(table.relation), **dict(counts)})
     return {
         "from": time_text(series.start),
         "step_seconds": series.width / 1_000_000,
         "rows": series.rows,
         "bytes": series.bytes,
+        **{op: [sum([getattr(counts, op) for counts in step.values()]) for step in series.steps] for op in OPS},
+        "tables": tables,
     }
 
 

@@ -35,7 +35,7 @@ _PLOT_HEIGHT: Final = 4
 _MAX_STEPS: Final = 100
 _SHORT_TIME: Final = 1000
 """Durations below this (in microseconds) are not shown more exactly."""
-_UNKNOWN: Final = "?"
+UNKNOWN: Final = "?"
 _FINE_STEP: Final = 1_000_000
 """Below this width of a column (in microseconds) times are shown in milliseconds."""
 
@@ -172,15 +172,13 @@ class _View(ReportLayout):
             yield [padding(MARGIN), (line, "lsn")]
         stop = series.start + len(series.rows) * series.width
         digits = 3 if series.width < _FINE_STEP else 0
-        start, end = (_time(time, digits=digits) for time in (series.start, stop))
+        start, end = (local_text(time, digits=digits) for time in (series.start, stop))
         gap = len(series.rows) - len(start) - len(end)
         shown = f"{start}{' ' * gap}{end}" if gap > 0 else f"{start} to {end}"
         yield from self.indented(paragraph(shown, "dim", self.inner))
         if cut:
-            bars = [
-                f"{counted(series.rows[place], 'row')} at {_time(series.start + place * series.width, digits=digits)}"
-                for place in cut[:_MAX_CUT]
-            ]
+            times = [local_text(series.start + place * series.width, digits=digits) for place in cut[:_MAX_CUT]]
+            bars = [f"{counted(series.rows[place], 'row')} at {time}" for place, time in zip(cut, times, strict=False)]
             more = f" and {counted(len(cut) - _MAX_CUT, 'other bar')}" if len(cut) > _MAX_CUT else ""
             yield from self.words(f"▲ cut off, so that the others show: {', '.join(bars)}{more}")
 
@@ -211,14 +209,14 @@ class _View(ReportLayout):
 
     def _schema(self) -> Iterator[StyledLine]:
         changes = self._stats.schema_changes
-        for number, (table, found) in enumerate(changes):
+        for number, mark in enumerate(changes.kept):
             if not number:
                 yield [padding(MARGIN), ("schema changes", "dim")]
-            title = ddl_name(table) if isinstance(table, Ddl) else table_name(table)
-            items: list[Item] = [((title, "table"),), *[((name(text), "plain"),) for text in found]]
-            yield from self.indented(wrap(items, self.inner))
-        if self._stats.more_schema_changes:
-            yield from self.words(f"and {grouped(self._stats.more_schema_changes)} more")
+            title = ddl_name(mark.table) if isinstance(mark.table, Ddl) else table_name(mark.table)
+            differences = [((name(text), "plain"),) for text in mark.differences]
+            yield from self.indented(wrap([((title, "table"),), *differences], self.inner))
+        if changes.more:
+            yield from self.words(f"and {grouped(changes.more)} more")
 
     def _clients(self) -> Iterator[StyledLine]:
         for number, client in enumerate(self._stats.clients):
@@ -229,19 +227,19 @@ class _View(ReportLayout):
     def _is_of_one_day(self) -> bool:
         """Whether the report's first line says the day of all transactions."""
         found = self._stats.transactions
-        days = {_time(time).partition(" ")[0] for time in found.span or ()}
+        days = {local_text(time).partition(" ")[0] for time in found.span or ()}
         return len(days) == 1 and not found.commits.set_back
 
     def _sizes(self, title: str, sizes: Sequence[TransactionSize]) -> Iterator[StyledLine]:
         heads: list[Fragment] = [(title, "dim"), ("rows", "dim"), ("bytes", "dim")]
-        timed = any(_took(size) != _UNKNOWN for size in sizes)
+        timed = any(took_text(size.at_least, size.at_most) != UNKNOWN for size in sizes)
         heads += [("took", "dim")] if timed else []
         rows: list[list[Item]] = []
         widest = max([len(_xid(size)) for size in sizes])
         dated = self.width >= _DATED_WIDTH or not self._is_of_one_day()
         for size in sizes:
             amounts: list[Item] = [((grouped(size.rows), "plain"),), ((size_text(size.bytes), "plain"),)]
-            amounts += [((_took(size), "plain"),)] if timed else []
+            amounts += [((took_text(size.at_least, size.at_most), "plain"),)] if timed else []
             rows.append([_who(size, widest, dated=dated), *amounts])
         yield from self.columns(heads, rows)
 
@@ -295,7 +293,7 @@ def _who(size: TransactionSize, widest: int, *, dated: bool) -> Item:
     if transaction.origin is not None:  # instead of a time of another clock
         fragments.append((f"  from {name(transaction.origin)}", "origin"))
     elif transaction.time is not None:
-        when = _time(transaction.time)
+        when = local_text(transaction.time)
         fragments.append((f"  {when if dated else when.partition(' ')[2]}", "plain"))
     if transaction.gid is not None:
         fragments.append((f"  prepared {name(quoted(transaction.gid))}", "prepared"))
@@ -319,12 +317,12 @@ def _client_items(client: Client) -> list[Item]:
     return items
 
 
-def _took(size: TransactionSize) -> str:
-    """The bounds of a duration, the lower one rounded down and the upper one up."""
-    upper = None if size.at_most is None else span_text(size.at_most + 999)
-    if size.at_least is None or size.at_least < _SHORT_TIME:
-        return _UNKNOWN if upper is None else f"< {upper}"
-    lower = span_text(size.at_least)
+def took_text(least: int | None, most: int | None) -> str:
+    """The bounds of a duration in microseconds, the lower one rounded down and the upper one up."""
+    upper = None if most is None else span_text(most + 999)
+    if least is None or least < _SHORT_TIME:
+        return UNKNOWN if upper is None else f"< {upper}"
+    lower = span_text(least)
     return f"> {lower}" if upper is None else f"{lower} to {upper}"
 
 
@@ -345,13 +343,13 @@ def _span_of(transactions: Transactions, width: int) -> list[Item]:
     if transactions.span is not None:
         start, end = transactions.span
         span, zone = span_text(abs(end - start)), zone_text(end).replace("Z", "UTC")
-        items.append(sentence(f"{_time(start)} to {_time(end)} {zone}, {span}", "plain", width))
+        items.append(sentence(f"{local_text(start)} to {local_text(end)} {zone}, {span}", "plain", width))
     if first is not None and last is not None and first.lsn is not None and last.lsn is not None:
         items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
     return items
 
 
-def _time(time: int, *, digits: int = 0) -> str:
+def local_text(time: int, *, digits: int = 0) -> str:
     """A local time, without its zone, with `digits` digits of the second's fraction."""
     seconds, _, rest = time_text(to_local(time)).replace("T", " ").partition(".")
     return seconds + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections import deque
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from pgtail.stats.collect import Statistics, TableCount
+from pgtail.stats.rate import NOTHING, Counts
 
-
-class Counts(NamedTuple):
-    """Row changes by operation, and their bytes."""
-
-    inserts: int
-    updates: int
-    deletes: int
-    bytes: int
-
-    @property
-    def rows(self) -> int:
-        return self.inserts + self.updates + self.deletes
-
-    def since(self, before: Counts) -> Counts:
-        """The difference to `before`."""
-        return Counts(*[now - then for now, then in zip(self, before, strict=True)])
-
-
-_NOTHING = Counts(0, 0, 0, 0)
+_MAX_RATES: Final = 200
+"""Samples whose rate is kept: more than a terminal shows side by side."""
 
 
 class Position(Struct, frozen=True):
@@ -54,6 +40,8 @@ class Sample(Struct, frozen=True):
     transactions: int
     tables: list[tuple[TableCount, Counts]]
     position: Position
+    rates: tuple[float, ...] = ()
+    """Rows per second of the last samples, this one last."""
 
     @property
     def rows(self) -> int:
@@ -72,16 +60,19 @@ class Top:
         self._last = started
         self._transactions = 0
         self._before: dict[int, Counts] = {}
+        self._rates = deque[float](maxlen=_MAX_RATES)
 
     def sample(self, now: float, position: Position) -> Sample:
         """The changes since the last sample."""
         tables = []
         for table in self.stats.tables.values():
             counts = Counts(table.inserts, table.updates, table.deletes, table.bytes)
-            tables.append((table, counts.since(self._before.get(id(table), _NOTHING))))
+            tables.append((table, counts.since(self._before.get(id(table), NOTHING))))
             self._before[id(table)] = counts
         tables.sort(key=lambda one: (-one[1].bytes, -one[0].bytes, one[0].relation.qualified))
         transactions, seconds = self.stats.transactions.count, max(now - self._last, 0.001)
         sample = Sample(seconds, transactions - self._transactions, tables, position)
+        self._rates.append(sample.rows / seconds)
+        sample = replace(sample, rates=tuple(self._rates))
         self._last, self._transactions = now, transactions
         return sample

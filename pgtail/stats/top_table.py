@@ -14,13 +14,16 @@ from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.stats.collect import Statistics, TableCount
 from pgtail.stats.layout import ReportLayout, StyledLine
+from pgtail.stats.rate import Counts
 from pgtail.stats.report_table import key_item
-from pgtail.stats.top import Counts, Sample
-from pgtail.terminal.layout import Item, wrap
+from pgtail.stats.top import Sample
+from pgtail.terminal.layout import GAP, Item, padding, sparkline, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 from pgtail.terminal.values import ValueStyle, name
 
 _MAX_KEYS: Final = 5
+_BESIDE: Final = 28
+"""Cells beside the line of samples, for the greatest one in words."""
 
 
 def top_table(
@@ -58,8 +61,8 @@ class _TopView(ReportLayout):
 
     def _head(self) -> Iterator[StyledLine]:
         sample, position = self._sample, self._sample.position
-        items: list[Item] = [((f"{_rate(sample.transactions, sample)} transactions/s", "xid"),)]
-        items.append(((f"{_rate(sample.rows, sample)} rows/s", "xid"),))
+        items: list[Item] = [((f"{_rate(sample.transactions, sample.seconds)} transactions/s", "xid"),)]
+        items.append(((f"{_rate(sample.rows, sample.seconds)} rows/s", "xid"),))
         items.append(((f"{size_text(round(sample.bytes / sample.seconds))}/s", "xid"),))
         if position.lsn:
             items.append(((lsn_text(position.lsn), "lsn"),))
@@ -69,6 +72,10 @@ class _TopView(ReportLayout):
         if span is not None:
             items.append(((f"last commit {span_text(max(0, self._now - span[1]))} ago", "plain"),))
         yield from self.indented(wrap(items, self.inner))
+        if len(sample.rates) > 1:
+            rates = sample.rates[-(self.inner - _BESIDE) :]
+            words = f"rows/s, at most {_rate(max(rates))}"
+            yield from self.indented([[(sparkline(rates), "lsn"), padding(GAP), (words, "dim")]])
         if position.unfinished is not None:
             xid, changes = position.unfinished
             yield from self.words(f"open transaction: xid {xid}, {counted(changes, 'change')} so far", "note")
@@ -89,10 +96,10 @@ class _TopView(ReportLayout):
 
     def _row(self, table: TableCount, counts: Counts) -> list[Item]:
         sample = self._sample
-        rates = [_rate(one, sample) for one in (counts.inserts, counts.updates, counts.deletes)]
+        rates = [_rate(one, sample.seconds) for one in (counts.inserts, counts.updates, counts.deletes)]
         return [
             ((name(table.relation.qualified), "table"),),
-            _plain(_rate(counts.rows, sample)),
+            _plain(_rate(counts.rows, sample.seconds)),
             ((size_text(round(counts.bytes / sample.seconds)), "plain" if counts.bytes else "dim"),),
             *map(_plain, rates),
             ((grouped(table.rows), "dim"),),
@@ -107,9 +114,9 @@ class _TopView(ReportLayout):
         yield from self.columns(heads, [[key_item(rows, key), _plain(grouped(key.count))] for key in hot])
 
 
-def _rate(count: int, sample: Sample) -> str:
+def _rate(count: float, seconds: float = 1) -> str:
     """How many per second."""
-    rate = count / sample.seconds
+    rate = count / seconds
     return grouped(round(rate)) if rate >= 10 or not count else f"{rate:.1f}"
 
 

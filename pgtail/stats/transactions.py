@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec import Struct
 
 from pgtail.changes.events import Transaction
+from pgtail.stats.rate import Counts
 
 LARGEST_KEPT: Final = 10
 """How many of the largest transactions are kept."""
@@ -21,6 +22,10 @@ _SET_BACK: Final = 10_000_000
 are written at once are out of order by less."""
 _MOST_KEPT: Final = 100
 """Times when the clock was set back to keep, and origins."""
+_MOST_TABLES: Final = 10
+"""Tables of one of the largest transactions that are named."""
+_MOST_NUMBERS: Final = 4096
+"""Different numbers to count at once, before they are put into buckets."""
 _DIGITS: Final = 5
 """Leading binary digits kept of a number: percentiles are too high by at most a sixteenth."""
 
@@ -35,7 +40,9 @@ class Histogram:
     """Non-negative numbers, counted by their leading digits: `count`, `total` and `maximum` are exact."""
 
     def __init__(self) -> None:
-        self._buckets: Counter[int] = Counter()
+        self._numbers = Counter[int]()
+        """Those that are not in a bucket yet."""
+        self._in_buckets = Counter[int]()
         self.count = self.total = self.maximum = 0
 
     def add_all(self, numbers: Sequence[int]) -> None:
@@ -43,13 +50,29 @@ class Histogram:
         self.count += len(numbers)
         self.total += sum(numbers)
         self.maximum = max(self.maximum, *numbers)
-        self._buckets.update([number | (1 << number.bit_length() >> _DIGITS or 1) - 1 for number in numbers])
+        self._numbers.update(numbers)
+        if len(self._numbers) > _MOST_NUMBERS:
+            self._fill_buckets()
+
+    def _fill_buckets(self) -> Counter[int]:
+        """The buckets, with all numbers."""
+        for number, count in self._numbers.items():
+            self._in_buckets[number | (1 << number.bit_length() >> _DIGITS or 1) - 1] += count
+        self._numbers.clear()
+        return self._in_buckets
+
+    def classes(self) -> list[tuple[int, int]]:
+        """How many numbers were 0, 1, 2 to 3, 4 to 7, ...: the least number of each class that is not empty."""
+        classes = Counter[int]()
+        for number, count in self._fill_buckets().items():
+            classes[1 << number.bit_length() >> 1] += count
+        return sorted(classes.items())
 
     def percentile(self, percent: int) -> int:
         """The smallest number that `percent` of all do not exceed, or up to a sixteenth more."""
-        left = -(-self.count * percent // 100)
-        for number in sorted(self._buckets):
-            left -= self._buckets[number]
+        left, buckets = -(-self.count * percent // 100), self._fill_buckets()
+        for number in sorted(buckets):
+            left -= buckets[number]
             if left <= 0:
                 return min(number, self.maximum)
         return 0
@@ -59,7 +82,7 @@ class TransactionSize(Struct):
     """One transaction: its rows and bytes that passed the filter.
 
     `at_least` and `at_most` bound the time from its first change to its commit, in microseconds, as derived from other
-    commits; None if unknown.
+    commits; None if unknown. `tables` are those with most bytes in it, by number, and `more_tables` counts the rest.
     """
 
     transaction: Transaction
@@ -67,6 +90,8 @@ class TransactionSize(Struct):
     bytes: int
     at_least: int | None
     at_most: int | None
+    tables: dict[int, Counts]
+    more_tables: int
 
 
 class SetBack(NamedTuple):
@@ -142,9 +167,9 @@ class CommitTimes:
         after = None if place == len(times) else max(0, time - times[place])
         return after, max(0, time - times[place - 1]) if place else None
 
-    def may_exceed(self, least: int, lsn: int, time: int) -> bool:
-        """Whether the time since the write of `lsn`, which is before the last commit, may be more than `least`."""
-        return time - self.times[bisect.bisect_right(self.lsns, lsn)] > least
+    def at_least(self, lsn: int, time: int) -> int:
+        """The lower bound of the time from the write of `lsn`, which is before the last commit, to `time`."""
+        return max(0, time - self.times[bisect.bisect_right(self.lsns, lsn)])
 
 
 class Largest:
@@ -179,6 +204,8 @@ class Transactions:
     def __init__(self) -> None:
         self.rows = Histogram()
         self.bytes = Histogram()
+        self.durations = Histogram()
+        """Milliseconds from the first change to the commit, where a lower bound of them is known."""
         self.by_bytes = Largest()
         self.by_rows = Largest()
         self.by_time = Largest()
@@ -189,17 +216,23 @@ class Transactions:
         self.origins: Counter[str] = Counter()
         """The transactions with changes that have an origin, and the commit time of the server where they began."""
 
-    def add_all(self, commits: Sequence[Commit]) -> None:
-        """Count transactions, in the order of their commits."""
-        times = self.commits
+    def add_all(self, commits: Sequence[Commit], cells: Sequence[int] = ()) -> None:
+        """Count transactions, in the order of their commits.
+
+        `cells` has six numbers for each table of a transaction: the place of the transaction in `commits`, the number
+        of the table, its inserts, updates and deletes, and their bytes.
+        """
+        times, durations = self.commits, list[int]()
         by_bytes, by_rows, by_time = [largest.least for largest in self.largest]
         for number, commit in enumerate(commits, self.count + 1):
             _, lsn, time, rows, size, first = commit
             large = size > by_bytes or rows > by_rows
-            if not large and first is not None and time is not None and first < times.last:
-                large = times.may_exceed(by_time, first, time)
+            if first is not None and time is not None and first < times.last and not times.restarts(lsn or 0, time):
+                took = times.at_least(first, time)
+                durations.append(took // 1000)
+                large = large or took > by_time
             if large:
-                self._consider(number, commit)
+                self._consider(number, commit, _tables(cells, number - self.count - 1))
                 by_bytes, by_rows, by_time = [largest.least for largest in self.largest]
             if lsn is not None and time is not None:
                 times.add(lsn, time)
@@ -207,8 +240,10 @@ class Transactions:
         self.first, self.last = self.first or _transaction(commits[0]), _transaction(commits[-1])
         self.rows.add_all([commit[3] for commit in commits])
         self.bytes.add_all([commit[4] for commit in commits])
+        if durations:
+            self.durations.add_all(durations)
 
-    def _consider(self, number: int, commit: Commit) -> None:
+    def _consider(self, number: int, commit: Commit, tables: dict[int, Counts]) -> None:
         """Keep a transaction if it is one of the largest."""
         _, lsn, time, rows, size, first = commit
         took = _UNKNOWN
@@ -217,7 +252,8 @@ class Transactions:
         one, least = None, took[0] or -1
         for largest, value in zip(self.largest, (size, rows, least), strict=True):
             if value > largest.least:
-                one = one or TransactionSize(_transaction(commit), rows, size, *took)
+                most = dict(sorted(tables.items(), key=lambda item: -item[1].bytes)[:_MOST_TABLES])
+                one = one or TransactionSize(_transaction(commit), rows, size, *took, most, len(tables) - len(most))
                 largest.add(value, number, one)
 
     def sizes(self, largest: Largest) -> list[TransactionSize]:
@@ -243,6 +279,13 @@ class Transactions:
     def largest(self) -> tuple[Largest, Largest, Largest]:
         """By bytes, rows and time."""
         return self.by_bytes, self.by_rows, self.by_time
+
+
+def _tables(cells: Sequence[int], place: int) -> dict[int, Counts]:
+    """The tables of the transaction at this place."""
+    places = cells[::6]
+    rows = range(bisect.bisect_left(places, place), bisect.bisect_right(places, place))
+    return {cells[6 * row + 1]: Counts(*cells[6 * row + 2 : 6 * row + 6]) for row in rows}
 
 
 def _transaction(commit: Commit) -> Transaction:

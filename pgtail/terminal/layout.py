@@ -201,17 +201,32 @@ def bar(value: float, width: int) -> str:
     return _HORIZONTAL[8] * full + (_HORIZONTAL[rest] if rest else "")
 
 
+def sparkline(values: Sequence[float], least: float = 0) -> str:
+    """A line of bars, one cell for each value: the lowest one for `least`, the highest one for the maximum."""
+    most = max(values, default=0)
+    steps = [7 * (value - least) / (most - least) if most > least else 0 for value in values]
+    return "".join([_VERTICAL[1 + round(step)] for step in steps])
+
+
 _CUT: Final = "▲"
+
+
+def cut_height(values: Iterable[int]) -> int:
+    """The height of a chart of these values: the maximum, or less if few would flatten the others.
+
+    Where a quarter of them at most is eight times as high as the next one, they are cut off.
+    """
+    ordered = sorted(filter(None, values), reverse=True)
+    cuts = [number for number in range(1, (len(ordered) + 1) // 4 + 1) if ordered[number - 1] >= 8 * ordered[number]]
+    return ordered[max(cuts, default=0)] if ordered else 0
 
 
 def plot(values: Sequence[int], height: int) -> tuple[list[str], list[int]]:
     """Vertical bars, one cell wide each, as `height` lines from top to bottom; and the indexes of those cut off there.
 
-    Where a quarter of them at most is eight times as high as the next one, they are cut off, as they would flatten it.
+    cut_height() says which are.
     """
-    ordered = sorted(filter(None, values), reverse=True)
-    cuts = [number for number in range(1, (len(ordered) + 1) // 4 + 1) if ordered[number - 1] >= 8 * ordered[number]]
-    top = ordered[max(cuts, default=0)] if ordered else 0
+    top = cut_height(values)
     eighths = [0 if not value else max(1, value * height * 8 // top) for value in values]
     lines = [
         "".join([_VERTICAL[min(8, max(0, one - 8 * line))] for one in eighths]).rstrip()

@@ -216,12 +216,18 @@ def test_watch_shows_how_fast_the_retained_wal_grows(newest_database: Database) 
     assert facts == [(4 * megabyte, 1320), (-2 * megabyte, None)]
     later = growth.added([at(4 * megabyte, 88 * megabyte)], 95)
     assert later[0].facts[GROWTH] == 0, "the last minute counts"
-    words = " ".join(render(grown, None, PLAIN, width=80).split())
-    assert "SLOT STATE WAL HELD A MINUTE WHAT HOLDS IT" in words
-    assert re.search(r"b_old inactive (?:\d+ (?:s|min) )?4.0 MB \+4.0 MB lost in 22 min, unread ● a_new", words)
-    assert re.search(r"a_new inactive (?:\d+ (?:s|min) )?0 bytes -2.0 MB unread$", words)
+    words = " ".join(render(grown, None, PLAIN, width=100).split())
+    assert "SLOT STATE WAL HELD A MINUTE TREND WHAT HOLDS IT" in words
+    assert re.search(r"b_old inactive (?:\d+ (?:s|min) )?4.0 MB \+4.0 MB ▁█ lost in 22 min, unread ● a_new", words)
+    assert re.search(r"a_new inactive (?:\d+ (?:s|min) )?0 bytes -2.0 MB █▁ unread$", words)
     by_name = render(grown, None, PLAIN, width=80, by_name=True)
     assert re.findall("● ([a-z_]+)", by_name) == ["a_new", "b_old"]
+    for second in range(97, 400, 2):
+        watched = growth.added([at(second, None)], second)
+    assert watched[0].samples == tuple(range(339, 400, 2)), "those of the last minute"
+    for width, cells in ((80, 8), (160, 30)):
+        [trend] = re.findall("[▁▂▃▄▅▆▇█]+", render(watched, None, PLAIN, width=width))
+        assert (len(trend), trend[0], trend[-1]) == (cells, "▁", "█")
 
 
 def test_invalid_slots_come_first(newest_database: Database) -> None:

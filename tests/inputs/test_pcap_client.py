@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import struct
@@ -12,8 +13,10 @@ from typing import Any
 import orjson
 import pytest
 
+from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.scalars import lsn_text, time_text
-from pgtail.pgoutput.walsender import StartReplication
+from pgtail.pgoutput.walsender import StandbyStatusUpdate, StartReplication
+from pgtail.stats.clients import Clients
 from tests.inputs.test_pcap_recorded import recording, shop, through
 from tests.support.corpus import capture
 from tests.support.forms import copydata, server_message
@@ -212,6 +215,10 @@ def test_stats_reports_the_lag_of_the_confirmed_position() -> None:
     client = stats_of(conversation(lagging, 300))
     assert (client["slot"], client["status_updates"], client["confirmed_lsn"]) == ("s", 17, "0/100")
     assert client["behind_bytes"] == client["most_behind_bytes"] > 0
+    lags = [point["behind_bytes"] for point in client["lag"]]
+    assert (len(lags), lags[-1], max(lags)) == (17, client["behind_bytes"], client["most_behind_bytes"])
+    times = [point["ts"] for point in client["lag"]]
+    assert times == sorted(times)
     assert client["stuck_seconds"] > 0
     caught_up = stats_of(conversation({9: status(1 << 60)}))
     assert (caught_up["behind_bytes"], caught_up["stuck_seconds"]) == (0, None)
@@ -224,6 +231,22 @@ def test_stats_reports_the_lag_of_the_confirmed_position() -> None:
     shown = command("stats", "-o", "table", "-", input=pcap(conversation(lagging, 300))).stdout.decode()
     assert "127.0.0.1:45678  slot 's'  17 status updates  confirmed 0/100" in shown
     assert "not advanced for" in shown
+    page = command("stats", "-o", "html", "-", input=pcap(conversation(lagging, 300))).stdout.decode()
+    assert "How far 127.0.0.1:45678 was behind the last commit that was sent</figcaption>" in page
+
+
+def test_the_lag_of_a_client_with_many_updates_keeps_its_maxima() -> None:
+    clients = Clients()
+    for time in range(10_000):
+        update = StandbyStatusUpdate(1, 1, 1, time, 0)
+        clients.add(FromClient(update, "c:1", "s:1", time), 1 + (1_000_000 if time == 4321 else time % 100))
+    [client] = clients
+    assert 50 < len(client.lag) <= 120
+    assert max(behind for _, behind in client.lag) == client.most_behind == 1_000_000
+    [highest] = [time for time, behind in client.lag if behind == 1_000_000]
+    assert 4321 - client.lag_width < highest <= 4321
+    steps = [later - time for (time, _), (later, _) in itertools.pairwise(client.lag)]
+    assert max(steps) < 3 * min(steps)
 
 
 @pytest.mark.parametrize(

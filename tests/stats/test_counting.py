@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgtail.stats.hot_keys import HotKeys
-from pgtail.stats.rate import WIDTHS, Rate
+from pgtail.stats.rate import NOTHING, WIDTHS, Counts, Rate
 from pgtail.stats.transactions import LARGEST_KEPT, CommitTimes, Histogram, Transactions
 
 NUMBERS = st.integers(0, 30) | st.integers(0, 1 << 40)
@@ -52,6 +52,15 @@ def test_long_keys_stay_within_max_bytes() -> None:
     assert keys.error > 0
 
 
+@given(st.lists(NUMBERS, min_size=1))
+def test_each_class_of_a_histogram_is_twice_as_wide_as_the_one_before(numbers: list[int]) -> None:
+    histogram = Histogram()
+    histogram.add_all(numbers)
+    classes = [0, *[1 << power for power in range(41)]]
+    exact = {least: sum(least <= number < max(2 * least, 1) for number in numbers) for least in classes}
+    assert dict(histogram.classes()) == {least: count for least, count in exact.items() if count}
+
+
 @given(st.lists(NUMBERS, min_size=1), st.sampled_from([1, 50, 95, 99, 100]))
 def test_a_histogram_is_too_high_by_a_sixteenth_at_most(numbers: list[int], percent: int) -> None:
     histogram = Histogram()
@@ -63,25 +72,48 @@ def test_a_histogram_is_too_high_by_a_sixteenth_at_most(numbers: list[int], perc
 
 
 @given(
-    st.lists(st.tuples(st.integers(-(10**9), 10**9) | st.integers(-(1 << 62), 1 << 62), st.integers(0, 9)), min_size=1),
+    st.lists(
+        st.tuples(
+            st.integers(-(10**9), 10**9) | st.integers(-(1 << 62), 1 << 62), st.integers(0, 9), st.integers(0, 3)
+        ),
+        min_size=1,
+    ),
     st.integers(2, 80),
 )
-def test_series_counts_each_commit_at_its_time(commits: list[tuple[int, int]], most: int) -> None:
+def test_series_counts_each_commit_at_its_time_and_by_table(commits: list[tuple[int, int, int]], most: int) -> None:
     rate = Rate()
-    rate.add_all([(time, rows, 10 * rows) for time, rows in commits])
+    for time, rows, table in commits:
+        rate.add(time, {table: Counts(rows, 2 * rows, 0, 10 * rows)})
     series = rate.series(most)
     assert series is not None
     assert len(series.rows) == len(series.bytes) <= most
-    steps = [0] * len(series.rows)
-    for time, rows in commits:
-        steps[(time - series.start) // series.width] += rows
-    assert steps == series.rows
-    assert [10 * rows for rows in steps] == series.bytes
+    steps = [dict.fromkeys(range(4), NOTHING) for _ in series.steps]
+    for time, rows, table in commits:
+        step = steps[(time - series.start) // series.width]
+        step[table] = step[table].plus((rows, 2 * rows, 0, 10 * rows))
+    assert [{table: step.get(table, NOTHING) for table in range(4)} for step in series.steps] == steps
+    assert series.rows == [sum(counts.rows for counts in step.values()) for step in steps]
+    assert series.bytes == [sum(counts.bytes for counts in step.values()) for step in steps]
+
+
+def test_a_rate_of_many_tables_keeps_its_sum_in_few_cells() -> None:
+    rate = Rate()
+    for second in range(300):
+        rate.add(second * 1_000_000, {table: Counts(1, 0, 0, 1) for table in range(400)})
+    series = rate.series(120)
+    assert series is not None
+    assert sum(series.rows) == 300 * 400
+    assert sum(map(len, series.steps)) <= 65_536
+    rate.add(0, {table: Counts(1, 0, 0, 1) for table in range(100_000)})
+    series = rate.series(120)
+    assert series is not None
+    assert [len(step) for step in series.steps] == [100_000]
 
 
 def test_a_rate_of_many_moments_keeps_its_sum_in_few_bins() -> None:
     rate = Rate()
-    rate.add_all([(number * 7_000_003, 1, 1) for number in range(50_000)])
+    for number in range(50_000):
+        rate.add(number * 7_000_003, {0: Counts(1, 0, 0, 1)})
     series = rate.series(60)
     assert series is not None
     assert sum(series.rows) == 50_000

@@ -56,6 +56,8 @@ def test_the_counts_are_those_of_the_lines(one: Capture) -> None:
     assert found["bytes"]["total"] == sum(table["bytes"] for table in report["tables"])
     assert found["count"] + found["empty"] == sum(line["op"] in ("commit", "prepare") for line in lines)
     assert report["messages"]["count"] == ops[None, None, "message"]
+    truncates = [line.get("commit_lsn", line.get("prepare_lsn")) for line in lines if line["op"] == "truncate"]
+    assert [mark["lsn"] for mark in report["truncates"]] == truncates
     assert found["incomplete"] == 0
     if report["rate"] is not None:
         assert sum(report["rate"]["rows"]) == rows - sum(line["op"] in OPS and "origin" in line for line in lines)
@@ -164,10 +166,15 @@ def test_filters_decide_what_is_counted() -> None:
 
 
 def test_schema_changes_say_what_differs() -> None:
-    found = stats(*arguments_of(capture("A_ddl", "p1")))["schema_changes"]
-    assert {"schema": "public", "table": "d", "differences": ["column c added"]} in found
-    assert {"schema": "s2", "table": "d_renamed", "differences": ["renamed from public.d_renamed"]} in found
-    assert all(change["differences"] for change in found)
+    one = capture("A_ddl", "p1")
+    report = stats(*arguments_of(one))
+    found = [(mark["schema"], mark["table"], mark["differences"]) for mark in report["schema_changes"]]
+    assert ("public", "d", ["column c added"]) in found
+    assert ("s2", "d_renamed", ["renamed from public.d_renamed"]) in found
+    assert all(differences for *_, differences in found)
+    lines = [json.loads(line) for line in decode(*arguments_of(one), "--transactions").lines]
+    commits = {(line["commit_lsn"], line["commit_ts"]) for line in lines if line["op"] == "commit"}
+    assert {(mark["lsn"], mark["ts"]) for mark in report["schema_changes"]} <= commits
 
 
 def test_counts_before_damage_are_reported() -> None:

@@ -12,7 +12,8 @@ from pgtail.commands.decode.command import Decode
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.outputs import OutputOptions
 from pgtail.stats.collect import Statistics
-from pgtail.stats.top import Counts, Position, Top
+from pgtail.stats.rate import Counts
+from pgtail.stats.top import Position, Top
 from pgtail.stats.top_table import top_table
 from pgtail.terminal.layout import width_of
 from pgtail.terminal.style import PLAIN
@@ -141,6 +142,17 @@ def test_samples_add_up_and_a_later_one_has_only_what_came_since() -> None:
     second = top.sample(15.0, nothing)
     assert (second.seconds, second.transactions, second.rows, second.bytes) == (3.0, 0, 3, 70)
     assert second.tables[0] == (table, Counts(3, 0, 0, 70))
+    assert second.rates == (first.rows / 2.0, 1.0)
+    for number in range(300):
+        second = top.sample(16.0 + number, nothing)
+    for width in (40, 80, 160):
+        table.inserts += 7
+        second = top.sample(320.0 + width, nothing)
+        lines = top_table(stats, second, PLAIN, width=width, height=24, now=0).splitlines()
+        [line] = [line for line in lines if "at most" in line]
+        cells, _, words = line.strip().partition("  ")
+        assert len(line) <= width
+        assert (cells[0], max(cells), words[:16]) == ("▁", "█", "rows/s, at most ")
 
 
 @pytest.mark.parametrize("width", [40, 80, 160])

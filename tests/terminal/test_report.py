@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgtail.terminal.layout import item_width
+from pgtail.terminal.layout import item_width, sparkline
 from pgtail.terminal.report import table
 
 
@@ -13,3 +13,11 @@ def test_a_table_fits_any_width() -> None:
         lines = table(heads, rows, width, (0, 2))
         assert len(lines) == 3
         assert max(map(item_width, lines)) <= width
+
+
+def test_a_line_of_samples_goes_from_the_least_to_the_maximum() -> None:
+    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7]) == "▁▂▃▄▅▆▇█"
+    assert sparkline([3, 1 << 40, 0.5]) == "▁█▁"
+    assert sparkline([1000, 1001, 1007], 1000) == "▁▂█"
+    assert sparkline([5, 5, 5], 5) == "▁▁▁"
+    assert (sparkline([0, 0]), sparkline([])) == ("▁▁", "")

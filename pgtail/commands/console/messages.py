@@ -46,7 +46,7 @@ class TextFormatter(logging.Formatter):
         text = escape_lines(record.getMessage())
         if self.connection:
             text = _OF_SERVER.sub(lambda command: f"{command[0]} {self.connection}", text)
-        return _PASSWORDS.sub(_masked, text)
+        return without_passwords(text)
 
     def format(self, record: logging.LogRecord) -> str:
         if record.levelno == TRACE:
@@ -93,6 +93,22 @@ def messages(*, quiet: bool = False, verbose: int = 0, json: bool = False) -> It
     level = TRACE if verbose > 1 else logging.DEBUG if verbose or (json and not quiet) else details
     with handled_by(handler, level):
         yield logger
+
+
+@contextlib.contextmanager
+def collected(warnings: list[str], most: int) -> Iterator[None]:
+    """Add at most so many warnings and reports of damage to a list while the body runs."""
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.levelno >= logging.WARNING and len(warnings) < most:
+            warnings.append(TextFormatter().text(record))
+        return True
+
+    logger.addFilter(collect)
+    try:
+        yield
+    finally:
+        logger.removeFilter(collect)
 
 
 @contextlib.contextmanager
@@ -143,6 +159,11 @@ def laid_out(text: str, columns: int | None) -> str:
         whole = _is_command(line) or line.startswith('{"')
         lines += [before + line] if whole else _wrapped(line, columns, before, indent)
     return "\n".join(lines)
+
+
+def without_passwords(text: str) -> str:
+    """A message without the passwords of URIs and connection strings in it."""
+    return _PASSWORDS.sub(_masked, text)
 
 
 def _masked(password: re.Match[str]) -> str:

@@ -317,7 +317,14 @@ class StatsOptions(Struct, frozen=True):
     resync: bool = resync_option()
     report: ReportOptions = family(
         ReportOptions,
+        output={
+            "kind": ("table", "json", "html"),
+            "help": "A table for people, JSON for programs, or a page for a browser: one file, to be mailed.",
+        },
         file={"help": "Write to FILE (*.gz: compressed) instead of standard output; --watch appends, uncompressed."},
+    )
+    hot_keys: bool = output_option(
+        "--hot-keys", default=False, help="html: show the keys of the rows that were changed most often, too."
     )
     pager: bool = pager_option()
     verbosity: Verbosity = family(Verbosity)

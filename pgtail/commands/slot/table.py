@@ -12,7 +12,7 @@ from pgtail.postgres.pg_wal import PgWal
 from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
 from pgtail.postgres.slot_report import SlotReport
 from pgtail.terminal.escape import escape
-from pgtail.terminal.layout import Item, indented, paragraph, sentence, wrap
+from pgtail.terminal.layout import Item, indented, paragraph, sentence, sparkline, wrap
 from pgtail.terminal.report import table
 from pgtail.terminal.style import Fragment, Painter, Palette
 
@@ -22,6 +22,10 @@ _RETAINED_WARNING: Final = 1 << 30
 _RIGHT_ALIGNED: Final = frozenset({"WAL held", "a minute"})
 """Names of columns; a title is the name in capitals."""
 _INDENT: Final = 4
+_LEAST_LINE, _LONGEST_LINE = 8, 30
+"""Cells of a line of samples."""
+_BESIDE: Final = 64
+"""Cells of a terminal that other columns need, before this line gets half of the rest."""
 _FLAGS: Final = ("temporary", "two_phase", "failover", "synced")
 
 
@@ -62,7 +66,8 @@ def _lines(
     if wal is not None and (words := wal.words()):
         yield from paragraph(escape(words), "value", width)
         yield []
-    cells = [_cells(report, wal, critical) for report in reports]
+    room = min(max((width - _BESIDE) // 2, _LEAST_LINE), _LONGEST_LINE)
+    cells = [_cells(report, wal, critical, room) for report in reports]
     names = [*cells[0]]
     texts = [place for place, name in enumerate(names) if name not in _RIGHT_ALIGNED]
     heads, *rows = table([(name.upper(), "dim") for name in names], [[*row.values()] for row in cells], width, texts)
@@ -74,8 +79,8 @@ def _lines(
             yield from indented(wrap(_details(report, room), room), _INDENT)
 
 
-def _cells(report: SlotReport, wal: PgWal | None, critical: int | None) -> dict[str, Item]:
-    """The line of a slot, by the names of columns; one that is watched has its growth."""
+def _cells(report: SlotReport, wal: PgWal | None, critical: int | None, room: int) -> dict[str, Item]:
+    """The line of a slot, by the names of columns; one that is watched has its growth, and `room` of its samples."""
     facts = report.facts
     holds = report.slot.restart_lsn is not None and not report.slot.synced  # nobody reads a standby's copies
     unlimited = wal is not None and wal.unlimited and holds
@@ -90,6 +95,8 @@ def _cells(report: SlotReport, wal: PgWal | None, critical: int | None) -> dict[
         growth = facts[GROWTH]
         grows = "" if growth is None or not held else f"{'-' if growth < 0 else '+'}{size_text(abs(growth))}"
         cells["a minute"] = ((grows, "value"),)
+        samples = report.samples[-room:] if held else ()
+        cells["trend"] = ((sparkline(samples, min(samples, default=0)), "lsn"),)
     return {**cells, "what holds it": ((_cause(report, unlimited=unlimited), "value"),)}
 
 

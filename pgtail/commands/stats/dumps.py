@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from pgtail import __version__
+from pgtail.commands.console.messages import collected, without_passwords
 from pgtail.commands.console.pager import paged
-from pgtail.commands.console.styling import report_json, report_palette, terminal_width
+from pgtail.commands.console.styling import report_json, report_palette, terminal_width, to_terminal
 from pgtail.commands.decode.command import Decode
 from pgtail.commands.input.selection import build_redaction
 from pgtail.commands.options.common import DecodeOptions
@@ -25,6 +27,8 @@ from pgtail.stats.report_table import stats_table
 if TYPE_CHECKING:
     from pgtail.terminal.style import Palette
 
+_MAX_WARNINGS = 100
+"""Warnings in the report."""
 _NO_OUTPUT = OutputOptions(file=os.devnull, output="table")
 """The report is the only output, and comes at the end."""
 
@@ -35,6 +39,7 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     check_not_read(file, sources)
     stats = Statistics(build_redaction(options.filter))
     palette = report_palette(options.report)
+    _check_page(options)
     if options.watch:
         from pgtail.commands.stats.slot import StatsWatch  # imports psycopg
 
@@ -48,8 +53,10 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     # Opened first, so that an output that cannot be written is reported at once; emptied only when the report is ready.
     with open_sink(file, append=True) as sink:
         try:
-            damaged = count()
-        except (InputError, ServerError):
+            with collected(stats.warnings, _MAX_WARNINGS):
+                damaged = count()
+        except (InputError, ServerError) as error:
+            stats.warnings.append(without_passwords(f"not read to the end: {error}"))
             if stats.tables or stats.transactions.count:
                 _write(stats, options, sink, palette)
             raise
@@ -64,9 +71,12 @@ def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) 
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
+        stats.sources = [*map(without_passwords, sources)]
         return lambda: _count_dumps(sources, options, stats)
     from pgtail.commands.stats.slot import StatsSlot  # imports psycopg
 
+    slot = options.request.slot or options.request.fork
+    stats.sources = ["a temporary slot" if slot is None else f"slot {slot}"]
     return StatsSlot(_stream_options(sources, options), stats).run
 
 
@@ -77,6 +87,18 @@ def _count_dumps(sources: tuple[str, ...], options: StatsOptions, stats: Statist
         if error.source in sources and not os.path.lexists(error.source):
             error.reason += "; of a database, pgtail stats needs --slot NAME, --for TIME or --watch"
         raise
+
+
+def _check_page(options: StatsOptions) -> None:
+    """Raises OptionError if a page cannot be shown where it would be written, or has no use for an option."""
+    report = options.report
+    if report.output != "html":
+        if options.hot_keys:
+            raise OptionError(f"--hot-keys belongs to -o html, not to {report.output}")
+    elif options.watch:
+        raise OptionError("--watch shows samples, which -o html does not: use -o table or -o json")
+    elif to_terminal(report.file):
+        raise OptionError("-o html is for a browser, not for a terminal: name a file, such as -f report.html")
 
 
 def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None:
@@ -128,7 +150,11 @@ def _write(stats: Statistics, options: StatsOptions, sink: FileSink, palette: Pa
         with contextlib.suppress(OSError):  # a device or a pipe
             os.ftruncate(sink.fd, 0)
     with paged(options.pager and file is None):
-        if palette is None:
+        if options.report.output == "html":
+            from pgtail.stats.report_html import html_page  # other reports do not load it
+
+            sink.write(html_page(stats, __version__, keys=options.hot_keys).encode())
+        elif palette is None:
             sink.write(report_json(stats_json(stats), options.report).encode())
         else:
             sink.write(stats_table(stats, palette, width=terminal_width()))
