@@ -30,7 +30,7 @@ MODULES = {
     f"decode -o csv {SMALL}": 118,
     f"decode -o sql {SMALL}": 121,
     f"decode -o line {SMALL}": 123,
-    f"stats {SMALL}": 132,
+    f"stats {SMALL}": 133,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW, except that rich
 draws the tables of stats."""
