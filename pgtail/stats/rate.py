@@ -74,10 +74,10 @@ class Rate:
         self._cells = 0
 
     def bounds(self, time: int) -> tuple[int, int]:
-        """The bin of a time, a half-open range."""
+        """The bin of a time, a half-open range, as far as it is one of int64."""
         width = WIDTHS[self._level]
         start = time // width * width
-        return start, start + width
+        return max(start, -1 << 63), min(start + width, (1 << 63) - 1)
 
     def add(self, time: int, tables: Mapping[int, Counts]) -> None:
         """Count what was committed at a time."""

@@ -119,25 +119,25 @@ def html_page(stats: Statistics, version: str, *, keys: bool) -> str:
 
 
 def _summary(report: dict[str, Any]) -> str:
-    found, tables = report["transactions"], report["tables"]
-    if not found["count"]:
+    transactions, tables = report["transactions"], report["tables"]
+    if not transactions["count"]:
         return "No transaction with changes ended." if tables else "No changes."
-    rows, size, span = found["rows"]["total"], found["bytes"]["total"], _span(found)
+    rows, size, span = transactions["rows"]["total"], transactions["bytes"]["total"], _span(transactions)
     within = "" if span is None else f" within {_duration(span[1] - span[0])}"
     changed = f"{_counted(rows, 'row')} of {_counted(len(tables), 'table')} ({_size(size)})"
-    words = f"{_counted(found['count'], 'transaction')} changed {changed}{within}."
+    words = f"{_counted(transactions['count'], 'transaction')} changed {changed}{within}."
     if len(tables) > 1 and size:
         words += f" {_name(tables[0])} has {100 * tables[0]['share']:.3g}{NBSP}% of the bytes."
-    if size and found["count"] > 1:
-        largest = found["most_bytes"][0]
+    if size and transactions["count"] > 1:
+        largest = transactions["most_bytes"][0]
         share = f"{_size(largest['bytes'])}, {100 * largest['bytes'] / size:.2g}{NBSP}% of all"
         words += f" The largest transaction, {_xid(largest)}, changed {_counted(largest['rows'], 'row')} ({share})."
     return words
 
 
-def _span(found: dict[str, Any]) -> tuple[int, int] | None:
+def _span(transactions: dict[str, Any]) -> tuple[int, int] | None:
     """The times of the first and the last transaction, if they are of one clock."""
-    first, last = found["first"], found["last"]
+    first, last = transactions["first"], transactions["last"]
     if first is None or last is None or "origin" in first or "origin" in last or first["ts"] is None:
         return None
     start, end = _micros(first["ts"]), _micros(last["ts"])
@@ -145,29 +145,29 @@ def _span(found: dict[str, Any]) -> tuple[int, int] | None:
 
 
 def _coverage(stats: Statistics, report: dict[str, Any], version: str) -> str:
-    found, span, copied = report["transactions"], _span(report["transactions"]), report.get("snapshots")
-    streamed = f"streamed before their commit, with {_counted(found['streamed']['rows'], 'row')}"
+    transactions, span, copied = report["transactions"], _span(report["transactions"]), report.get("snapshots")
+    streamed = f"streamed before their commit, with {_counted(transactions['streamed']['rows'], 'row')}"
     lines = [("Source", _text(source)) for source in stats.sources[:_MOST_SOURCES]]
     more = len(stats.sources) - _MOST_SOURCES
     lines += [("Source", f"and {number(more)} more")] if more > 0 else []
     if span is not None:
         lines.append(("Committed", f"{local_text(span[0])} to {local_text(span[1])} {_zone(span[1])}"))
-    if found["first"] is not None and found["first"]["lsn"] is not None:
-        lines.append(("LSN", f"{found['first']['lsn']} to {found['last']['lsn']}"))
+    if transactions["first"] is not None and transactions["first"]["lsn"] is not None:
+        lines.append(("LSN", f"{transactions['first']['lsn']} to {transactions['last']['lsn']}"))
     for count, words in (
-        (found["empty"], "without changes"),
-        (found["incomplete"], "incomplete"),
-        (found["streamed"]["count"], streamed),
+        (transactions["empty"], "without changes"),
+        (transactions["incomplete"], "incomplete"),
+        (transactions["streamed"]["count"], streamed),
     ):
         lines += [("Transactions", f"{number(count)} {words}")] if count else []
     if copied is not None:
         lines.append(("Snapshots", f"{_counted(copied['count'], 'table')}, {_counted(copied['rows'], 'row')}"))
     if report["messages"]["count"]:
         lines.append(("Messages", f"{number(report['messages']['count'])}, {_size(report['messages']['bytes'])}"))
-    for origin, count in found["origins"].items():
+    for origin, count in transactions["origins"].items():
         words = f"{_text(name(origin))}: {_counted(count, 'transaction')} with times of that server, not in the charts"
         lines.append(("Origin", words))
-    for back in found["clock_set_back"]:
+    for back in transactions["clock_set_back"]:
         times = " to ".join([local_text(_micros(back[which])) for which in ("from", "to")])
         lines.append(("Clock", f"set back from {times} at {back['lsn']}"))
     lines += [("Warning", f'<span class="warn">{_text(text)}</span>') for text in stats.warnings]
@@ -242,18 +242,18 @@ def _tables(tables: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield f"<p>and {_counted(more, 'table')} more with fewer bytes</p>" if more > 0 else ""
 
 
-def _sizes(found: dict[str, Any]) -> Iterator[str]:
-    if not found["count"]:
+def _sizes(transactions: dict[str, Any]) -> Iterator[str]:
+    if not transactions["count"]:
         return
     parts = ("p50", "p95", "p99", "max")
-    rows = [["rows, up to", *[number(found["rows"][part]) for part in parts]]]
-    rows.append(["bytes, up to", *[_size(found["bytes"][part]) for part in parts]])
+    rows = [["rows, up to", *[number(transactions["rows"][part]) for part in parts]]]
+    rows.append(["bytes, up to", *[_size(transactions["bytes"][part]) for part in parts]])
     yield _table(["", "half of them", "95 %", "99 %", "the largest"], rows, ".nnnn")
     yield '<div class="row">'
-    yield bars(_classes(found["rows"]["classes"], number), "rows, at least")
-    yield bars(_classes(found["bytes"]["classes"], _size), "bytes, at least")
-    if found["seconds"] is not None and found["seconds"]["classes"]:
-        millis = [{**one, "from": round(one["from"] * 1000)} for one in found["seconds"]["classes"]]
+    yield bars(_classes(transactions["rows"]["classes"], number), "rows, at least")
+    yield bars(_classes(transactions["bytes"]["classes"], _size), "bytes, at least")
+    if transactions["seconds"] is not None and transactions["seconds"]["classes"]:
+        millis = [{**one, "from": round(one["from"] * 1000)} for one in transactions["seconds"]["classes"]]
         yield bars(_classes(millis, lambda least: _duration(least * 1000)), "time, at least")
     yield "</div>"
 
@@ -279,23 +279,23 @@ def _largest(sizes: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield '<p class="dim">took: from the first change to the commit, estimated from other commits</p>'
 
 
-def _prepared(found: dict[str, Any]) -> Iterator[str]:
-    ended = f"{number(found['committed'])} committed, {number(found['rolled_back'])} rolled back"
-    if found["count"] or found["committed"] or found["rolled_back"]:
-        without = f"{number(found['without_outcome'])} without an outcome"
-        yield f"<p>{number(found['count'])} prepared, {ended}, {without} in this input</p>"
+def _prepared(prepared: dict[str, Any]) -> Iterator[str]:
+    ended = f"{number(prepared['committed'])} committed, {number(prepared['rolled_back'])} rolled back"
+    if prepared["count"] or prepared["committed"] or prepared["rolled_back"]:
+        without = f"{number(prepared['without_outcome'])} without an outcome"
+        yield f"<p>{number(prepared['count'])} prepared, {ended}, {without} in this input</p>"
     rows = [
         [_xid(one), _when(one), one.get("outcome", "none").replace("_", " "), _seconds(one.get("seconds"))]
-        for one in (*found["longest"], *found["oldest"])
+        for one in (*prepared["longest"], *prepared["oldest"])
     ]
     yield _table(["transaction", "prepared", "outcome", "waited"], rows, "w..n")
 
 
-def _hot_keys(found: dict[str, Any], *, keys: bool) -> Iterator[str]:
+def _hot_keys(hot: dict[str, Any], *, keys: bool) -> Iterator[str]:
     rows = []
-    for key in found["keys"]:
+    for key in hot["keys"]:
         values = ", ".join([f"{column}={value}" for column, value in key["key"].items()])
-        most = f" to {number(key['changes'] + found['error'])}" if found["error"] else ""
+        most = f" to {number(key['changes'] + hot['error'])}" if hot["error"] else ""
         rows.append([_name(key), _text(middle_cut(escape(values), _KEY_WIDTH)), f"{number(key['changes'])}{most}"])
     if keys:
         yield _table(["table", "key", "times"], rows, "wwn")

@@ -107,6 +107,13 @@ def test_many_transactions(start: int, times: tuple[int, int], restarts: bool) -
     same(stream(1, start=start, times=times, restarts=restarts))
 
 
+def test_times_at_both_ends_of_their_range() -> None:
+    frames = [frame(relation())]
+    for xid, time in enumerate((-1 << 63, (1 << 63) - 1, 0, -1 << 63, (1 << 63) - 1), 7):
+        frames += [frame(begin(xid, xid * 100, time)), frame(insert("1")), frame(commit(xid * 100, time=time))]
+    same([frames])
+
+
 def test_more_keys_than_are_counted_at_a_time() -> None:
     keys = [number if number % 3 else 5 for number in range(80_000)]
     frames = [frame(relation()), frame(begin()), *[frame(delete(str(key), None)) for key in keys], frame(commit())]

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.clocks import clocked_server
 from tests.support.limits import within
+from tests.support.run import here
 from tests.support.servers import Database, fresh_database, installations
 from tests.support.tail import Tailing, tailing, wait_for
 
@@ -56,6 +57,10 @@ def test_changes_of_a_slot_are_reported_and_not_consumed(shop: Database) -> None
         assert (change["table"], change["differences"]) == ("stock", ["column place added"])
         [key] = report["hot_keys"]["keys"]
         assert (key["table"], key["key"], key["changes"]) == ("orders", {"id": "2"}, "2")
+    page = here("stats", shop.conninfo(), "-S", "s", "-o", "html").stdout.decode()
+    assert "<dt>Source</dt><dd>slot s</dd>" in page
+    assert "column place added" in page
+    assert "<p>5\xa0transactions changed 8\xa0rows of 2\xa0tables" in page
     assert shop.value("SELECT confirmed_flush_lsn FROM pg_replication_slots") == before
 
 
