@@ -12,6 +12,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     spark         captures to Delta tables on Spark; the only importer of pyspark and deltalake
     demo          the embedded server and its workload
     doctor        one module for each family of checks
+    reading       files and captures to the pipeline, for commands and the library
     replication   following a slot: plan, loop, threads, feedback, reconnecting
     postgres      connections, catalog queries, slots, the walsender session; the only importer of psycopg
     pipeline      scanner or decoder, assembler, filter, output: in order, in bounded memory

@@ -13,19 +13,7 @@ from pgtail.changes.filters import Filter
 from pgtail.commands.console.pager import paged
 from pgtail.commands.console.progress import progress
 from pgtail.commands.console.styling import to_terminal, wants_color
-from pgtail.commands.decode.checksums import Coverage, verify
-from pgtail.commands.input.interruption import Reading, interrupted, name_cure, skip_damage
-from pgtail.commands.input.selection import (
-    build_redaction,
-    build_types,
-    expanded,
-    filter_arguments,
-    folders,
-    no_quotes,
-    report_filter,
-    report_unmasked,
-    without_change,
-)
+from pgtail.commands.input.selection import build_redaction, filter_arguments, report_filter, report_unmasked
 from pgtail.commands.options.common import InspectOptions
 from pgtail.commands.output.file_sink import FileSink, check_not_read, open_sink
 from pgtail.errors import DecodeError, InputError, OptionError
@@ -44,6 +32,11 @@ from pgtail.inputs.text.base import TextInput
 from pgtail.log import logger
 from pgtail.pgoutput.cursor import Buffer, Traced, TracedCursor, spans_of
 from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
+from pgtail.reading.build import build_types
+from pgtail.reading.checksums import Coverage, verify
+from pgtail.reading.interruption import Reading, interrupted, name_cure, skip_damage
+from pgtail.reading.names import expanded, folders
+from pgtail.reading.notes import no_quotes, without_change
 from pgtail.terminal.escape import EscapingSink, escape
 from pgtail.terminal.values import ValueStyle
 

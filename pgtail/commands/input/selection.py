@@ -2,69 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from pgtail.changes.column_rules import as_written
 from pgtail.changes.commit_range import ANYWHERE, MARGIN, CommitRange
 from pgtail.changes.condition import PROPERTIES, Test
-from pgtail.changes.events import Note
 from pgtail.changes.filters import OPS, Filter
-from pgtail.changes.redaction import WITHHELD, Redaction, without_quotes
+from pgtail.changes.redaction import Redaction
 from pgtail.commands.options.common import FilterOptions
-from pgtail.errors import InputError, OptionError, ServerError
+from pgtail.errors import OptionError
 from pgtail.files.small import read_small
 from pgtail.humanize import counted, did_you_mean
-from pgtail.inputs.base import Input
 from pgtail.local_time import zone_text
 from pgtail.log import logger
 from pgtail.options import Option, options_of
 from pgtail.outputs.fields import local_minute
 from pgtail.pgoutput.scalars import Point, lsn_text, time_text
-from pgtail.storage.options import StorageOptions, is_uri
 from pgtail.terminal.escape import escape
-from pgtail.values import Types
 
 if TYPE_CHECKING:
     from pgtail.pipeline.pipeline import Seen
-    from pgtail.storage import Location
-
-
-def is_local_file(name: str) -> bool:
-    """Whether this names standard input or a local path that is not a folder: there is no need of a Location."""
-    return name == "-" or not (is_uri(name) or os.path.isdir(name))
-
-
-def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
-    """The arguments of Source for these names: a folder is replaced by the segments of the capture in it.
-
-    Raises InputError, and OptionError for a URI that cannot be used.
-    """
-    for name in names:
-        if is_local_file(name):
-            yield name
-            continue
-        from pgtail.capture.reader import segments
-        from pgtail.storage import locate
-
-        place = locate(name, storage)
-        if place.is_folder():
-            yield from (segment.location for segment in segments(place))
-        else:
-            yield place
-
-
-def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
-    """The folders among these names. Raises OptionError for a URI that cannot be used."""
-    for name in names:
-        if not is_local_file(name):
-            from pgtail.storage import locate
-
-            if (place := locate(name, storage)).is_folder():
-                yield place
 
 
 def filters() -> Iterator[tuple[str, Option]]:
@@ -124,50 +83,6 @@ def _key(file: str) -> bytes:
         return read_small(os.path.expanduser(file))
     except OSError as error:
         raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
-
-
-@contextlib.contextmanager
-def no_quotes(redaction: Redaction | None) -> Iterator[None]:
-    """Remove parts of values from error messages where values are masked."""
-    try:
-        yield
-    except ServerError as error:
-        if error.quotes and redaction is not None:
-            error.reason = WITHHELD
-        raise
-    except InputError as error:
-        if redaction is not None:
-            error.reason = without_quotes(error.reason)
-        raise
-
-
-def build_types(
-    *, encoding: str = "utf-8", numbers: Literal["exact", "string"] = "exact", enums: tuple[str, ...] = ()
-) -> Types:
-    """The types of one stream; `enums` are the NAME=enum of --type. Raises OptionError."""
-    names = []
-    for text in enums:
-        name, _, kind = text.rpartition("=")
-        if not name or kind != "enum":
-            raise OptionError(f"--type {text}: expected NAME=enum")
-        names.append(name)
-    return Types(encoding=encoding, numbers=numbers, enums=names)
-
-
-def report_note(note: Note, source: str | None = None) -> None:
-    """Report a note with its source and byte offset; as a warning, which -q does not leave out, if it is of damage."""
-    offset = None if note.offset is None else f"byte {note.offset}"
-    text = escape(": ".join([*[part for part in (source, offset) if part], note.text]))
-    logger.log(logging.WARNING if note.damage else logging.INFO, text)
-
-
-def without_change(input_: Input, messages: int) -> str:
-    """A sentence about a source without a change; the caller escapes it."""
-    if messages:
-        what = f"it holds {messages} message{'s'[: messages != 1]}, but no change, read as {input_.name}"
-    else:
-        what = f"it holds no message, read as {input_.name}" if input_.position else "it is empty"
-    return f"{input_.source.name}: {what}"
 
 
 def report_filter(filter_: Filter) -> None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pgtail.changes.streaming import Show
 from pgtail.commands.console.pager import pager_in_use
 from pgtail.commands.console.styling import terminal_width, to_terminal, wants_color
 from pgtail.commands.output.file_sink import GZIP, FileSink, open_sink
@@ -23,8 +22,7 @@ from pgtail.outputs.base import Output
 from pgtail.terminal.escape import EscapingSink
 
 if TYPE_CHECKING:
-    from pgtail.changes.filters import Filter
-    from pgtail.changes.seen_rows import IsSame, SeenRows
+    from pgtail.changes.seen_rows import SeenRows
     from pgtail.commands.output.directory_sink import DirectorySink
     from pgtail.outputs.base import OpenFile
     from pgtail.replication.plan import Plan
@@ -92,21 +90,6 @@ def with_old_values(options: OutputOptions) -> OutputOptions:
     return replace(options, old_values="seen") if takes else options
 
 
-def seen_rows_of(
-    options: OutputOptions,
-    filter_: Filter,
-    *,
-    asked: bool,
-    is_same: IsSame | None = None,
-) -> SeenRows | None:
-    """The store of rows from which old values are taken, if any; `asked`: --old-values asks for them."""
-    if not options.takes_seen:
-        return None
-    from pgtail.changes.seen_rows import SeenRows  # not loaded for every output
-
-    return SeenRows(options.old_values_limit, asked=asked, selects=filter_.name_passes, is_same=is_same)
-
-
 def report_dropped(seen_rows: SeenRows | None, options: OutputOptions) -> None:
     """Report how many rows did not fit into the memory for them."""
     if seen_rows is not None and seen_rows.dropped:
@@ -115,11 +98,6 @@ def report_dropped(seen_rows: SeenRows | None, options: OutputOptions) -> None:
             f"{counted(seen_rows.dropped, 'row')} did not fit into {limit} (--old-values-limit):"
             " their old values were taken for unknown"
         )
-
-
-def show_of(options: OutputOptions) -> Show:
-    """The streamed transactions to show."""
-    return Show(options.show_aborted, options.show_uncommitted)
 
 
 def check_acknowledged(options: OutputOptions, plan: Plan, output: Output) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from pgtail.commands.input.selection import folders
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.output.build import is_in_order
 from pgtail.commands.output.file_sink import FileSink
 from pgtail.errors import OptionError
+from pgtail.reading.names import folders
 
 if TYPE_CHECKING:
     from pgtail.commands.output.directory_sink import DirectorySink

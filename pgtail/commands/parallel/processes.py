@@ -21,12 +21,12 @@ from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from logging.handlers import BufferingHandler
 from multiprocessing import resource_tracker
-from typing import Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from msgspec.structs import replace
 
 from pgtail.commands.console.messages import handled_by
-from pgtail.commands.decode.command import Decode, Run
+from pgtail.commands.decode.command import Decode
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.output.file_sink import FileSink
 from pgtail.commands.parallel.parts import CaptureParts, Part
@@ -34,6 +34,10 @@ from pgtail.errors import OutputError
 from pgtail.files.stopping import SIGNALS, postponed
 from pgtail.log import SUMMARY, logger
 from pgtail.pipeline.pipeline import Seen
+from pgtail.reading.reader import Reader, Steps
+
+if TYPE_CHECKING:
+    from pgtail.commands.output.directory_sink import DirectorySink
 
 KEPT: Final = 256 << 20
 """Bytes of output that a process keeps in a file; it gives up a part that has more."""
@@ -60,7 +64,7 @@ class ParallelReading:
     ) -> None:
         self._parts, self._count, self._pool = parts, count, pool
 
-    def read(self, decode: Decode, run: Run) -> bool:
+    def read(self, decode: Decode, reader: Reader, sink: FileSink | DirectorySink) -> Steps:
         """Read all parts; returns whether to the end. Raises PgtailError and ClosedPipe."""
         options = replace(decode.options, format=replace(decode.options.format, file=os.devnull))
         left, waiting, number = iter(self._parts), deque[tuple[Part, Future[_Decoded | None] | None, str]](), 0
@@ -72,20 +76,20 @@ class ParallelReading:
                     file, decoded = os.path.join(folder, str(number)), None
                     copies = any(one.snapshot for one in part.segments.segments)  # may repeat rows of other parts
                     if number > 0 and part.stop is not None and not copies:
-                        decoded = _submit(pool, options, part, run.output.once.done, file)
+                        decoded = _submit(pool, options, part, reader.output.once.done, file)
                     waiting.append((part, decoded, file))
                     number += 1
                 part, decoded, file = waiting.popleft()
                 if here:
                     known = len(part.known)  # these were decoded here
-                if here := not _write(decoded, file, decode, run):
+                if here := not _write(decoded, file, reader, sink):
                     for message, lsn in part.known[known:]:
-                        run.pipeline.describe(message, lsn)
-                    goes_on = decode.read_segments(part.segments, run)
+                        reader.pipeline.describe(message, lsn)
+                    goes_on = yield from reader.read_segments(part.segments)
                     if not goes_on or part.stop is None:
                         return goes_on
-                    if not _is_independent(decode, run):
-                        return decode.read_segments(self._parts.rest(part.stop).segments, run)
+                    if not _is_independent(reader):
+                        return (yield from reader.read_segments(self._parts.rest(part.stop).segments))
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
@@ -123,7 +127,7 @@ def _submit(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _write(given: Future[_Decoded | None] | None, name: str, decode: Decode, run: Run) -> bool:
+def _write(given: Future[_Decoded | None] | None, name: str, reader: Reader, sink: FileSink | DirectorySink) -> bool:
     """Write a process's output of a part; returns whether a process has decoded it."""
     try:
         decoded = None if given is None else given.result()
@@ -134,21 +138,21 @@ def _write(given: Future[_Decoded | None] | None, name: str, decode: Decode, run
     with open(name, "rb") as file, postponed():  # else a request to stop could cut off a line
         os.unlink(name)
         while piece := file.read(_PIECE):
-            run.sink.write(piece)
-        run.sink.flush()
+            sink.write(piece)
+        sink.flush()
     for record in decoded.messages:
         logger.handle(record)
-    decode.skipped = decode.skipped or decoded.skipped
-    run.filter_.not_sent += decoded.not_sent
-    run.output.left_out += decoded.left_out
-    run.output.written.names.update(decoded.written)
-    run.pipeline.add_seen(decoded.seen)
+    reader.skipped = reader.skipped or decoded.skipped
+    reader.filter_.not_sent += decoded.not_sent
+    reader.output.left_out += decoded.left_out
+    reader.output.written.names.update(decoded.written)
+    reader.pipeline.add_seen(decoded.seen)
     return True
 
 
-def _is_independent(decode: Decode, run: Run) -> bool:
+def _is_independent(reader: Reader) -> bool:
     """Whether the following parts depend on nothing read so far, except the tables."""
-    return run.pipeline.settled and not (decode.noted or decode.damaged or run.pipeline.damaged)
+    return reader.pipeline.settled and not (reader.noted or reader.damaged or reader.pipeline.damaged)
 
 
 # -- in the other processes --------------------------------------------------------------------------------------------
@@ -176,21 +180,22 @@ def decode_part(options: DecodeOptions, part: Part, once: dict[str, object], nam
     level = logging.DEBUG if options.verbosity.verbose else SUMMARY
     with open(name, "xb") as file, handled_by(messages, level):
         try:
-            decode = Decode(options)
-            run = decode.build(FileSink(file.fileno(), name))
-            run.output.once.done.update(once)
-            run.output.once.before = _give_up
+            decode, sink = Decode(options), FileSink(file.fileno(), name)
+            reader = decode.build(sink)
+            output = reader.output
+            output.once.done.update(once)
+            output.once.before = _give_up
             for message, lsn in part.known:
-                run.pipeline.describe(message, lsn)
-            decoded = decode.read_segments(part.segments, run) and _is_independent(decode, run)
-            run.sink.flush()
+                reader.pipeline.describe(message, lsn)
+            decoded = decode.take(reader, reader.read_segments(part.segments)) and _is_independent(reader)
+            sink.flush()
         except Exception:  # noqa: BLE001 -- the parent finds the same error, and where it is
             decoded = False
         if not decoded or (messages.buffer and not options.verbosity.verbose):
             os.unlink(name)
             return None
-    written, left_out = frozenset(run.output.written.names), run.output.left_out
-    return _Decoded(messages.buffer, run.pipeline.seen, decode.skipped, run.filter_.not_sent, left_out, written)
+    written, left_out = frozenset(output.written.names), output.left_out
+    return _Decoded(messages.buffer, reader.pipeline.seen, reader.skipped, reader.filter_.not_sent, left_out, written)
 
 
 def _give_up() -> NoReturn:

@@ -22,8 +22,6 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.stderr_thread import StderrThread
-from pgtail.commands.decode.checksums import verify
-from pgtail.commands.input.interruption import interrupted
 from pgtail.commands.options.server import RecordOptions
 from pgtail.commands.record import dumps as convert
 from pgtail.commands.service.service import Service
@@ -36,6 +34,8 @@ from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_free, check_name
+from pgtail.reading.checksums import verify
+from pgtail.reading.interruption import interrupted
 from pgtail.replication.identity import Identity
 from pgtail.replication.plan import ConsumedElsewhere, Plan
 from pgtail.replication.probe import complete_since_start

@@ -8,8 +8,6 @@ from pathlib import Path
 from pgtail.capture.convert import DumpConverter
 from pgtail.capture.format import DUMPS
 from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.commands.decode.checksums import Coverage
-from pgtail.commands.input.interruption import Reading, name_cure
 from pgtail.commands.options.common import DumpOptions
 from pgtail.errors import InputError
 from pgtail.humanize import counted, size_text
@@ -20,6 +18,8 @@ from pgtail.log import log_outcome, log_summary, logger
 from pgtail.pgoutput.cursor import Cursor
 from pgtail.pgoutput.decoder import AnyMessage, Decoder
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.reading.checksums import Coverage
+from pgtail.reading.interruption import Reading, name_cure
 from pgtail.storage import is_uri, locate
 from pgtail.terminal.escape import escape
 

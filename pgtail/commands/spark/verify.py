@@ -18,7 +18,6 @@ from pgtail.changes.filters import selected
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.console.styling import report_json, report_palette, terminal_width
-from pgtail.commands.input.interruption import interrupted
 from pgtail.commands.options.spark import VerifyOptions
 from pgtail.commands.output.file_sink import open_sink
 from pgtail.commands.spark.command import SparkProgress, conf_of
@@ -31,6 +30,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
 from pgtail.postgres.snapshot_plan import PublishedTable
+from pgtail.reading.interruption import interrupted
 from pgtail.replication.plan import Plan, prepare
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import SLOT, RecordedCapture

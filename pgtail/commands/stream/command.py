@@ -28,21 +28,12 @@ from pgtail.commands.input.selection import (
     build_redaction,
     check_range,
     filter_arguments,
-    no_quotes,
     report_filter,
-    report_note,
     report_nothing_passed,
     report_unmasked,
 )
 from pgtail.commands.options.server import EndOptions, StreamOptions
-from pgtail.commands.output.build import (
-    build_output,
-    check_acknowledged,
-    report_dropped,
-    seen_rows_of,
-    show_of,
-    with_old_values,
-)
+from pgtail.commands.output.build import build_output, check_acknowledged, report_dropped, with_old_values
 from pgtail.commands.output.file_sink import FileSink, check_appended, continue_file, open_sink
 from pgtail.commands.service.service import Service
 from pgtail.commands.stream.column_check import check_columns
@@ -58,6 +49,8 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog, publications
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
+from pgtail.reading.build import seen_rows_of, show_of
+from pgtail.reading.notes import no_quotes, report_note
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits

@@ -48,7 +48,7 @@ class Reading:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         postpone(self._outer)
-        if not isinstance(error, KeyboardInterrupt):
+        if not isinstance(error, KeyboardInterrupt) or not error.args:  # it is raised without by Python's own handler
             return False
         if self._items is not None:
             self._items.close()

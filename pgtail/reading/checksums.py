@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from pgtail.capture.format import BEGINNING, CLOSED, END, OPEN
-from pgtail.commands.input.selection import expanded, folders
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
 from pgtail.log import logger
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.reading.names import expanded, folders
 from pgtail.storage.options import StorageOptions
 from pgtail.terminal.escape import escape
 

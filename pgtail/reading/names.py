@@ -1,0 +1,46 @@
+"""The files that names stand for: standard input, local files, objects of a store, and the segments of captures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pgtail.storage.options import StorageOptions, is_uri
+
+if TYPE_CHECKING:
+    from pgtail.storage import Location
+
+
+def is_local_file(name: str) -> bool:
+    """Whether this names standard input or a local path that is not a folder: there is no need of a Location."""
+    return name == "-" or not (is_uri(name) or os.path.isdir(name))
+
+
+def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
+    """The arguments of Source for these names: a folder is replaced by the segments of the capture in it.
+
+    Raises InputError, and OptionError for a URI that cannot be used.
+    """
+    for name in names:
+        if is_local_file(name):
+            yield name
+            continue
+        from pgtail.capture.reader import segments
+        from pgtail.storage import locate
+
+        place = locate(name, storage)
+        if place.is_folder():
+            yield from (segment.location for segment in segments(place))
+        else:
+            yield place
+
+
+def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
+    """The folders among these names. Raises OptionError for a URI that cannot be used."""
+    for name in names:
+        if not is_local_file(name):
+            from pgtail.storage import locate
+
+            if (place := locate(name, storage)).is_folder():
+                yield place
