@@ -1,7 +1,7 @@
 """Reads files, one after another, as one stream into one output: decode, stats, and pgtail.read().
 
-It gives control back after each message and each run of messages, so that its caller shows progress or takes what the
-output collected.
+It gives control back after each run of messages, so that its caller shows progress or takes what the output
+collected.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 _STORE_PAUSE: Final = 5.0
 """Seconds after which a capture in a store is listed again."""
+
+_STEP: Final = 64 * 1024
+"""Bytes of messages after which a step ends, where their source has more at once: a step costs a microsecond."""
 
 Steps: TypeAlias = "Generator[Source | None, None, bool]"
 """Reading, step by step: yields the source that is read, None between sources; returns whether to read on."""
@@ -311,6 +314,7 @@ class Reader:
         pipeline = self.pipeline
         scan, feed, stop, changes = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES
         limited, settings = stop.limited, self._settings
+        often, due = self._one_by_one or source.live, 0
         with no_quotes(self._redaction):
             for item in reading.items():
                 if isinstance(item, Chunk):
@@ -332,7 +336,9 @@ class Reader:
                 if settings.looks and settings.show_others(message):
                     logger.info(NOTE)
                 coverage.used(pipeline.end_lsn)
-                yield source
+                if often or offset >= due:
+                    due = offset + _STEP
+                    yield source
                 if limited and stop.is_after(pipeline.shown):
                     return False
         return True
