@@ -7,7 +7,7 @@ prepared transaction when it is committed, and none that is rolled back, as from
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -45,11 +45,19 @@ if TYPE_CHECKING:
 class PreparedBuffer:
     """Passes events to `event`, those of prepared transactions on their commit; messages name missing parts.
 
-    `spool` limits the temporary file.
+    `spool` limits the temporary file. If given, `events` gets an iterator of those of such a transaction, to be used
+    before the next event.
     """
 
-    def __init__(self, event: Callable[[Event], None], spool: SpoolLimit | None = None) -> None:
+    def __init__(
+        self,
+        event: Callable[[Event], None],
+        spool: SpoolLimit | None = None,
+        *,
+        events: Callable[[Iterator[Event]], None] | None = None,
+    ) -> None:
         self._pass_on = event
+        self._pass_all = events or self._one_by_one
         self._buffer = StreamBuffer(purpose="keep a prepared transaction", spool=spool)
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
@@ -159,19 +167,23 @@ class PreparedBuffer:
                 )
             return
         if outcome.op == "commit_prepared":
-            self._commit(transaction, outcome)
+            self._pass_all(self._committed(transaction, outcome))
         else:
             self._forget(outcome.xid)
 
-    def _commit(self, transaction: Transaction, outcome: Outcome) -> None:
-        """Pass on a transaction as an ordinary committed one."""
+    def _one_by_one(self, events: Iterator[Event]) -> None:
+        for event in events:
+            self._pass_on(event)
+
+    def _committed(self, transaction: Transaction, outcome: Outcome) -> Iterator[Event]:
+        """The events of a transaction as those of an ordinary committed one."""
         transaction.state = transaction.gid = None
         transaction.commit_lsn, transaction.commit_ts, transaction.end_lsn = outcome.lsn, outcome.time, outcome.end_lsn
-        self._pass_on(Started(transaction))
+        yield Started(transaction)
         for entry in self._buffer.take_entries(outcome.xid):
-            self._pass_on(self._change(transaction, entry))
+            yield self._change(transaction, entry)
         del self._waiting[outcome.xid]
-        self._pass_on(Ended(transaction))
+        yield Ended(transaction)
 
     def _change(self, transaction: Transaction, entry: tuple[Any, ...]) -> Change:
         if entry[0] == "message":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.assembler import Assembler
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 
 MOST_PREPARED: Final = 1 << 18
 """Prepared transactions that are remembered: more than a server can have (MAX_BACKENDS), so others were lost."""
+
+
+_PART: Final = 256
+"""Events of a transaction that are processed at once."""
 
 
 class Seen(NamedTuple):
@@ -237,6 +242,13 @@ class Pipeline:
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
         self._take_events(self._assembler.feed(message, lsn, offset))
+
+    def feed_in_parts(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Iterator[None]:
+        """As feed(), for a message after which a whole transaction may come; yields after each part of it."""
+        events = iter(self._assembler.feed(message, lsn, offset))
+        for event in events:
+            self._take_events(itertools.chain((event,), itertools.islice(events, _PART - 1)))
+            yield
 
     def describe(self, message: AnyFrame, lsn: int | None) -> None:
         """Process a description that precedes the messages to show; write nothing."""

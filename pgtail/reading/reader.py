@@ -20,11 +20,14 @@ from pgtail.files.stopping import begin, postpone
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
+from pgtail.inputs.source.opened import Content, Opened
 from pgtail.log import logger
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.streaming import StreamCommit
+from pgtail.pgoutput.two_phase import CommitPrepared, StreamPrepare
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.reading.build import build_types, seen_rows_of, show_of
 from pgtail.reading.checksums import Coverage
@@ -48,6 +51,11 @@ _STORE_PAUSE: Final = 5.0
 _STEP: Final = 64 * 1024
 """Bytes of messages after which a step ends, where their source has more at once: a step costs a microsecond."""
 
+_ENDS: Final = frozenset((StreamCommit, StreamPrepare, CommitPrepared))
+"""Messages that may be followed by all changes of a transaction."""
+
+Readable: TypeAlias = "str | Location | Content | Opened"
+"""What a Source reads."""
 Steps: TypeAlias = "Generator[Source | None, None, bool]"
 """Reading, step by step: yields the source that is read, None between sources; returns whether to read on."""
 
@@ -131,8 +139,8 @@ class Reader:
 
     # -- what is read --------------------------------------------------------------------------------------------------
 
-    def read(self, names: Iterable[str]) -> Steps:
-        """Read files and captures; returns whether to their end, which a capture that is followed does not have."""
+    def read(self, names: Iterable[str | Content | Opened]) -> Steps:
+        """Read all of these; returns whether to their end, which a capture that is followed does not have."""
         for name, verifier in self._expanded(names):
             if not (yield from self._file(name, verifier)):
                 return False
@@ -186,10 +194,10 @@ class Reader:
         else:
             self.pipeline.break_off()
 
-    def _expanded(self, names: Iterable[str]) -> Iterator[tuple[str | Location, CaptureVerifier | None]]:
+    def _expanded(self, names: Iterable[str | Content | Opened]) -> Iterator[tuple[Readable, CaptureVerifier | None]]:
         """The files; a folder is replaced by the segments of the capture in it that are to be read."""
         for name in names:
-            if is_local_file(name) and not name.endswith(CLOSED):
+            if not isinstance(name, str) or (is_local_file(name) and not name.endswith(CLOSED)):
                 yield name, None
                 continue
             from pgtail.storage import locate
@@ -234,7 +242,7 @@ class Reader:
 
     # -- one file ------------------------------------------------------------------------------------------------------
 
-    def _file(self, name: str | Location, verifier: CaptureVerifier | None) -> Steps:
+    def _file(self, name: Readable, verifier: CaptureVerifier | None) -> Steps:
         """Read one file, a segment with its verifier."""
         self._error, self._reported = None, True
         if verifier is None:  # else descriptions at its beginning show that something is missing before it
@@ -265,7 +273,7 @@ class Reader:
             if complete is not None or SNAPSHOT not in head.parameters:
                 seen_rows.trust(complete)
 
-    def _open(self, name: str | Location, verifier: CaptureVerifier | None) -> Steps:
+    def _open(self, name: Readable, verifier: CaptureVerifier | None) -> Steps:
         pipeline, check = self.pipeline, None if verifier is None else verifier.check
         follow = self._follow and str(name).endswith(OPEN)
         with Source(name, on_wait=self._on_wait, check=check, follow=follow) as source, Reading(source) as reading:
@@ -312,7 +320,7 @@ class Reader:
 
     def _messages(self, reading: Reading, source: Source, coverage: Coverage) -> Steps:
         pipeline = self.pipeline
-        scan, feed, stop, changes = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES
+        scan, feed, stop, changes, ends = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES, _ENDS
         limited, settings = stop.limited, self._settings
         often, due = self._one_by_one or source.live, 0
         with no_quotes(self._redaction):
@@ -332,7 +340,12 @@ class Reader:
                     return False
                 self._fed += 1
                 self._changed = self._changed or type(message) in changes
-                feed(message, lsn, offset)
+                if type(message) in ends:
+                    for _ in pipeline.feed_in_parts(message, lsn, offset):
+                        yield source
+                    due = 0  # what follows is the next step
+                else:
+                    feed(message, lsn, offset)
                 if settings.looks and settings.show_others(message):
                     logger.info(NOTE)
                 coverage.used(pipeline.end_lsn)

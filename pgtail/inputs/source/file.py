@@ -1,4 +1,4 @@
-"""Files, pipes and objects of a store as byte streams, gzip decompressed.
+"""Files, pipes, objects of a store and what is open already as byte streams, gzip decompressed.
 
 Reads ahead in the file itself, for pipes and gzip in a temporary file. The bytes of a segment (.pgcap) are compared
 with its checksums before they are returned.
@@ -19,6 +19,7 @@ from pgtail.files import MAGIC
 from pgtail.files.pipes import enlarge_pipe
 from pgtail.files.stopping import raising
 from pgtail.inputs.source.base import CHUNK, ByteStream, reason_of
+from pgtail.inputs.source.opened import Content, Opened
 
 if TYPE_CHECKING:
     from pgtail.capture.segment import SegmentCheck
@@ -31,7 +32,7 @@ _STDIN: Final = 0
 
 
 class Source(ByteStream):
-    """A file or pipe; `-` is standard input, named <stdin>. Or a location that is not local.
+    """A file or pipe; `-` is standard input, named <stdin>. Or a location that is not local, or something opened.
 
     Offsets are those of the decompressed bytes.
 
@@ -44,7 +45,7 @@ class Source(ByteStream):
 
     def __init__(
         self,
-        path: str | Location,
+        path: str | Location | Content | Opened,
         *,
         on_wait: Callable[[], None] | None = None,
         check: SegmentCheck | None = None,
@@ -58,12 +59,18 @@ class Source(ByteStream):
         """Offset of the next bytes of a source that is not seekable."""
         self._fd, self._owned = -1, name != "-"
         self._start = 0
-        self._reader: Reader | None = None
+        self._reader: Reader | Content | None = None
         """What reads a file that is not local."""
+        self._opened: Opened | None = None
+        """What is read as a pipe is."""
         self._gunzip: Gunzip | None = None
         self.size: int | None
         """Bytes of the file, before decompression; None for a pipe."""
-        if not isinstance(path, str) and path.path is None:
+        if isinstance(path, Opened):
+            self._opened, self.size = path, None
+        elif isinstance(path, Content):
+            self._reader, self.size = path, path.size
+        elif not isinstance(path, str) and path.path is None:
             self._reader = path.open()
             self.size = self._reader.size
         else:
@@ -74,7 +81,7 @@ class Source(ByteStream):
         """How many of these bytes were read."""
         self.live = self.size is None
         self._poll = select.poll()
-        if self._reader is None:
+        if self._fd >= 0:
             self._poll.register(self._fd, select.POLLIN)
         self._seekable = not self.live
         self._first: bytes | None = None
@@ -235,6 +242,8 @@ class Source(ByteStream):
         if self._ended:
             return b""
         try:
+            if self._opened is not None:
+                return self._opened.read(limit)
             if not self._poll.poll(0):
                 if self._on_wait is not None:
                     self._on_wait()
