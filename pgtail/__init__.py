@@ -1,6 +1,11 @@
 """pgtail: tail, decode and inspect PostgreSQL logical replication.
 
-This module holds the version, how pgtail is built, and a glossary.
+    import pgtail
+    for transaction in pgtail.read("changes.bin", tables=["orders"]):
+        for change in transaction:
+            print(change.op, change.key, change.new)
+
+What else there is, see pgtail(3). This module holds the version, how pgtail is built, and a glossary.
 
 HOW IT IS BUILT
 
@@ -8,6 +13,7 @@ Data flows one way: bytes -> messages -> change events -> text. A package import
 list; the import-linter contract in pyproject.toml enforces it.
 
     cli           the command line, made by click from the options that commands declare
+    api           the library, whose names this module has; as cli, it makes its arguments from these options
     commands      what each command does, and its options; no click
     spark         captures to Delta tables on Spark; the only importer of pyspark and deltalake
     demo          the embedded server and its workload
@@ -116,4 +122,76 @@ undecoded           of a column: its value could not be read as its type, and is
 walsender           the server process that decodes the WAL and sends the messages
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pgtail.api.read import read
+    from pgtail.api.records import (
+        NOT_SENT,
+        Change,
+        Column,
+        Lsn,
+        Message,
+        Relation,
+        Transaction,
+        Transactions,
+        Truncate,
+    )
+    from pgtail.api.values import Text
+    from pgtail.errors import (
+        AssemblyError,
+        DecodeError,
+        InputError,
+        Malformed,
+        OptionError,
+        OutputError,
+        PgtailError,
+        ServerError,
+        Truncated,
+        UndecodedError,
+    )
+    from pgtail.pgoutput.cells import UNCHANGED
+
 __version__ = "0.1.0"
+__all__ = [
+    "NOT_SENT",
+    "UNCHANGED",
+    "AssemblyError",
+    "Change",
+    "Column",
+    "DecodeError",
+    "InputError",
+    "Lsn",
+    "Malformed",
+    "Message",
+    "OptionError",
+    "OutputError",
+    "PgtailError",
+    "Relation",
+    "ServerError",
+    "Text",
+    "Transaction",
+    "Transactions",
+    "Truncate",
+    "Truncated",
+    "UndecodedError",
+    "__version__",
+    "read",
+]
+
+
+_MODULES = ("api.read", "api.records", "api.values", "errors", "pgoutput.cells")
+
+
+def __getattr__(name: str) -> Any:
+    """The library is imported when a name of it is used: the command line does not need it."""
+    if name in __all__:
+        for module in _MODULES:
+            names = vars(import_module(f"pgtail.{module}"))
+            if name in names:
+                value = globals()[name] = names[name]
+                return value
+    raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -5,6 +5,7 @@ PgtailError
 │  ├─ DecodeError          bytes that are not a valid message
 │  │  ├─ Truncated         more bytes are needed
 │  │  └─ Malformed         more bytes would not help
+│  ├─ UndecodedError       a value that could not be read as its type (only raised by the library)
 │  ├─ AssemblyError        messages in an invalid order (only raised with --strict)
 │  └─ Interrupted          a source with an end that was not read to it
 ├─ OptionError             invalid options
@@ -91,6 +92,15 @@ class Truncated(DecodeError):
 
 class Malformed(DecodeError):
     """The bytes can never be a valid message."""
+
+
+class UndecodedError(InputError):
+    """The value of `column` could not be read as its type; `text` is PostgreSQL's text of it, or its bytes as \\x..."""
+
+    def __init__(self, reason: str, *, column: str, text: str) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.text = text
 
 
 class AssemblyError(InputError):

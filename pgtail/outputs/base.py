@@ -128,6 +128,7 @@ class Output(Protocol):
         self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
     ) -> Scanner | None:
         """A scanner that writes or counts rows; None if there is none. `find` returns the current table of an OID."""
+        return None
 
     def takes(self, transaction: Transaction) -> bool:
         """Whether the scanner may process rows of this transaction, which did not start in a run."""

@@ -9,6 +9,7 @@ from typing import Final
 from pgtail.capture.format import BEGINNING, CLOSED, END, OPEN
 from pgtail.errors import InputError, OptionError
 from pgtail.inputs.source.file import Source
+from pgtail.inputs.source.opened import Content, Opened
 from pgtail.log import logger
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.reading.names import expanded, folders
@@ -55,7 +56,7 @@ class Coverage:
         error.reason = f"{error.reason}{cause}; {upto}"
 
 
-def verify(names: Iterable[str], storage: StorageOptions) -> None:
+def verify(names: Iterable[str | Content | Opened], storage: StorageOptions) -> None:
     """Compare all checksums of these files. Raises InputError if one is wrong, OptionError for standard input."""
     from pgtail.capture.verify import check_snapshots
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from pgtail.inputs.source.opened import Content, Opened
 from pgtail.storage.options import StorageOptions, is_uri
 
 if TYPE_CHECKING:
     from pgtail.storage import Location
+
+
+N = TypeVar("N", bound="str | Content | Opened")
+"""What a reader is given."""
 
 
 def is_local_file(name: str) -> bool:
@@ -17,13 +22,13 @@ def is_local_file(name: str) -> bool:
     return name == "-" or not (is_uri(name) or os.path.isdir(name))
 
 
-def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Location]:
+def expanded(names: Iterable[N], storage: StorageOptions) -> Iterator[N | str | Location]:
     """The arguments of Source for these names: a folder is replaced by the segments of the capture in it.
 
     Raises InputError, and OptionError for a URI that cannot be used.
     """
     for name in names:
-        if is_local_file(name):
+        if not isinstance(name, str) or is_local_file(name):
             yield name
             continue
         from pgtail.capture.reader import segments
@@ -36,10 +41,10 @@ def expanded(names: Iterable[str], storage: StorageOptions) -> Iterator[str | Lo
             yield place
 
 
-def folders(names: Iterable[str], storage: StorageOptions) -> Iterator[Location]:
+def folders(names: Iterable[str | Content | Opened], storage: StorageOptions) -> Iterator[Location]:
     """The folders among these names. Raises OptionError for a URI that cannot be used."""
     for name in names:
-        if not is_local_file(name):
+        if isinstance(name, str) and not is_local_file(name):
             from pgtail.storage import locate
 
             if (place := locate(name, storage)).is_folder():

@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from msgspec.structs import replace
 
 from pgtail.capture.format import CLOSED
-from pgtail.changes.filters import Filter
 from pgtail.commands.console.messages import handled_by
 from pgtail.commands.console.pager import paged
 from pgtail.commands.console.progress import progress
 from pgtail.commands.decode.last import LastTransactions, start_of_last
+from pgtail.commands.input.reader import filter_of, reader_of, report_read
 from pgtail.commands.input.selection import (
     build_redaction,
-    filter_arguments,
-    report_filter,
-    report_nothing_passed,
     report_unmasked,
 )
 from pgtail.commands.options.common import DecodeOptions, FilterOptions
-from pgtail.commands.output.build import build_output, open_target, report_dropped, with_old_values
+from pgtail.commands.output.build import build_output, open_target, with_old_values
 from pgtail.commands.output.file_sink import FileSink, check_not_read
 from pgtail.errors import InputError, Interrupted, OptionError
 from pgtail.files.pipes import enlarge_pipe
@@ -89,7 +86,7 @@ class Decode:
             self.options = replace(self.options, format=with_old_values(self.options.format))
         if self.options.verbosity.settings:
             logger.debug(escape(f"settings: {self.options.verbosity.settings}"))
-        self._filter()  # refuses wrong filters
+        filter_of(self.options, self.redaction)  # refuses wrong filters
         self._check(files)
         self._begin_with_last(files)
         options = self.options
@@ -107,41 +104,17 @@ class Decode:
                     whole = self._read(reader, steps, sink)
         finally:
             unmasked = report_unmasked(self.redaction, whole=whole)
-        skipped = reader.skipped or options.filter.since is not None
-        report_nothing_passed(reader.pipeline.seen, whole=whole and not skipped)
-        report_filter(reader.filter_)
-        report_dropped(reader.pipeline.seen_rows, options.format)
+        report_read(reader, options, whole=whole)
         return reader.damaged or reader.pipeline.damaged or unmasked
-
-    def _filter(self) -> Filter:
-        """Raises OptionError."""
-        return Filter(**filter_arguments(self.options.filter, self.redaction, self.options.until))
 
     def build(self, sink: FileSink | DirectorySink) -> Reader:
         """Build what reads the files, and the output. Raises OptionError."""
-        options, filter_ = self.options, self._filter()
-        client = False if filter_.active and options.client is None else options.client
-        masks = self._stats is not None
+        options, redaction, masks = self.options, self.redaction, self._stats is not None
+        filtered = filter_of(options, redaction).active
+        client = False if filtered and options.client is None else options.client
         format_ = replace(options.format, client=client)
-        output = self._stats or build_output(format_, sink, masked=self.redaction is not None)
-        return Reader(
-            output,
-            filter_,
-            redaction=self.redaction,
-            masks=masks,
-            format=format_,
-            asked=self._asked,
-            encoding=options.dump.encoding,
-            enums=options.dump.types,
-            input_format=options.dump.input_format,
-            storage=options.dump.storage,
-            strict=options.strict,
-            resync=options.resync,
-            follow=options.follow,
-            limit=options.limit,
-            one_by_one=options.last is not None,
-            on_wait=sink.flush,
-        )
+        output = self._stats or build_output(format_, sink, masked=redaction is not None)
+        return reader_of(options, output, redaction, masks=masks, asked=self._asked, on_wait=sink.flush)
 
     def _check(self, files: tuple[str, ...]) -> None:
         """Check what is read, with --verify its checksums. Raises OptionError and InputError."""

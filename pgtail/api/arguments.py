@@ -1,0 +1,120 @@
+"""Keyword arguments of the library to the records of options that commands declare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypedDict, TypeVar
+
+from msgspec import Struct
+
+from pgtail.api.records import EPOCH
+from pgtail.api.values import Form
+from pgtail.errors import OptionError
+from pgtail.humanize import did_you_mean
+from pgtail.options import Option, from_parameters, options_of
+from pgtail.pgoutput.scalars import Point
+from pgtail.storage.options import StorageOptions
+
+S = TypeVar("S", bound=Struct)
+
+FIELDS: Final = {"op": "ops", "xid": "xids"}
+"""The arguments that have another name than the field of their option."""
+
+
+class FilterArguments(TypedDict, total=False):
+    """Which changes, and what of them. As the options of these names; `tables` as --table, an iterable for several."""
+
+    tables: str | Iterable[str]
+    exclude: str | Iterable[str]
+    op: str | Iterable[str]
+    xid: int | Iterable[int]
+    where: str | Iterable[str]
+    since: str | datetime | None
+    until: str | datetime | None
+    limit: int | None
+    columns: str | Iterable[str]
+    redact: str | Iterable[str]
+    redact_hash: bool
+    redact_key_file: str | os.PathLike[str] | None
+    old_values: Literal["sent", "seen"] | None
+    old_values_limit: int | str
+    fill_unchanged: bool
+    values: Form
+
+
+class ReadArguments(FilterArguments, total=False):
+    """How files are read, too."""
+
+    input_format: str | None
+    encoding: str
+    types: str | Iterable[str]
+    storage: Mapping[str, str]
+    verify: bool
+    strict: bool
+    resync: bool
+
+
+def record_of(cls: type[S], arguments: Mapping[str, Any]) -> S:
+    """The record of options that these arguments ask for. Raises OptionError, and TypeError for a wrong type."""
+    options = dict(options_of(cls))
+    return from_parameters(
+        cls,
+        {
+            field: _value(name, options[field], value)
+            for name, value in arguments.items()
+            if (field := FIELDS.get(name, name)) in options
+        },
+    )
+
+
+def check_names(function: str, arguments: Iterable[str], allowed: type) -> None:
+    """Raises TypeError for an argument that the TypedDict `allowed` does not have; it names the most similar."""
+    names = sorted(allowed.__annotations__)
+    for name in arguments:
+        if name not in names:
+            raise TypeError(f"{function}() has no argument {name!r}{did_you_mean(name, names)}")
+
+
+def _value(name: str, option: Option, value: Any) -> Any:
+    """The value of an option, from an argument."""
+    try:
+        return _converted(option, value)
+    except ValueError as error:
+        raise OptionError(f"{name}: {error}") from None
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: not what {option.long_name} is given") from None
+
+
+def _converted(option: Option, value: Any) -> Any:
+    """Raises ValueError for a value that the option does not have, TypeError for one of another type."""
+    if value is None:
+        return option()
+    if isinstance(option.default, bool):
+        return _typed(bool, value)
+    if isinstance(value, Mapping):
+        return StorageOptions.of({_typed(str, key): _typed(str, text) for key, text in value.items()})
+    if isinstance(value, datetime) and option.metavar == "TIME|LSN":
+        if value.tzinfo is None:
+            value = value.astimezone()  # local time, as in texts
+        return Point(time=(value - EPOCH) // timedelta(microseconds=1))
+    if option.default == ():
+        texts = (value,) if isinstance(value, str | int) else tuple(value)
+        texts = tuple([_typed(int if option.kind == "number" else str, text) for text in texts])
+        return texts if option.convert is None else option.convert(texts)
+    if option.kind in ("number", "positive number"):
+        if _typed(int, value) < 1:
+            raise ValueError(f"{value} is not a positive number")
+        return value
+    text = str(value) if isinstance(value, int) and option.metavar == "SIZE" else _typed(str, os.fspath(value))
+    if isinstance(option.kind, tuple) and text not in option.kind:
+        raise ValueError(f"{text!r} is none of {', '.join(option.kind)}{did_you_mean(text, option.kind)}")
+    return text if option.convert is None else option.convert(text)
+
+
+def _typed(type_: type, value: Any) -> Any:
+    """The value itself. Raises TypeError if it is of another type."""
+    if not isinstance(value, type_) or (type_ is int and isinstance(value, bool)):
+        raise TypeError
+    return value

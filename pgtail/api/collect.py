@@ -1,0 +1,60 @@
+"""The output of the library: it collects what the pipeline sends, until the program takes it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from pgtail.changes.events import Event, Outcome, RowChange, Started
+from pgtail.files.spool import SpoolLimit
+from pgtail.outputs.base import Output
+from pgtail.outputs.planned import PreparedBuffer
+
+
+class Collected(Output):
+    """Keeps events in order. A prepared transaction comes when it is committed, and none that is rolled back."""
+
+    needs_outcomes = True
+    buffers_prepared = True
+
+    def __init__(self, spool: SpoolLimit | None = None) -> None:
+        self._events: deque[Event | Iterator[Event]] = deque()
+        self._prepared = PreparedBuffer(self._events.append, spool, events=self._keep_all)
+        self._gid = ""
+
+    @property
+    def settled(self) -> bool:
+        return not self._prepared.waits
+
+    def event(self, event: Event) -> None:
+        if event.__class__ is RowChange and event.transaction.state is None:
+            self._events.append(event)
+            return
+        if isinstance(event, Outcome):
+            self._gid = event.gid
+        self._prepared.event(event)
+
+    def finish(self) -> None:
+        self._prepared.finish()
+
+    def take(self) -> Iterator[Event]:
+        """Yield the events so far. Use them before the pipeline goes on."""
+        events = self._events
+        while events:
+            event = events.popleft()
+            if event.__class__ is RowChange:
+                yield event
+            elif isinstance(event, Iterator):
+                yield from event
+            else:
+                yield event
+
+    def _keep_all(self, events: Iterator[Event]) -> None:
+        self._events.append(self._named(events, self._gid))
+
+    def _named(self, events: Iterator[Event], gid: str) -> Iterator[Event]:
+        """The events of a transaction that was prepared under this name, which its record then has again."""
+        for event in events:
+            if isinstance(event, Started):
+                event.transaction.gid = gid
+            yield event

@@ -1,0 +1,511 @@
+"""The records of the library: transactions and changes, which keep what was sent and decode it when it is read."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Generator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Self, TypeAlias, cast
+
+from pgtail.api.values import Form, loader_of
+from pgtail.changes import events
+from pgtail.changes.events import OLD_ROWS, SEEN
+from pgtail.changes.relations import Relation as Described
+from pgtail.errors import InputError, UndecodedError
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.choice import ColumnChoice
+from pgtail.outputs.ndjson import Json
+from pgtail.outputs.rows import columns_of
+from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
+from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.values import Undecoded
+
+Op: TypeAlias = Literal["insert", "update", "delete", "snapshot", "truncate", "message"]
+_QUOTED: Final = 60
+"""Characters of a text that an error quotes."""
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_NO_TABLE: Final = Described(0, "", "", "nothing", ())
+
+
+class NotSent(Enum):
+    """The type of NOT_SENT."""
+
+    NOT_SENT = "not sent"
+
+    def __repr__(self) -> str:
+        return "NOT_SENT"
+
+
+NOT_SENT: Final = NotSent.NOT_SENT
+"""Stands in `old` for a value that the replica identity has, but that was not sent and is not known."""
+
+
+class Lsn(int):
+    """A log position: a number of bytes, whose text is PostgreSQL's, such as 0/16B3748. Raises ValueError."""
+
+    __slots__ = ()
+
+    def __new__(cls, position: int | str) -> Lsn:
+        """From a number, or from PostgreSQL's text."""
+        return super().__new__(cls, parse_lsn(position) if isinstance(position, str) else position)
+
+    def __str__(self) -> str:
+        return lsn_text(self)
+
+    def __repr__(self) -> str:
+        return f"Lsn({lsn_text(self)!r})"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+class Column(NamedTuple):
+    """A column: `type` is its name as format_type() writes it; `key` says that the replica identity has it."""
+
+    name: str
+    type: str
+    key: bool
+    type_oid: int
+    typmod: int
+
+
+class Relation(NamedTuple):
+    """A table as it was described before a change; another description of the same table is another Relation.
+
+    `identity` is its replica identity: default, index, full or nothing. If the input lacks the description, all but
+    `oid` is empty.
+    """
+
+    oid: int
+    schema: str
+    table: str
+    identity: str
+    columns: tuple[Column, ...]
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The names of the columns of the replica identity; none with FULL."""
+        return () if self.identity == "full" else tuple([column.name for column in self.columns if column.key])
+
+
+class _Row(dict[str, Any]):
+    """A row without those of its values that could not be decoded: to read one of these raises UndecodedError."""
+
+    def __init__(self, values: dict[str, Any], undecoded: dict[str, UndecodedError]) -> None:
+        super().__init__(values)
+        self.undecoded = undecoded
+
+    def __missing__(self, name: str) -> Any:
+        raise self.undecoded.get(name) or KeyError(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self.undecoded else super().get(name, default)
+
+
+class _Absent(Enum):
+    """The type of _ABSENT."""
+
+    ABSENT = "absent"
+
+
+_ABSENT: Final = _Absent.ABSENT
+"""Stands for a cell that a row does not have."""
+
+
+class Layout:
+    """How the rows of one version of a table are read: the columns that are shown, of at least `width`."""
+
+    def __init__(self, described: Described, width: int, shown: ColumnChoice, options: OutputOptions, form: Form):
+        columns = columns_of(described, width)
+        indexes = shown.columns(described, columns)
+        self._columns = [(index, columns[index], loader_of(columns[index], form)) for index in indexes]
+        self._fill = options.fill_unchanged
+        self._keys = frozenset(described.key_indexes)
+        self.described = described
+        self.width = len(columns)
+        self.relation = Relation(
+            described.oid,
+            described.schema,
+            described.name,
+            described.identity,
+            tuple([Column(one.name, one.type_name, one.key, one.type_oid, one.typmod) for one in described.columns]),
+        )
+
+    def key(self, change: events.RowChange) -> dict[str, Any]:
+        """The values of the replica identity: those of the old row, if they were sent."""
+        cells = enumerate(change.old or change.new or ())
+        return self._row([cell if index in self._keys else _ABSENT for index, cell in cells])
+
+    def old(self, change: events.RowChange) -> dict[str, Any]:
+        """The old row, as far as it was sent."""
+        cells, kind, columns = change.old or (), change.old_kind, self.described.columns
+        if kind in OLD_ROWS and self.described.seen:
+            return self._row([NOT_SENT if cell is UNCHANGED else cell for cell in cells] if kind == SEEN else cells)
+        missing = _ABSENT if self.described.partition is None else NOT_SENT
+        in_key = [column.key for column in columns] + [False] * (len(cells) - len(columns))
+        return self._row([missing if cell is None and not in_key[index] else cell for index, cell in enumerate(cells)])
+
+    def new(self, change: events.RowChange) -> dict[str, Any]:
+        """The new row; with `fill_unchanged`, values that did not change are those of the old row, if it has them."""
+        cells, old = change.new or (), change.old or ()
+        if self._fill and old and UNCHANGED in cells:
+            pairs = itertools.zip_longest(cells, old[: len(cells)])
+            return self._row([before if cell is UNCHANGED and before is not None else cell for cell, before in pairs])
+        return self._row(cells)
+
+    def unchanged(self, change: events.RowChange) -> tuple[str, ...]:
+        """The columns of the new row that were not sent because they did not change."""
+        cells = change.new or ()
+        if UNCHANGED not in cells:
+            return ()
+        return tuple([column.name for index, column, _ in self._columns if cells[index : index + 1] == (UNCHANGED,)])
+
+    def undecoded(self, change: events.RowChange) -> tuple[str, ...]:
+        """The columns with a value that cannot be decoded, in the order of the JSON output."""
+        rows = [self.old(change) if change.old else {}, self.new(change) if change.new else {}]
+        return tuple(dict.fromkeys([name for row in rows if isinstance(row, _Row) for name in row.undecoded]))
+
+    def _row(self, cells: Sequence[Cell | NotSent | _Absent]) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        undecoded: dict[str, UndecodedError] = {}
+        sent = len(cells)
+        for index, column, load in self._columns:
+            cell = cells[index] if index < sent else _ABSENT
+            if isinstance(cell, bytes):
+                try:
+                    row[column.name] = load(cell)
+                except Undecoded as found:
+                    undecoded[column.name] = self._error(column.name, column.type_name, found.text)
+            elif cell is not _ABSENT:
+                row[column.name] = cell
+        return _Row(row, undecoded) if undecoded else row
+
+    def _error(self, column: str, type_: str, text: str) -> UndecodedError:
+        shown = text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
+        where = f"{self.described.qualified}, column {column}"
+        return UndecodedError(
+            f"{where}: {shown!r} is not a value of type {type_ or 'unknown'}", column=column, text=text
+        )
+
+
+class Reading:
+    """How the changes of one stream are read; `form` is that of their values. Raises OptionError."""
+
+    def __init__(self, options: OutputOptions, form: Form) -> None:
+        self._options, self._form = options, form
+        self._choice = ColumnChoice(options)
+        self._layouts: dict[int, Layout] = {}
+        """By id() of their tables, which they keep."""
+        self._parts: list[bytes] = []
+        self._json = Json(self, options)
+
+    def write(self, data: bytes) -> None:
+        """A part of a text, from the output that makes it."""
+        self._parts.append(data)
+
+    def json(self, change: events.Change) -> str:
+        """The line of `-o json`."""
+        self._json.event(change)
+        parts, self._parts = self._parts, []
+        return b"".join(parts).decode().rstrip("\n")
+
+    def layout(self, described: Described, *rows: TupleData | None) -> Layout:
+        """The layout of these rows of a table."""
+        layout, width = self._layouts.get(id(described)), max(map(len, filter(None, rows)), default=0)
+        if layout is None or layout.width < width:
+            layout = self._layouts[id(described)] = Layout(described, width, self._choice, self._options, self._form)
+        return layout
+
+    def finish(self) -> None:
+        """Note which names in `columns` no table had."""
+        self._choice.note_unused()
+
+
+class Change:
+    """A row that was inserted, updated or deleted, or read for a snapshot; the base of Truncate and Message, too.
+
+    Its values are decoded when they are read, and it may be kept. `transaction` is the one that it belongs to.
+    """
+
+    __slots__ = ("_event", "_key", "_new", "_old", "_reading", "transaction")
+
+    def __init__(self, event: events.RowChange, transaction: Transaction, reading: Reading) -> None:
+        self._event, self._reading, self.transaction = event, reading, transaction
+        self._key: dict[str, Any] | None = None
+        self._old: dict[str, Any] | None = None
+        self._new: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.op} {self.schema}.{self.table} {self.key}>"
+
+    @property
+    def op(self) -> Op:
+        """What happened."""
+        return cast(Op, self._event.op)
+
+    @property
+    def schema(self) -> str:
+        """The schema of the table."""
+        return self._event.relation.schema
+
+    @property
+    def table(self) -> str:
+        """The name of the table; its description may be missing in the input: then this is "relation OID"."""
+        return self._event.relation.name_or_oid
+
+    @property
+    def lsn(self) -> Lsn | None:
+        """The position of the change in the log; None if the input does not have it."""
+        return _lsn(self._event.lsn)
+
+    @property
+    def seq(self) -> int | None:
+        """The number of the change within its transaction, from 1, before any filter; None if its start is missing."""
+        return self._event.seq
+
+    @property
+    def relation(self) -> Relation:
+        """The table as it was then: its columns, their types, its key."""
+        return self._layout.relation
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The values of the replica identity: of the old row, if they were sent. Empty where there is no such key."""
+        if self._key is None:
+            self._key = self._layout.key(self._event)
+        return self._key
+
+    @property
+    def old(self) -> dict[str, Any] | None:
+        """The old row of an update or a delete, as far as it was sent; None if nothing of it was.
+
+        It does not have columns outside of the replica identity. A value that is not known is NOT_SENT.
+        """
+        if self._old is None and self._event.old is not None:
+            self._old = self._layout.old(self._event)
+        return self._old
+
+    @property
+    def new(self) -> dict[str, Any] | None:
+        """The row, or the new row of an update; None for a delete. A TOASTed value that was not sent is UNCHANGED."""
+        if self._new is None and self._event.new is not None:
+            self._new = self._layout.new(self._event)
+        return self._new
+
+    @property
+    def unchanged(self) -> tuple[str, ...]:
+        """The columns whose TOASTed value an update did not change, and the server did not send."""
+        return self._layout.unchanged(self._event)
+
+    @property
+    def undecoded(self) -> tuple[str, ...]:
+        """The columns with a value that could not be read as its type; to read it from a row raises UndecodedError."""
+        return self._layout.undecoded(self._event)
+
+    def json(self) -> str:
+        """The line of `pgtail decode -o json`."""
+        return self._reading.json(self._event)
+
+    @property
+    def _layout(self) -> Layout:
+        return self._reading.layout(self._event.relation, self._event.old, self._event.new)
+
+
+class Truncate(Change):
+    """A table that was truncated, maybe together with others. There is no row, and `key` is empty."""
+
+    __slots__ = ("_truncate",)
+
+    def __init__(self, event: events.TableTruncate, transaction: Transaction, reading: Reading) -> None:
+        rowless = events.RowChange(event.op, event.transaction, event.seq, event.lsn, event.relation, "", None, None)
+        super().__init__(rowless, transaction, reading)
+        self._truncate = event
+
+    @property
+    def cascade(self) -> bool:
+        """Whether it was a TRUNCATE CASCADE."""
+        return self._truncate.cascade
+
+    @property
+    def restart_identity(self) -> bool:
+        """Whether it was a TRUNCATE RESTART IDENTITY."""
+        return self._truncate.restart_identity
+
+    def json(self) -> str:
+        return self._reading.json(self._truncate)
+
+
+class Message(Change):
+    """A logical message, of pg_logical_emit_message(). There is no table: schema and table are empty."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, event: events.LogicalMessage, transaction: Transaction, reading: Reading) -> None:
+        within = event.transaction or events.Transaction(None)
+        super().__init__(
+            events.RowChange(event.op, within, None, event.lsn, _NO_TABLE, "", None, None), transaction, reading
+        )
+        self._message = event
+
+    def __repr__(self) -> str:
+        return f"<message {self.prefix!r} of {len(self.content)} bytes>"
+
+    @property
+    def prefix(self) -> str:
+        """The prefix that it was emitted with."""
+        return self._message.prefix
+
+    @property
+    def content(self) -> bytes:
+        """Its bytes: UTF-8 if it was emitted as text."""
+        return self._message.content
+
+    @property
+    def transactional(self) -> bool:
+        """Whether it belongs to its transaction; else it was sent at once, even if that was rolled back."""
+        return self._message.transactional
+
+    def json(self) -> str:
+        return self._reading.json(self._message)
+
+
+class Transaction:
+    """A committed transaction, or the rows of a table in a snapshot, to be iterated over once: its changes in order.
+
+    Iterate before the next transaction is taken; what is left of it then is skipped. A logical message that is not
+    transactional, and comes between transactions, is one without an xid. What is not known is None; some is known only
+    at the end of the changes.
+    """
+
+    __slots__ = ("_begun", "_record", "_stream", "messages", "truncates")
+
+    def __init__(self, record: events.Transaction, stream: Transactions) -> None:
+        self._record, self._stream, self._begun = record, stream, False
+        self.messages: list[Message] = []
+        """The logical messages that were met so far."""
+        self.truncates: list[Truncate] = []
+        """The truncated tables that were met so far."""
+
+    def __repr__(self) -> str:
+        what = "snapshot" if self.snapshot else f"transaction {self.xid}"
+        return f"<{what} at {self.commit_lsn}>"
+
+    def __iter__(self) -> Iterator[Change]:
+        """The changes, once. Raises InputError inside of a transaction that the input breaks off."""
+        if self._begun or self._stream.current is not self:
+            why = "it was iterated over before" if self._begun else "the next one was taken, which skipped it"
+            raise RuntimeError(f"{self!r} has no changes left: {why}")
+        self._begun = True
+        return self._stream.changes(self)
+
+    @property
+    def xid(self) -> int | None:
+        """Its transaction id."""
+        return self._record.xid
+
+    @property
+    def commit_lsn(self) -> Lsn | None:
+        """The position of its commit record."""
+        return _lsn(self._record.commit_lsn)
+
+    @property
+    def end_lsn(self) -> Lsn | None:
+        """The position after its commit record, from which to resume; None until all changes were read."""
+        return _lsn(self._record.end_lsn)
+
+    @property
+    def commit_ts(self) -> datetime | None:
+        """The time of its commit, in UTC."""
+        micros = self._record.commit_ts
+        try:
+            return None if micros is None else EPOCH + timedelta(microseconds=micros)
+        except OverflowError:
+            raise InputError(f"{self!r} has a time that Python does not have: it is damaged") from None
+
+    @property
+    def origin(self) -> str | None:
+        """The replication origin that it came from."""
+        return self._record.origin
+
+    @property
+    def gid(self) -> str | None:
+        """The name under which it was prepared, if it was committed by COMMIT PREPARED."""
+        return self._record.gid
+
+    @property
+    def snapshot(self) -> bool:
+        """Whether these are the rows that a table had at `commit_lsn`: its changes are all of op "snapshot"."""
+        return self._record.snapshot
+
+
+class Transactions(Iterator[Transaction]):
+    """The transactions of a stream, in the order of their commits. Close it, or use it as a context, to end early.
+
+    An error of the input comes after everything before it. Objects are for one thread.
+    """
+
+    def __init__(self, stream: Generator[events.Event], reading: Reading) -> None:
+        self._events: Iterator[events.Event] = stream
+        self._stream, self._reading = stream, reading
+        self.current: Transaction | None = None
+        """The last one that was taken."""
+        self._first: events.Change | None = None
+        """The first change of it, until it is iterated over."""
+        self._inside = False
+        """Whether the end of it was not read yet."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End: close the files, and remove temporary ones."""
+        self._stream.close()
+
+    def __next__(self) -> Transaction:
+        started = None
+        for event in self._events:
+            if self._inside:
+                self._inside = not isinstance(event, events.Ended)
+            elif isinstance(event, events.Started):
+                started = event.transaction
+            elif isinstance(event, events.RowChange | events.TableTruncate | events.LogicalMessage):
+                self._inside = started is not None
+                self.current, self._first = Transaction(started or events.Transaction(None), self), event
+                return self.current
+        raise StopIteration
+
+    def changes(self, transaction: Transaction) -> Iterator[Change]:
+        """The changes of the last transaction that was taken."""
+        first, self._first = self._first, None
+        reading, alone = self._reading, not self._inside
+        for event in itertools.chain((first,), self._events):
+            if event.__class__ is events.RowChange:
+                yield Change(event, transaction, reading)
+            elif isinstance(event, events.TableTruncate):
+                transaction.truncates.append(Truncate(event, transaction, reading))
+                yield transaction.truncates[-1]
+            elif isinstance(event, events.LogicalMessage):
+                transaction.messages.append(Message(event, transaction, reading))
+                yield transaction.messages[-1]
+            elif isinstance(event, events.Ended):
+                self._inside = False
+                if not event.complete:
+                    self._raise_broken_off(transaction)
+                return
+            if alone or self.current is not transaction:
+                return
+
+    def _raise_broken_off(self, transaction: Transaction) -> NoReturn:
+        """Raise the error of the input that was the reason, or that there was no other."""
+        following = next(self._events, None)
+        if following is not None:
+            self._events = itertools.chain((following,), self._events)
+        raise InputError(f"{transaction!r} is not complete: the input has no more of it")
+
+
+def _lsn(position: int | None) -> Lsn | None:
+    return None if position is None else Lsn(position)
