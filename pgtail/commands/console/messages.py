@@ -77,7 +77,7 @@ def messages(*, quiet: bool = False, verbose: int = 0, json: bool = False) -> It
 
     Does nothing if they are shown already, as the options of a command say.
     """
-    if logger.handlers:
+    if any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         yield logger
         return
     handler = StderrHandler()
@@ -117,7 +117,7 @@ def handled_by(handler: logging.Handler, level: int | None = None) -> Iterator[N
 
     It replaces the one before, whose formatter and filters it gets if it has none, and whose level stays without one.
     """
-    before, level_before = logger.handlers[:], logger.level
+    before, level_before, propagate_before = logger.handlers[:], logger.level, logger.propagate
     for other in before:
         handler.formatter = handler.formatter or other.formatter
         handler.filters = handler.filters or other.filters
@@ -130,7 +130,7 @@ def handled_by(handler: logging.Handler, level: int | None = None) -> Iterator[N
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level_before)
-        logger.propagate = not before
+        logger.propagate = propagate_before
         for other in before:
             logger.addHandler(other)
 
