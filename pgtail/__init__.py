@@ -182,16 +182,16 @@ __all__ = [
     "read",
 ]
 
-
 _MODULES = ("api.read", "api.records", "api.values", "errors", "pgoutput.cells")
 
+if not TYPE_CHECKING:  # they would take every name for one that exists
 
-def __getattr__(name: str) -> Any:
-    """The library is imported when a name of it is used: the command line does not need it."""
-    if name in __all__:
-        for module in _MODULES:
-            names = vars(import_module(f"pgtail.{module}"))
-            if name in names:
-                value = globals()[name] = names[name]
-                return value
-    raise AttributeError(f"module {__name__} has no attribute {name}")
+    def __getattr__(name: str) -> Any:
+        """The library is imported when a name of it is used: the command line does not need it."""
+        if name in __all__:
+            for module in _MODULES:
+                names = vars(import_module(f"pgtail.{module}"))
+                if name in names:
+                    value = globals()[name] = names[name]
+                    return value
+        raise AttributeError(f"module {__name__} has no attribute {name}")

@@ -12,7 +12,7 @@ import pgtail
 from pgtail.api.arguments import FIELDS, ReadArguments
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.options import options_of
-from tests.support.encode import INT4, UNCHANGED, begin, commit, delete, insert, lengths, relation, update
+from tests.support.encode import INT4, TEXT, UNCHANGED, begin, commit, delete, insert, lengths, relation, update
 
 SECOND = 1_000_000
 STREAM = lengths(
@@ -159,9 +159,10 @@ def test_old_values_that_the_input_showed() -> None:
 
 def test_what_is_not_known_of_an_old_row_is_named() -> None:
     """The name of an object may have changed since it was shown; a partition's identity has fewer columns."""
-    described = relation(columns=(("id", INT4), ("r", REGCLASS)))
-    change = last_row(described, insert("1", "t"), update(["1", "u"]), old_values="seen")
-    assert change.old == {"id": 1, "r": pgtail.NOT_SENT}
+    described = relation(columns=(("id", INT4), ("r", REGCLASS), ("v", TEXT)))
+    data = lengths(described, begin(), insert("1", "t", "a"), update(["1", "u", "b"]), commit())
+    [_, change] = [change for one in pgtail.read(data, old_values="seen") for change in one]
+    assert change.old == {"id": 1, "r": pgtail.NOT_SENT, "v": "a"}
     data = lengths(
         begin(), relation(100, "root", identity="f", key=(0, 1)), relation(101, "leaf", identity="d"),
         delete("1", None, kind="O"), commit(),
