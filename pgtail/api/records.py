@@ -116,15 +116,17 @@ _ABSENT: Final = _Absent.ABSENT
 class Layout:
     """How the rows of one version of a table are read: the columns that are shown, of at least `width`."""
 
-    def __init__(self, described: Described, width: int, shown: ColumnChoice, options: OutputOptions, form: Form):
+    def __init__(
+        self, described: Described, width: int, shown: ColumnChoice, options: OutputOptions, form: Form
+    ) -> None:
         columns = columns_of(described, width)
         indexes = shown.columns(described, columns)
         self._columns = [(index, columns[index], loader_of(columns[index], form)) for index in indexes]
         self._fill = options.fill_unchanged
         self._keys = frozenset(described.key_indexes)
         self.described = described
-        self.width = len(columns)
-        self.relation = Relation(
+        self.width: int = len(columns)
+        self.relation: Relation = Relation(
             described.oid,
             described.schema,
             described.name,
@@ -231,7 +233,8 @@ class Change:
     __slots__ = ("_event", "_key", "_new", "_old", "_reading", "transaction")
 
     def __init__(self, event: events.RowChange, transaction: Transaction, reading: Reading) -> None:
-        self._event, self._reading, self.transaction = event, reading, transaction
+        self._event, self._reading = event, reading
+        self.transaction: Transaction = transaction
         self._key: dict[str, Any] | None = None
         self._old: dict[str, Any] | None = None
         self._new: dict[str, Any] | None = None

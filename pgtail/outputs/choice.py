@@ -56,8 +56,8 @@ class ColumnChoice:
         """The versions of tables whose columns were chosen."""
         self._once = once or Once()
         self._takes_seen = options.takes_seen
-        self.changed = changed or options.changed
-        self.changed_alone = options.changed
+        self.changed: bool = changed or options.changed
+        self.changed_alone: bool = options.changed
         """Whether --changed was given: what did not change is not named."""
 
     def columns(self, relation: Relation, columns: Sequence[Column]) -> tuple[int, ...]:
