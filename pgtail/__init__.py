@@ -71,7 +71,8 @@ To add...
     a message:        its class in pgoutput/, its lines in kinds.py, its step in changes/assembler.py, and an example in
                       tests/support/golden_messages.py
     an option:        a field of a class in commands/options/ (or OutputOptions, Request or Wanted), its use where
-                      the class is read, and a test; a filter is also an argument of Filter, with the same name
+                      the class is read, and a test; a filter is also an argument of Filter, with the same name, and
+                      one of decode an argument of pgtail.read() (api/arguments.py)
     a type of values: an entry in TYPES of its module in values/ (a new module is named in values/__init__.py), a test
                       in tests/values/
     a metric:         a line in commands/service/metrics.py, its value in service/progress.py, and its entry in the page
