@@ -21,7 +21,7 @@ from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.values import Undecoded
 
-Op: TypeAlias = Literal["insert", "update", "delete", "snapshot", "truncate", "message"]
+Op: TypeAlias = Literal["insert", "update", "delete", "snapshot", "truncate", "message", "ddl"]
 _QUOTED: Final = 60
 """Characters of a text that an error quotes."""
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -340,7 +340,10 @@ class Truncate(Change):
 
 
 class Message(Change):
-    """A logical message, of pg_logical_emit_message(). There is no table: schema and table are empty."""
+    """A logical message, of pg_logical_emit_message(); of op "ddl" if it is about a schema change (pgtail-ddl(1)).
+
+    It has no row: schema and table are empty.
+    """
 
     __slots__ = ("_message",)
 

@@ -1,8 +1,9 @@
-"""The examples in pgtail(3) print what the page says, on a dump of a real server."""
+"""The examples in pgtail(3) and the README do what these say, on a dump of a real server."""
 
 from __future__ import annotations
 
 import doctest
+import gzip
 import re
 from pathlib import Path
 
@@ -10,9 +11,12 @@ import pytest
 
 from tests.support.servers import Database, every_version
 
-PAGE = Path(__file__).parents[2] / "man" / "parts" / "pgtail.3.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "man" / "parts" / "pgtail.3.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-EXAMPLES = [block for block in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if block.startswith(">>> ")]
+BLOCKS = [block for path in (PAGE, ROOT / "README.md") for block in BLOCK.findall(path.read_text(encoding="utf-8"))]
+EXAMPLES = [block for block in BLOCKS if block.startswith(">>> ")]
+PROGRAMS = [block for block in BLOCKS if block not in EXAMPLES]
 
 
 def dump(database: Database, path: Path) -> None:
@@ -30,10 +34,13 @@ def dump(database: Database, path: Path) -> None:
         " 'publication_names', 'shop')"
     )
     path.write_bytes(b"".join([bytes(data) for (data,) in messages]))
+    path.with_suffix(".bin.gz").write_bytes(gzip.compress(path.read_bytes()))
 
 
 @every_version(10)
-def test_examples(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     dump(database, tmp_path / "changes.bin")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
@@ -45,3 +52,7 @@ def test_examples(database: Database, tmp_path: Path, monkeypatch: pytest.Monkey
         failures: list[str] = []
         runner.run(test, out=failures.append, clear_globs=False)
         assert failures == []
+    assert len(PROGRAMS) == 2
+    for program in PROGRAMS:
+        exec(compile(program, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1].startswith("update {'id': 1} None {'id': 1, 'customer': 'Ada'")

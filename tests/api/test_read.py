@@ -450,3 +450,27 @@ def test_deletes_and_updates() -> None:
     assert gone.relation.key == ("id",)
     assert gone.relation.columns[0] == pgtail.Column("id", "integer", True, 23, -1)
     assert repr(gone) == "<delete public.t {'id': 2}>"
+
+
+def test_a_schema_change_in_a_logical_message() -> None:
+    content = b'{"version":1,"tag":"DROP TABLE","oid":100,"schema":"public","name":"t","dropped":true}'
+    [change] = changes(lengths(begin(), message(content, "pgtail.ddl"), commit()))
+    assert isinstance(change, pgtail.Message)
+    assert (change.op, change.prefix, change.content, json.loads(change.json())["op"]) == (
+        "ddl", "pgtail.ddl", content, "ddl",
+    )  # fmt: skip
+
+
+def test_an_interrupt_is_python_s_own() -> None:
+    """Also while it waits for a pipe."""
+    program = """
+        import os, signal, threading, pgtail
+        ours, theirs = os.pipe()
+        for source in (open(ours, "rb"), f"/dev/fd/{ours}"):
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                next(pgtail.read(source))
+            except KeyboardInterrupt as stopped:
+                print(type(stopped).__name__)
+    """
+    assert run(program) == "KeyboardInterrupt\nKeyboardInterrupt\n"
