@@ -133,15 +133,14 @@ if TYPE_CHECKING:
     from pgtail.api.records import (
         NOT_SENT,
         Change,
-        Column,
         Lsn,
         Message,
-        Relation,
         Transaction,
         Transactions,
         Truncate,
     )
     from pgtail.api.values import Text
+    from pgtail.changes.relations import Column, Relation
     from pgtail.errors import (
         AssemblyError,
         DecodeError,
@@ -183,7 +182,7 @@ __all__ = [
     "read",
 ]
 
-_MODULES = ("api.read", "api.records", "api.values", "errors", "pgoutput.cells")
+_MODULES = ("api.read", "api.records", "api.values", "changes.relations", "errors", "pgoutput.cells")
 
 if not TYPE_CHECKING:  # they would take every name for one that exists
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from pgtail.changes.events import Event, Outcome, RowChange, Started
+from pgtail.changes.events import Event, RowChange
 from pgtail.files.spool import SpoolLimit
 from pgtail.outputs.base import Output
 from pgtail.outputs.planned import PreparedBuffer
@@ -19,8 +19,7 @@ class Collected(Output):
 
     def __init__(self, spool: SpoolLimit | None = None) -> None:
         self._events: deque[Event | Iterator[Event]] = deque()
-        self._prepared = PreparedBuffer(self._events.append, spool, events=self._keep_all)
-        self._gid = ""
+        self._prepared = PreparedBuffer(self._events.append, spool, events=self._events.append)
 
     @property
     def settled(self) -> bool:
@@ -29,10 +28,8 @@ class Collected(Output):
     def event(self, event: Event) -> None:
         if event.__class__ is RowChange and event.transaction.state is None:
             self._events.append(event)
-            return
-        if isinstance(event, Outcome):
-            self._gid = event.gid
-        self._prepared.event(event)
+        else:
+            self._prepared.event(event)
 
     def finish(self) -> None:
         self._prepared.finish()
@@ -48,13 +45,3 @@ class Collected(Output):
                 yield from event
             else:
                 yield event
-
-    def _keep_all(self, events: Iterator[Event]) -> None:
-        self._events.append(self._named(events, self._gid))
-
-    def _named(self, events: Iterator[Event], gid: str) -> Iterator[Event]:
-        """The events of a transaction that was prepared under this name, which its record then has again."""
-        for event in events:
-            if isinstance(event, Started):
-                event.transaction.gid = gid
-            yield event

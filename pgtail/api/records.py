@@ -6,12 +6,13 @@ import itertools
 from collections.abc import Generator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Final, Literal, NamedTuple, NoReturn, Self, TypeAlias, cast
+from types import EllipsisType
+from typing import Any, Final, Literal, NoReturn, Self, TypeAlias, cast
 
 from pgtail.api.values import Form, loader_of
 from pgtail.changes import events
 from pgtail.changes.events import OLD_ROWS, SEEN
-from pgtail.changes.relations import Relation as Described
+from pgtail.changes.relations import Relation
 from pgtail.errors import InputError, UndecodedError
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.choice import ColumnChoice
@@ -19,13 +20,14 @@ from pgtail.outputs.ndjson import Json
 from pgtail.outputs.rows import columns_of
 from pgtail.pgoutput.cells import UNCHANGED, Cell, TupleData
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
+from pgtail.terminal.escape import escape
 from pgtail.values import Undecoded
 
 Op: TypeAlias = Literal["insert", "update", "delete", "snapshot", "truncate", "message", "ddl"]
 _QUOTED: Final = 60
 """Characters of a text that an error quotes."""
 EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_NO_TABLE: Final = Described(0, "", "", "nothing", ())
+_NO_TABLE: Final = Relation(0, "", "", "nothing", ())
 
 
 class NotSent(Enum):
@@ -60,35 +62,6 @@ class Lsn(int):
         return format(str(self), spec)
 
 
-class Column(NamedTuple):
-    """A column: `type` is its name as format_type() writes it; `key` says that the replica identity has it."""
-
-    name: str
-    type: str
-    key: bool
-    type_oid: int
-    typmod: int
-
-
-class Relation(NamedTuple):
-    """A table as it was described before a change; another description of the same table is another Relation.
-
-    `identity` is its replica identity: default, index, full or nothing. If the input lacks the description, all but
-    `oid` is empty.
-    """
-
-    oid: int
-    schema: str
-    table: str
-    identity: str
-    columns: tuple[Column, ...]
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The names of the columns of the replica identity; none with FULL."""
-        return () if self.identity == "full" else tuple([column.name for column in self.columns if column.key])
-
-
 class _Row(dict[str, Any]):
     """A row without those of its values that could not be decoded: to read one of these raises UndecodedError."""
 
@@ -103,48 +76,32 @@ class _Row(dict[str, Any]):
         return self[name] if name in self.undecoded else super().get(name, default)
 
 
-class _Absent(Enum):
-    """The type of _ABSENT."""
-
-    ABSENT = "absent"
-
-
-_ABSENT: Final = _Absent.ABSENT
-"""Stands for a cell that a row does not have."""
-
-
 class Layout:
-    """How the rows of one version of a table are read: the columns that are shown, of at least `width`."""
+    """How the rows of one version of a table are read: the columns that are shown, of at least `width`.
 
-    def __init__(
-        self, described: Described, width: int, shown: ColumnChoice, options: OutputOptions, form: Form
-    ) -> None:
-        columns = columns_of(described, width)
-        indexes = shown.columns(described, columns)
+    A cell is ... where a row does not have it.
+    """
+
+    def __init__(self, relation: Relation, width: int, shown: ColumnChoice, options: OutputOptions, form: Form) -> None:
+        columns = columns_of(relation, width)
+        indexes = shown.columns(relation, columns)
         self._columns = [(index, columns[index], loader_of(columns[index], form)) for index in indexes]
         self._fill = options.fill_unchanged
-        self._keys = frozenset(described.key_indexes)
-        self.described = described
+        self._keys = frozenset(relation.key_indexes)
+        self._relation = relation
         self.width: int = len(columns)
-        self.relation: Relation = Relation(
-            described.oid,
-            described.schema,
-            described.name,
-            described.identity,
-            tuple([Column(one.name, one.type_name, one.key, one.type_oid, one.typmod) for one in described.columns]),
-        )
 
     def key(self, change: events.RowChange) -> dict[str, Any]:
         """The values of the replica identity: those of the old row, if they were sent."""
         cells = enumerate(change.old or change.new or ())
-        return self._row([cell if index in self._keys else _ABSENT for index, cell in cells])
+        return self._row([cell if index in self._keys else ... for index, cell in cells])
 
     def old(self, change: events.RowChange) -> dict[str, Any]:
         """The old row, as far as it was sent."""
-        cells, kind, columns = change.old or (), change.old_kind, self.described.columns
-        if kind in OLD_ROWS and self.described.seen:
+        cells, kind, columns = change.old or (), change.old_kind, self._relation.columns
+        if kind in OLD_ROWS and self._relation.seen:
             return self._row([NOT_SENT if cell is UNCHANGED else cell for cell in cells] if kind == SEEN else cells)
-        missing = _ABSENT if self.described.partition is None else NOT_SENT
+        missing = ... if self._relation.partition is None else NOT_SENT
         in_key = [column.key for column in columns] + [False] * (len(cells) - len(columns))
         return self._row([missing if cell is None and not in_key[index] else cell for index, cell in enumerate(cells)])
 
@@ -168,27 +125,25 @@ class Layout:
         rows = [self.old(change) if change.old else {}, self.new(change) if change.new else {}]
         return tuple(dict.fromkeys([name for row in rows if isinstance(row, _Row) for name in row.undecoded]))
 
-    def _row(self, cells: Sequence[Cell | NotSent | _Absent]) -> dict[str, Any]:
+    def _row(self, cells: Sequence[Cell | NotSent | EllipsisType]) -> dict[str, Any]:
         row: dict[str, Any] = {}
         undecoded: dict[str, UndecodedError] = {}
         sent = len(cells)
         for index, column, load in self._columns:
-            cell = cells[index] if index < sent else _ABSENT
+            cell = cells[index] if index < sent else ...
             if isinstance(cell, bytes):
                 try:
                     row[column.name] = load(cell)
                 except Undecoded as found:
                     undecoded[column.name] = self._error(column.name, column.type_name, found.text)
-            elif cell is not _ABSENT:
+            elif cell is not ...:
                 row[column.name] = cell
         return _Row(row, undecoded) if undecoded else row
 
     def _error(self, column: str, type_: str, text: str) -> UndecodedError:
         shown = text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
-        where = f"{self.described.qualified}, column {column}"
-        return UndecodedError(
-            f"{where}: {shown!r} is not a value of type {type_ or 'unknown'}", column=column, text=text
-        )
+        where = escape(f"{self._relation.qualified}, column {column}")
+        return UndecodedError(f"{where}: {shown!r} is not a value of type {type_}", column=column, text=text)
 
 
 class Reading:
@@ -212,11 +167,11 @@ class Reading:
         parts, self._parts = self._parts, []
         return b"".join(parts).decode().rstrip("\n")
 
-    def layout(self, described: Described, *rows: TupleData | None) -> Layout:
+    def layout(self, relation: Relation, *rows: TupleData | None) -> Layout:
         """The layout of these rows of a table."""
-        layout, width = self._layouts.get(id(described)), max(map(len, filter(None, rows)), default=0)
+        layout, width = self._layouts.get(id(relation)), max(map(len, filter(None, rows)), default=0)
         if layout is None or layout.width < width:
-            layout = self._layouts[id(described)] = Layout(described, width, self._choice, self._options, self._form)
+            layout = self._layouts[id(relation)] = Layout(relation, width, self._choice, self._options, self._form)
         return layout
 
     def finish(self) -> None:
@@ -240,7 +195,7 @@ class Change:
         self._new: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
-        return f"<{self.op} {self.schema}.{self.table} {self.key}>"
+        return f"<{self.op} {escape(self.relation.qualified)} {self.key}>"
 
     @property
     def op(self) -> Op:
@@ -269,8 +224,8 @@ class Change:
 
     @property
     def relation(self) -> Relation:
-        """The table as it was then: its columns, their types, its key."""
-        return self._layout.relation
+        """The table as it was described then."""
+        return self._event.relation
 
     @property
     def key(self) -> dict[str, Any]:
@@ -315,65 +270,56 @@ class Change:
         return self._reading.layout(self._event.relation, self._event.old, self._event.new)
 
 
-class Truncate(Change):
-    """A table that was truncated, maybe together with others. There is no row, and `key` is empty."""
+class _Rowless(Change):
+    """A change that has no row."""
 
-    __slots__ = ("_truncate",)
+    __slots__ = ("_sent",)
 
-    def __init__(self, event: events.TableTruncate, transaction: Transaction, reading: Reading) -> None:
-        rowless = events.RowChange(event.op, event.transaction, event.seq, event.lsn, event.relation, "", None, None)
+    def __init__(
+        self,
+        event: events.TableTruncate | events.LogicalMessage,
+        relation: Relation,
+        seq: int | None,
+        transaction: Transaction,
+        reading: Reading,
+    ) -> None:
+        within = event.transaction or events.Transaction(None)
+        rowless = events.RowChange(event.op, within, seq, event.lsn, relation, "", None, None)
         super().__init__(rowless, transaction, reading)
-        self._truncate = event
-
-    @property
-    def cascade(self) -> bool:
-        """Whether it was a TRUNCATE CASCADE."""
-        return self._truncate.cascade
-
-    @property
-    def restart_identity(self) -> bool:
-        """Whether it was a TRUNCATE RESTART IDENTITY."""
-        return self._truncate.restart_identity
+        self._sent = event
 
     def json(self) -> str:
-        return self._reading.json(self._truncate)
+        return self._reading.json(self._sent)
 
 
-class Message(Change):
+class Truncate(_Rowless):
+    """A table that was truncated, maybe together with others. There is no row, and `key` is empty."""
+
+    __slots__ = ("cascade", "restart_identity")
+
+    def __init__(self, event: events.TableTruncate, transaction: Transaction, reading: Reading) -> None:
+        super().__init__(event, event.relation, event.seq, transaction, reading)
+        self.cascade: bool = event.cascade
+        self.restart_identity: bool = event.restart_identity
+
+
+class Message(_Rowless):
     """A logical message, of pg_logical_emit_message(); of op "ddl" if it is about a schema change (pgtail-ddl(1)).
 
-    It has no row: schema and table are empty.
+    There is no row, and no table. If it is not `transactional`, it was sent at once, even if its transaction was rolled
+    back.
     """
 
-    __slots__ = ("_message",)
+    __slots__ = ("content", "prefix", "transactional")
 
     def __init__(self, event: events.LogicalMessage, transaction: Transaction, reading: Reading) -> None:
-        within = event.transaction or events.Transaction(None)
-        super().__init__(
-            events.RowChange(event.op, within, None, event.lsn, _NO_TABLE, "", None, None), transaction, reading
-        )
-        self._message = event
+        super().__init__(event, _NO_TABLE, None, transaction, reading)
+        self.prefix: str = event.prefix
+        self.content: bytes = event.content
+        self.transactional: bool = event.transactional
 
     def __repr__(self) -> str:
         return f"<message {self.prefix!r} of {len(self.content)} bytes>"
-
-    @property
-    def prefix(self) -> str:
-        """The prefix that it was emitted with."""
-        return self._message.prefix
-
-    @property
-    def content(self) -> bytes:
-        """Its bytes: UTF-8 if it was emitted as text."""
-        return self._message.content
-
-    @property
-    def transactional(self) -> bool:
-        """Whether it belongs to its transaction; else it was sent at once, even if that was rolled back."""
-        return self._message.transactional
-
-    def json(self) -> str:
-        return self._reading.json(self._message)
 
 
 class Transaction:
@@ -384,10 +330,17 @@ class Transaction:
     at the end of the changes.
     """
 
-    __slots__ = ("_begun", "_record", "_stream", "messages", "truncates")
+    __slots__ = ("_begun", "_record", "_stream", "gid", "messages", "origin", "snapshot", "truncates", "xid")
 
     def __init__(self, record: events.Transaction, stream: Transactions) -> None:
         self._record, self._stream, self._begun = record, stream, False
+        self.xid: int | None = record.xid
+        self.origin: str | None = record.origin
+        """The replication origin that it came from."""
+        self.gid: str | None = record.gid
+        """The name under which it was prepared, if it was committed by COMMIT PREPARED."""
+        self.snapshot: bool = record.snapshot
+        """Whether these are the rows that a table had at `commit_lsn`: its changes are all of op "snapshot"."""
         self.messages: list[Message] = []
         """The logical messages that were met so far."""
         self.truncates: list[Truncate] = []
@@ -404,11 +357,6 @@ class Transaction:
             raise RuntimeError(f"{self!r} has no changes left: {why}")
         self._begun = True
         return self._stream.changes(self)
-
-    @property
-    def xid(self) -> int | None:
-        """Its transaction id."""
-        return self._record.xid
 
     @property
     def commit_lsn(self) -> Lsn | None:
@@ -428,21 +376,6 @@ class Transaction:
             return None if micros is None else EPOCH + timedelta(microseconds=micros)
         except OverflowError:
             raise InputError(f"{self!r} has a time that Python does not have: it is damaged") from None
-
-    @property
-    def origin(self) -> str | None:
-        """The replication origin that it came from."""
-        return self._record.origin
-
-    @property
-    def gid(self) -> str | None:
-        """The name under which it was prepared, if it was committed by COMMIT PREPARED."""
-        return self._record.gid
-
-    @property
-    def snapshot(self) -> bool:
-        """Whether these are the rows that a table had at `commit_lsn`: its changes are all of op "snapshot"."""
-        return self._record.snapshot
 
 
 class Transactions(Iterator[Transaction]):
@@ -504,6 +437,7 @@ class Transactions(Iterator[Transaction]):
                 return
             if alone or self.current is not transaction:
                 return
+        raise InputError(f"{transaction!r} is not complete: the stream was closed")
 
     def _raise_broken_off(self, transaction: Transaction) -> NoReturn:
         """Raise the error of the input that was the reason, or that there was no other."""

@@ -46,7 +46,7 @@ class PreparedBuffer:
     """Passes events to `event`, those of prepared transactions on their commit; messages name missing parts.
 
     `spool` limits the temporary file. If given, `events` gets an iterator of those of such a transaction, to be used
-    before the next event.
+    before the next event; it then has its gid.
     """
 
     def __init__(
@@ -57,6 +57,7 @@ class PreparedBuffer:
         events: Callable[[Iterator[Event]], None] | None = None,
     ) -> None:
         self._pass_on = event
+        self._in_one = events is not None
         self._pass_all = events or self._one_by_one
         self._buffer = StreamBuffer(purpose="keep a prepared transaction", spool=spool)
         self._waiting: dict[int, Transaction] = {}
@@ -177,7 +178,7 @@ class PreparedBuffer:
 
     def _committed(self, transaction: Transaction, outcome: Outcome) -> Iterator[Event]:
         """The events of a transaction as those of an ordinary committed one."""
-        transaction.state = transaction.gid = None
+        transaction.state, transaction.gid = None, outcome.gid if self._in_one else None
         transaction.commit_lsn, transaction.commit_ts, transaction.end_lsn = outcome.lsn, outcome.time, outcome.end_lsn
         yield Started(transaction)
         for entry in self._buffer.take_entries(outcome.xid):

@@ -135,7 +135,7 @@ def test_masks(tmp_path: Path) -> None:
     change = last_row(insert("1", "secret"), redact=["v"])
     assert change.new == {"id": 1, "v": "(redacted)"}
     assert "secret" not in change.json()
-    assert change.relation.columns[1].type == "text"
+    assert change.relation.columns[1].type_name == "text"
     key = tmp_path / "key"
     key.write_bytes(bytes(32))
     hashed = [last_row(insert("1", text), redact="v", redact_hash=True, redact_key_file=key).new for text in "aab"]

@@ -34,7 +34,7 @@ def prices(path: str) -> Iterator[int]:
                 if change.new["total"] is not pgtail.UNCHANGED and change.new["total"] is not pgtail.NOT_SENT:
                     yield change.new["total"]
             for column in change.relation.columns:
-                assert_type(column.type, str)
+                assert_type(column.type_name, str)
 
 with pgtail.read(b"", values="text") as stream:
     assert_type(stream, pgtail.Transactions)

@@ -235,7 +235,7 @@ def test_values_of_all_captures_are_those_of_the_text(scenario: Scenario) -> Non
 
 
 def compare(row: dict[str, Any], texts: dict[str, Any], change: pgtail.Change) -> None:
-    types = {column.name: column.type for column in change.relation.columns}
+    types = {column.name: column.type_name for column in change.relation.columns}
     undecoded = set(change.undecoded)
     assert set(row) == set(texts) - undecoded
     for name, value in row.items():
