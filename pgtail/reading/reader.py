@@ -26,6 +26,7 @@ from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import lsn_text
+from pgtail.pgoutput.schema import Relation
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.two_phase import CommitPrepared, StreamPrepare
 from pgtail.pipeline.pipeline import Pipeline
@@ -346,7 +347,8 @@ class Reader:
                     due = 0  # what follows is the next step
                 else:
                     feed(message, lsn, offset)
-                if settings.looks and settings.show_others(message):
+                looks = settings.looks and (settings.waits or message.__class__ is Relation)
+                if looks and settings.show_others(message):
                     logger.info(NOTE)
                 coverage.used(pipeline.end_lsn)
                 if often or offset >= due:

@@ -17,10 +17,7 @@ from pgtail.commands.console.pager import paged
 from pgtail.commands.console.progress import progress
 from pgtail.commands.decode.last import LastTransactions, start_of_last
 from pgtail.commands.input.reader import filter_of, reader_of, report_read
-from pgtail.commands.input.selection import (
-    build_redaction,
-    report_unmasked,
-)
+from pgtail.commands.input.selection import build_redaction, report_unmasked
 from pgtail.commands.options.common import DecodeOptions, FilterOptions
 from pgtail.commands.output.build import build_output, open_target, with_old_values
 from pgtail.commands.output.file_sink import FileSink, check_not_read
