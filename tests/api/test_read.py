@@ -133,7 +133,16 @@ def test_sources(tmp_path: Path) -> None:
         open(pipe_of(data), "rb") as pipe,
         gzip.open(zipped) as unzipped,
     ):
-        sources: list[Any] = [str(path), path, data, bytearray(data), memoryview(data), zipped, zipped.read_bytes()]
+        sources: list[Any] = [
+            str(path),
+            path.as_uri(),
+            path,
+            data,
+            bytearray(data),
+            memoryview(data),
+            zipped,
+            zipped.read_bytes(),
+        ]
         sources += [file, raw, pipe, io.BytesIO(data), unzipped, io.BytesIO(zipped.read_bytes())]
         for source in sources:
             assert [change.op for change in changes(source)] == expected, source
