@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 HINT_AFTER: Final = 10.0
 """Seconds of decoding after which a note says how to get the compiled scanner where it was not built."""
-_HINT: Final = """this pgtail was installed without the compiled scanner, which is about 100 times faster. \
+_HINT: Final = """this pgtail was installed without the compiled scanner, which takes about a hundredth of the time. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
 
