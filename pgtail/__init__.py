@@ -16,6 +16,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     api           the library, whose names this module has; as cli, it makes its arguments from these options
     commands      what each command does, and its options; no click
     spark         captures to Delta tables on Spark; the only importer of pyspark and deltalake
+    arrow         changes to typed Arrow columns, and the fold of changes to rows
     demo          the embedded server and its workload
     doctor        one module for each family of checks
     reading       files and captures to the pipeline, for commands and the library

@@ -1,4 +1,4 @@
-"""The Arrow emitter: the rows of `changes` as the buffers of Arrow arrays (spark/decoding)."""
+"""The Arrow emitter: the rows of `changes` as the buffers of Arrow arrays (arrow/decoding)."""
 
 cdef enum:
     # For each row: native integers of the width at the end of the name, or one byte (validity, operation).

@@ -22,14 +22,15 @@ from pyspark.sql.datasource import EqualTo, Filter, In, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import StructType
 
+from pgtail.arrow.decoding.decode import changes_of
+from pgtail.arrow.schemas import CHANGES
+from pgtail.arrow.segments.ranges import EVERYWHERE
+from pgtail.arrow.segments.survey import name_of
 from pgtail.changes.filters import OPS
 from pgtail.errors import InputError, OptionError
 from pgtail.humanize import did_you_mean
-from pgtail.spark.decoding.decode import changes_of
-from pgtail.spark.schemas import CHANGES, spark_schema
+from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.listing import Listing, check_names, directories, listing, plan, survey_each
-from pgtail.spark.segments.ranges import EVERYWHERE
-from pgtail.spark.segments.survey import name_of
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate
 
 _STORAGE: Final = "storage."

@@ -71,7 +71,7 @@ def test_inspect_verify_reports_a_member_in_a_wrong_place(damaged: Damaged) -> N
 
 
 def test_spark_reports_a_member_in_a_wrong_place(damaged: Damaged) -> None:
-    survey = pytest.importorskip("pgtail.spark.decoding.decode").survey
+    survey = pytest.importorskip("pgtail.arrow.decoding.decode").survey
     assert survey(io.BytesIO(b"".join(damaged.whole)), "whole").places is not None
     for name, content in damaged.contents():
         try:

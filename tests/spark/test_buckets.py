@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.spark.state.fold import Cells
+from pgtail.arrow.fold import Cells
+from pgtail.arrow.typed.arrow_types import RESCUED, Declared
+from pgtail.arrow.typed.columns import columns_of
+from pgtail.arrow.typed.versions import Version, VersionColumn
 from pgtail.spark.state.tasks import BLOCK_BITS, TableLayout, split
-from pgtail.spark.typed.arrow_types import RESCUED, Declared
-from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.versions import Version, VersionColumn
 
 BIGINT, INT, TEXT = Declared(20, -1, "bigint"), Declared(23, -1, "integer"), Declared(25, -1, "text")
 

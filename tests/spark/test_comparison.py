@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgtail.arrow.typed.arrow_types import Declared
+from pgtail.arrow.typed.casts import typed
+from pgtail.arrow.typed.columns import columns_of
+from pgtail.arrow.typed.versions import Version, VersionColumn
 from pgtail.spark.state.comparison import MOST_EXAMPLES, Example, compare, total
-from pgtail.spark.typed.arrow_types import Declared
-from pgtail.spark.typed.casts import typed
-from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.values.oids import OIDS
 
 Row = Mapping[str, str | None]

@@ -15,14 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pgtail.arrow.decoding.decode import survey
+from pgtail.arrow.schemas import CHANGES, TRANSACTIONS
+from pgtail.arrow.segments.ranges import Place, Range
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.decoding.decode import survey
 from pgtail.spark.decoding.transactions import added_up, counted
 from pgtail.spark.lake.parquet import FileWriter, TableFolder, codec_of, write_file
 from pgtail.spark.lake.sorting import PIECE, Pieces, sorted_changes
-from pgtail.spark.schemas import CHANGES, TRANSACTIONS
-from pgtail.spark.segments.ranges import Place, Range
 from pgtail.storage import locate
 from tests.support import encode
 from tests.support.corpus import Capture, capture

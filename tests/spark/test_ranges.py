@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from pgtail.arrow.decoding.decode import survey
+from pgtail.arrow.segments.ranges import EVERYWHERE, Place, Range, within
+from pgtail.arrow.segments.survey import Survey
 from pgtail.demo.server import EmbeddedServer
 from pgtail.errors import InputError, OptionError
-from pgtail.spark.decoding.decode import survey
 from pgtail.spark.segments.applied import SegmentRun
 from pgtail.spark.segments.listing import collapse_whole_segments, parts_of, server_of
-from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range, within
-from pgtail.spark.segments.survey import Survey
 from tests.support.servers import fresh_database
 from tests.support.spark import model
 

@@ -15,12 +15,15 @@ import pyarrow as pa
 import pytest
 from msgspec import convert, to_builtins
 
+from pgtail.arrow.decoding.fast_path import Runs
+from pgtail.arrow.segments.survey import Survey, name_of
+from pgtail.arrow.typed.columns import OWN
+from pgtail.arrow.typed.versions import Version
 from pgtail.capture.format import SegmentName, SnapshotPart
 from pgtail.capture.state import SnapshotFile, TableSnapshot
 from pgtail.errors import InputError, OptionError
 from pgtail.native import compiled
 from pgtail.spark import DataSource, changes, read
-from pgtail.spark.decoding.fast_path import Runs
 from pgtail.spark.lake.batches import Batches, BatchPlan, Notes, TableNotes
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.delta import LakeTable
@@ -34,10 +37,7 @@ from pgtail.spark.segments.snapshots import (
     new_snapshots,
     segments_of,
 )
-from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.state.comparison import compare, server_rows, state_rows
-from pgtail.spark.typed.columns import OWN
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import locate
 from tests.support.spark import model
 from tests.support.spark.copied import Recording, Rows, Server, Snapshot, contents
@@ -407,7 +407,7 @@ def test_the_scanner_takes_the_rows_of_a_snapshot_as_the_decoder_does(
     monkeypatch.setattr(Runs, "batch", counted)
     rows = model.changes(tmp_path / "capture")
     assert sum(taken) > 100 or compiled() is None
-    monkeypatch.setattr("pgtail.spark.decoding.decode.runs", lambda *_: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.runs", lambda *_: None)
     assert model.changes(tmp_path / "capture") == rows
     first = made.steps[0]
     assert isinstance(first, Snapshot)

@@ -15,18 +15,18 @@ import pytest
 from click.testing import CliRunner
 from msgspec import to_builtins
 
+from pgtail.arrow.decoding.decode import survey
+from pgtail.arrow.segments.ranges import Place, Range
+from pgtail.arrow.segments.survey import Survey, name_of
 from pgtail.capture.recorder import Recorder
 from pgtail.changes.commit_range import point_of
 from pgtail.cli import main
 from pgtail.errors import InputError
-from pgtail.spark.decoding.decode import survey
 from pgtail.spark.lake.batches import Batches, BatchPlan, Notes
 from pgtail.spark.lake.compact import compact
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.segments import listing
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
-from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.segments.survey import Survey, name_of
 from pgtail.spark.session import DRIVER_BYTES
 from pgtail.spark.state.increment import next_increment
 from pgtail.spark.state.settings import bound_of

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from pgtail.arrow.typed.arrays import texts_by_name
+from pgtail.arrow.typed.arrow_types import RESCUED, Declared
+from pgtail.arrow.typed.casts import typed
+from pgtail.arrow.typed.columns import TRUE_NAME, columns_of
+from pgtail.arrow.typed.versions import Version, VersionColumn
 from pgtail.spark import read
 from pgtail.spark.lake.decoding import folder_name
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.typed.arrays import texts_by_name
-from pgtail.spark.typed.arrow_types import RESCUED, Declared
-from pgtail.spark.typed.casts import typed
-from pgtail.spark.typed.columns import TRUE_NAME, columns_of
-from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.storage import locate
 from tests.support.corpus import capture as corpus
 from tests.support.servers import Database

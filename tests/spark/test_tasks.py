@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from pgtail.arrow.decoding.decode import SegmentChanges
 from pgtail.errors import InputError, OptionError
 from pgtail.spark import changes, read, transactions
-from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake import update
 from pgtail.spark.lake.delta import LakeTable

@@ -140,7 +140,7 @@ class _Verify(Struct, frozen=True):
 
     def _plan(self, base: Base) -> tuple[RecordedCapture, Plan]:
         """What was recorded of the server, and what is to be copied of it now."""
-        from pgtail.spark.segments.survey import server_in
+        from pgtail.arrow.segments.survey import server_in
 
         reaches = {place: self._reach(place) for place in self.captures}
         last = max(reaches, key=lambda place: reaches[place].position)

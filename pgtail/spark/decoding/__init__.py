@@ -1,1 +1,1 @@
-"""Decodes segments to changes, transactions and relations."""
+"""DataFrames of changes, transactions and relations."""

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pgtail.spark.decoding.decode import changes_of
+from pgtail.arrow.decoding.decode import changes_of
+from pgtail.arrow.schemas import CHANGES, RELATIONS, TRANSACTIONS
+from pgtail.arrow.segments.ranges import Parts
+from pgtail.arrow.segments.survey import first_seen
 from pgtail.spark.decoding.transactions import OWN
 from pgtail.spark.jobs import frame, groups
-from pgtail.spark.schemas import CHANGES, RELATIONS, TRANSACTIONS, spark_schema
+from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.listing import listing, plan, surveys
-from pgtail.spark.segments.ranges import Parts
-from pgtail.spark.segments.survey import first_seen
 from pgtail.storage import StorageOptions, locate
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.schemas import TRANSACTIONS
+from pgtail.arrow.schemas import TRANSACTIONS
 
 _SUMS: Final = ("changes", "messages", "bytes")
 OWN: Final = [name for name in TRANSACTIONS.names if name not in ("position", "tables", *_SUMS)]

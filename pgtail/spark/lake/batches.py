@@ -17,13 +17,13 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, ValidationError, convert, field, to_builtins
 
+from pgtail.arrow.schemas import SNAPSHOTS
+from pgtail.arrow.segments.ranges import Place, Range
 from pgtail.capture.prune import Bound, Prunable
 from pgtail.errors import InputError, OptionError
 from pgtail.spark.lake.delta import Commit, LakeTable, schema_from_json, schema_to_json
 from pgtail.spark.lake.parquet import rows_in
-from pgtail.spark.schemas import SNAPSHOTS
 from pgtail.spark.segments.applied import Capture, SegmentRun
-from pgtail.spark.segments.ranges import Place, Range
 from pgtail.spark.segments.snapshots import (
     ListedSnapshot,
     SnapshotKey,

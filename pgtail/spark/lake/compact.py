@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 from msgspec import Struct
 
+from pgtail.arrow.fold import FROM_SNAPSHOT
 from pgtail.errors import InputError
 from pgtail.humanize import counted
 from pgtail.spark.jobs import collected, in_groups
@@ -18,7 +19,6 @@ from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, write_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.state.fold import FROM_SNAPSHOT
 from pgtail.spark.state.tasks import CLOSED
 from pgtail.storage import Location
 

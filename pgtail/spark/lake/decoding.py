@@ -17,16 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from pgtail.spark.decoding.decode import SegmentChanges
+from pgtail.arrow.decoding.decode import SegmentChanges
+from pgtail.arrow.schemas import CHANGES, SNAPSHOT
+from pgtail.arrow.segments.ranges import Parts
+from pgtail.arrow.segments.survey import Survey
+from pgtail.arrow.typed.columns import META, columns_of, own_columns, schema_of
+from pgtail.arrow.typed.rows import typed_rows
+from pgtail.arrow.typed.versions import Version
 from pgtail.spark.decoding.transactions import counted
 from pgtail.spark.lake.parquet import DataFile, FileWriter, TableFolder, row_groups
 from pgtail.spark.lake.sorting import Pieces, sorted_changes
-from pgtail.spark.schemas import CHANGES, SNAPSHOT
-from pgtail.spark.segments.ranges import Parts
-from pgtail.spark.segments.survey import Survey
-from pgtail.spark.typed.columns import META, columns_of, own_columns, schema_of
-from pgtail.spark.typed.rows import typed_rows
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 
 Names = tuple[str, str]

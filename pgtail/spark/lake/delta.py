@@ -26,9 +26,9 @@ from deltalake.transaction import (
 )
 from msgspec import Struct, field
 
+from pgtail.arrow.schemas import SNAPSHOT
 from pgtail.errors import OptionError, OutputError
 from pgtail.spark.lake.parquet import DataFile, TableFolder, footer_bounds, rows_in, write_file
-from pgtail.spark.schemas import SNAPSHOT
 from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"

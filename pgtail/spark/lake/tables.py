@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
+from pgtail.arrow.typed.casts import TableColumn
+from pgtail.arrow.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
+from pgtail.arrow.typed.rows import as_stored, as_version
+from pgtail.arrow.typed.versions import Version
 from pgtail.spark.jobs import collected
 from pgtail.spark.lake.catalog import Entry
 from pgtail.spark.lake.decoding import Names, TableFile, Versions, folder_name
 from pgtail.spark.lake.delta import Commit, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, write_groups
-from pgtail.spark.typed.casts import TableColumn
-from pgtail.spark.typed.columns import META, TRUE_NAME, columns_of, own_columns, schema_of
-from pgtail.spark.typed.rows import as_stored, as_version
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
 if TYPE_CHECKING:

@@ -11,6 +11,10 @@ import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgtail.arrow.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
+from pgtail.arrow.segments.ranges import EVERYWHERE, Parts
+from pgtail.arrow.segments.survey import Survey, first_seen, folder_of
+from pgtail.arrow.typed.versions import Version
 from pgtail.capture.format import CLOSED, is_gap
 from pgtail.capture.state import Pruned
 from pgtail.errors import InputError, OptionError
@@ -24,7 +28,6 @@ from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Vers
 from pgtail.spark.lake.delta import Commit, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
-from pgtail.spark.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
 from pgtail.spark.segments.listing import (
     Listing,
@@ -36,13 +39,10 @@ from pgtail.spark.segments.listing import (
     server_of,
     surveys,
 )
-from pgtail.spark.segments.ranges import EVERYWHERE, Parts
 from pgtail.spark.segments.snapshots import (
     SnapshotSegment,
     after_batch,
 )
-from pgtail.spark.segments.survey import Survey, first_seen, folder_of
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
 
 if TYPE_CHECKING:

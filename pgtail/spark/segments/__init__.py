@@ -1,1 +1,1 @@
-"""Lists segments, and plans which part of each to read."""
+"""Lists the segments of captures, and plans which part of each to read."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from pgtail.spark.segments.ranges import Range, joined
-from pgtail.spark.segments.survey import Survey, folder_of, name_of
+from pgtail.arrow.segments.ranges import Range, joined
+from pgtail.arrow.segments.survey import Survey, folder_of, name_of
 
 
 class SegmentRun(NamedTuple):

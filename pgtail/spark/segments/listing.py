@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
+from pgtail.arrow.decoding.decode import survey, tables_in
+from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, Range
+from pgtail.arrow.segments.survey import TWO_PHASE, Survey, folder_of, name_of
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.capture.state import Pruned, pruned_segment, read_state
 from pgtail.changes.filters import name_matches
 from pgtail.errors import InputError, OptionError
 from pgtail.humanize import did_you_mean
-from pgtail.spark.decoding.decode import survey, tables_in
 from pgtail.spark.jobs import collected, groups
 from pgtail.spark.segments.applied import SegmentRun
-from pgtail.spark.segments.ranges import EVERYWHERE, Parts, Range
 from pgtail.spark.segments.snapshots import ListedSnapshot, listed_in, new_snapshots
-from pgtail.spark.segments.survey import TWO_PHASE, Survey, folder_of, name_of
 from pgtail.storage import NO_OPTIONS, Location, StorageOptions, locate
 
 if TYPE_CHECKING:

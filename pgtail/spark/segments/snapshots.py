@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from pgtail.arrow.segments.survey import Survey
 from pgtail.capture.format import SNAPSHOT_CLOSED
 from pgtail.capture.state import CaptureState, TableSnapshot
 from pgtail.changes.filters import selected
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.spark.segments.survey import Survey
 
 
 class SnapshotKey(NamedTuple):

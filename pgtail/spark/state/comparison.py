@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
+from pgtail.arrow.decoding.decode import SegmentChanges
+from pgtail.arrow.fold import Cells, identities, numbered
+from pgtail.arrow.typed.arrays import Flags, flags, one_chunk
+from pgtail.arrow.typed.casts import texts_of
+from pgtail.arrow.typed.columns import columns_of
+from pgtail.arrow.typed.rows import as_version, described, typed_rows
+from pgtail.arrow.typed.versions import Version
 from pgtail.capture.segment import ByteFile
-from pgtail.spark.decoding.decode import SegmentChanges
-from pgtail.spark.state.fold import Cells, identities, numbered
-from pgtail.spark.typed.arrays import Flags, flags, one_chunk
-from pgtail.spark.typed.casts import texts_of
-from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.rows import as_version, described, typed_rows
-from pgtail.spark.typed.versions import Version
 
 MOST_EXAMPLES: Final = 10
 

@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 from msgspec import Struct, field
 
+from pgtail.arrow.segments.ranges import Place, Range, joined
 from pgtail.capture.format import SegmentName, is_gap
 from pgtail.errors import InputError
 from pgtail.spark.lake.batches import Notes, TableNotes
 from pgtail.spark.segments.applied import Capture, SegmentRun
-from pgtail.spark.segments.ranges import Place, Range, joined
 
 
 class Snapshot(NamedTuple):

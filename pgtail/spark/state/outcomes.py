@@ -8,12 +8,12 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
+from pgtail.arrow.segments.ranges import Place, Range, within
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.spark.lake.batches import Notes
 from pgtail.spark.lake.delta import LakeFile, LakeTable
 from pgtail.spark.lake.parquet import rows_in
-from pgtail.spark.segments.ranges import Place, Range, within
 from pgtail.spark.state.increment import Increment
 
 _COLUMNS: Final = ["op", "gid", "xid", "position", "ordinal", "commit_lsn", "commit_ts", "state"]

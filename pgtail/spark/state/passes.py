@@ -12,12 +12,15 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pgtail.arrow.fold import UnknownRow
+from pgtail.arrow.segments.ranges import Place, Range
+from pgtail.arrow.typed.casts import TableColumn
+from pgtail.arrow.typed.columns import columns_of
+from pgtail.arrow.typed.versions import Version
 from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
 from pgtail.spark.lake.delta import Bounds, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, rows_in, write_groups
 from pgtail.spark.schemas import spark_schema
-from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.fold import UnknownRow
 from pgtail.spark.state.increment import Snapshot
 from pgtail.spark.state.tasks import (
     PART,
@@ -29,9 +32,6 @@ from pgtail.spark.state.tasks import (
     TableLayout,
     WantedChanges,
 )
-from pgtail.spark.typed.casts import TableColumn
-from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
 if TYPE_CHECKING:

@@ -12,11 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from pgtail.spark.jobs import packed, unpacked
-from pgtail.spark.lake.delta import LakeFile
-from pgtail.spark.lake.parquet import DataFile, TableFolder, rows_in, write_file
-from pgtail.spark.segments.ranges import Place, Range
-from pgtail.spark.state.fold import (
+from pgtail.arrow.fold import (
     BOTH_ROWS,
     DELETE,
     FROM_SNAPSHOT,
@@ -32,12 +28,16 @@ from pgtail.spark.state.fold import (
     fold,
     identities,
 )
+from pgtail.arrow.segments.ranges import Place, Range
+from pgtail.arrow.typed.arrays import Flags, one_chunk
+from pgtail.arrow.typed.casts import TableColumn, texts_of
+from pgtail.arrow.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, own_columns, schema_of
+from pgtail.arrow.typed.rows import as_stored, as_version, described
+from pgtail.arrow.typed.versions import Version
+from pgtail.spark.jobs import packed, unpacked
+from pgtail.spark.lake.delta import LakeFile
+from pgtail.spark.lake.parquet import DataFile, TableFolder, rows_in, write_file
 from pgtail.spark.state.outcomes import files_within
-from pgtail.spark.typed.arrays import Flags, one_chunk
-from pgtail.spark.typed.casts import TableColumn, texts_of
-from pgtail.spark.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, own_columns, schema_of
-from pgtail.spark.typed.rows import as_stored, as_version, described
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location
 
 PART: Final = pa.schema(

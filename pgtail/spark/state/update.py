@@ -10,6 +10,10 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgtail.arrow.segments.ranges import Place, joined
+from pgtail.arrow.typed.casts import TableColumn
+from pgtail.arrow.typed.columns import ROW, VALIDITY, columns_of, schema_of
+from pgtail.arrow.typed.versions import Version
 from pgtail.errors import COMMAND
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import translate_spark_errors
@@ -20,7 +24,6 @@ from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable, holds
 from pgtail.spark.lake.parquet import DataFile, TableFolder
 from pgtail.spark.lake.tables import Rewriting, columns_in, rewritten
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.segments.ranges import Place, joined
 from pgtail.spark.state.increment import (
     Increment,
     MissingSegment,
@@ -35,9 +38,6 @@ from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
-from pgtail.spark.typed.casts import TableColumn
-from pgtail.spark.typed.columns import ROW, VALIDITY, columns_of, schema_of
-from pgtail.spark.typed.versions import Version
 from pgtail.terminal.escape import escape, shell_word, sql_identifier
 
 _MOST_BUCKETS: Final = 1024

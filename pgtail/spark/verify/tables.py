@@ -11,9 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from pgtail.arrow.decoding.decode import SegmentChanges
+from pgtail.arrow.fold import Cells
+from pgtail.arrow.typed.arrays import Flags
+from pgtail.arrow.typed.casts import texts_of
+from pgtail.arrow.typed.columns import columns_of
+from pgtail.arrow.typed.versions import Version
 from pgtail.capture.state import read_state
 from pgtail.humanize import counted
-from pgtail.spark.decoding.decode import SegmentChanges
 from pgtail.spark.jobs import (
     RESULT,
     collected,
@@ -31,12 +36,7 @@ from pgtail.spark.lake.update import Lake
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.snapshots import ListedSnapshot, listed_in, segments_of
 from pgtail.spark.state.comparison import Comparison, compare, server_rows, state_rows, total
-from pgtail.spark.state.fold import Cells
 from pgtail.spark.state.tasks import BLOCK_BITS, TableLayout
-from pgtail.spark.typed.arrays import Flags
-from pgtail.spark.typed.casts import texts_of
-from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.versions import Version
 from pgtail.storage import Location, locate
 
 if TYPE_CHECKING:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from pgtail.arrow.decoding.decode import SegmentChanges
+from pgtail.arrow.schemas import CHANGES
 from pgtail.capture.format import CLOSED
 from pgtail.capture.recorder import Rotation
 from pgtail.changes.assembler import Assembler
@@ -20,8 +22,6 @@ from pgtail.commands.record.dumps import record_dumps
 from pgtail.outputs import OutputOptions, open_output
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text
-from pgtail.spark.decoding.decode import SegmentChanges
-from pgtail.spark.schemas import CHANGES
 from pgtail.values import Types
 from tests.support.corpus import Capture
 from tests.support.render import Sink

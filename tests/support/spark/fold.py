@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from pgtail.spark.typed.versions import Version, kept
+from pgtail.arrow.typed.versions import Version, kept
 
 Values: TypeAlias = dict[str, str | None]
 Key: TypeAlias = tuple[object, ...]

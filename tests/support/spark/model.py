@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pgtail.arrow.decoding.decode import SegmentChanges, survey
+from pgtail.arrow.typed.versions import Version
 from pgtail.pgoutput.scalars import parse_lsn
-from pgtail.spark.decoding.decode import SegmentChanges, survey
-from pgtail.spark.typed.versions import Version
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
 from tests.support.spark.captures import segments

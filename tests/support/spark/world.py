@@ -13,14 +13,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from pgtail.arrow.typed.casts import TableColumn, typed
+from pgtail.arrow.typed.columns import OWN, columns_of
 from pgtail.demo.server import EmbeddedServer
 from pgtail.spark.lake.catalog import entries
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.update import Lake
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.update import Applied, update_state
-from pgtail.spark.typed.casts import TableColumn, typed
-from pgtail.spark.typed.columns import OWN, columns_of
 from pgtail.storage import Location, locate
 from tests.support.servers import Database, fresh_database
 from tests.support.spark import model, workloads

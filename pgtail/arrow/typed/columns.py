@@ -1,4 +1,4 @@
-"""The columns of typed tables: the table's own, of types that hold all versions, and pgtail's; imports no pyspark."""
+"""The columns of typed tables: the table's own, of types that hold all versions, and pgtail's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgtail.spark.schemas import CHANGES, fields
-from pgtail.spark.typed.arrow_types import RESCUED, STRING, Declared, arrow_type, delimiter, widest
-from pgtail.spark.typed.casts import TableColumn
-from pgtail.spark.typed.versions import Version
+from pgtail.arrow.schemas import CHANGES, fields
+from pgtail.arrow.typed.arrow_types import RESCUED, STRING, Declared, arrow_type, delimiter, widest
+from pgtail.arrow.typed.casts import TableColumn
+from pgtail.arrow.typed.versions import Version
 
 FORMER: Final = "\0former "
 """Begins the names of columns that another version has; no name in PostgreSQL has a NUL."""

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pyarrow as pa
 from msgspec import Struct, field
 
+from pgtail.arrow.segments.ranges import Place, Range, joined
 from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT, SegmentName, SnapshotPart, gap_in, is_gap
 from pgtail.capture.segment import Head
-from pgtail.spark.segments.ranges import Place, Range, joined
 
 _SERVER: Final = ("pgtail.system_identifier", "pgtail.database")
 TWO_PHASE: Final = "pgtail.two_phase"

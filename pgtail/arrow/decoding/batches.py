@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail._orjson import orjson
+from pgtail.arrow.schemas import CHANGES
 from pgtail.changes.relations import Relation, unnamed
 from pgtail.outputs.sql.statements import table
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
-from pgtail.spark.schemas import CHANGES
 from pgtail.values import Codec, Undecoded
 
 FINGERPRINT_LENGTH: Final = 16

@@ -10,14 +10,14 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
+from pgtail.arrow.decoding.batches import Table, TableColumns, TransactionColumns, with_all_columns
+from pgtail.arrow.schemas import CHANGES, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, compiled
 from pgtail.native.plan import ROW_OPS
 from pgtail.pgoutput.frames import COPY_DATA
-from pgtail.spark.decoding.batches import Table, TableColumns, TransactionColumns, with_all_columns
-from pgtail.spark.schemas import CHANGES, SNAPSHOT
 
 _OPS: Final = pa.array(ROW_OPS)
 _NUMBERS: Final = ("xid", "seq", "position", "commit_ts", "bytes", "ordinal")

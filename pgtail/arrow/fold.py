@@ -1,4 +1,4 @@
-"""Applies changes of one version of a table to its rows: Arrow tables in, Arrow tables out; uses no Spark.
+"""Applies changes of one version of a table to its rows: Arrow tables in, Arrow tables out.
 
 Each key has a number, each row and change a place; a loop over these numbers finds the row that a change ends, without
 looking at values. A column that was not sent because it had not changed is taken from the row before, and so on back
@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.schemas import SNAPSHOT
-from pgtail.spark.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
-from pgtail.spark.typed.arrow_types import TEXTS
-from pgtail.spark.typed.casts import texts_of
-from pgtail.spark.typed.columns import FORMER, columns_of
-from pgtail.spark.typed.versions import Version
+from pgtail.arrow.schemas import SNAPSHOT
+from pgtail.arrow.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
+from pgtail.arrow.typed.arrow_types import TEXTS
+from pgtail.arrow.typed.casts import texts_of
+from pgtail.arrow.typed.columns import FORMER, columns_of
+from pgtail.arrow.typed.versions import Version
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 SIDE: Final = "\0side"

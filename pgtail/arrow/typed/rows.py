@@ -1,6 +1,6 @@
 """Makes typed rows: from rows of `changes`, from version to version of a table, and as they are stored.
 
-Each function takes rows of one version of a table; none imports pyspark.
+Each function takes rows of one version of a table.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.typed.arrays import flags, lists_of, maps_of, one_chunk, texts_by_name, without
-from pgtail.spark.typed.casts import TableColumn, cast, retyped, texts_of, typed
-from pgtail.spark.typed.columns import META, OWN, columns_of, former_columns, own_columns, schema_of
-from pgtail.spark.typed.versions import Version, kept
+from pgtail.arrow.typed.arrays import flags, lists_of, maps_of, one_chunk, texts_by_name, without
+from pgtail.arrow.typed.casts import TableColumn, cast, retyped, texts_of, typed
+from pgtail.arrow.typed.columns import META, OWN, columns_of, former_columns, own_columns, schema_of
+from pgtail.arrow.typed.versions import Version, kept
 
 Pairs = Sequence[tuple[TableColumn, TableColumn]]
 """Columns before and after a conversion."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.spark.typed.arrow_types import RESCUED, STRING, TEXTS
+from pgtail.arrow.typed.arrow_types import RESCUED, STRING, TEXTS
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgtail.spark.typed.arrow_types import Declared
-from pgtail.spark.typed.versions import Version, VersionColumn, kept
+from pgtail.arrow.typed.arrow_types import Declared
+from pgtail.arrow.typed.versions import Version, VersionColumn, kept
 
 TYPES = {"int": Declared(23, -1, "integer"), "text": Declared(25, -1, "text"), "big": Declared(20, -1, "bigint")}
 

@@ -1,6 +1,6 @@
 """Decodes a segment to Arrow record batches of `changes`, with the same decoder and assembler as everywhere.
 
-Uses no Spark. A row is made from its decoded message; values that rows of a table or transaction share are made once.
+A row is made from its decoded message; values that rows of a table or transaction share are made once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,21 @@ from typing import Final
 
 import pyarrow as pa
 
+from pgtail.arrow.decoding.batches import (
+    NO_TABLE,
+    NOTHING_RARE,
+    Batch,
+    Named,
+    RareColumns,
+    RowColumns,
+    Table,
+    TableColumns,
+    TransactionColumns,
+    described,
+)
+from pgtail.arrow.decoding.fast_path import Runs, runs
+from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, within
+from pgtail.arrow.segments.survey import TWO_PHASE, Survey
 from pgtail.capture.contents import read_contents
 from pgtail.capture.format import HEAD
 from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
@@ -33,21 +48,6 @@ from pgtail.pgoutput.scalars import lsn_text, unix_micros
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.streaming import StreamStart
 from pgtail.pgoutput.transaction import Message, Origin
-from pgtail.spark.decoding.batches import (
-    NO_TABLE,
-    NOTHING_RARE,
-    Batch,
-    Named,
-    RareColumns,
-    RowColumns,
-    Table,
-    TableColumns,
-    TransactionColumns,
-    described,
-)
-from pgtail.spark.decoding.fast_path import Runs, runs
-from pgtail.spark.segments.ranges import EVERYWHERE, Parts, within
-from pgtail.spark.segments.survey import TWO_PHASE, Survey
 from pgtail.storage import Location
 from pgtail.values import Types
 

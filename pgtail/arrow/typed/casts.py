@@ -1,4 +1,4 @@
-"""Casts PostgreSQL's text to typed Arrow columns without loss, the inverse, and one type to another; no pyspark.
+"""Casts PostgreSQL's text to typed Arrow columns without loss, the inverse, and one type to another.
 
 A value that a type cannot represent (NaN in a decimal, infinity in a date, the years BC, an array of two dimensions)
 becomes NULL, and its text is in the map `_rescued`. Nothing is rounded, cut or guessed.
@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail._orjson import orjson
+from pgtail.arrow.typed.arrays import flags, maps_of, without
+from pgtail.arrow.typed.arrow_types import STRING
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
-from pgtail.spark.typed.arrays import flags, maps_of, without
-from pgtail.spark.typed.arrow_types import STRING
 from pgtail.values import Types, Undecoded, datetime, floats
 from pgtail.values.codec import hex_text
 

@@ -1,4 +1,4 @@
-"""Finds the Arrow type that holds a PostgreSQL type's values exactly; imports no pyspark.
+"""Finds the Arrow type that holds a PostgreSQL type's values exactly.
 
 Values for which Spark has no type stay PostgreSQL's own text: a string.
 """

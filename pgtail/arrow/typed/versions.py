@@ -1,4 +1,4 @@
-"""The versions of a table, and which values stay known from one to the next; uses no Spark and no Arrow array.
+"""The versions of a table, and which values stay known from one to the next; uses no Arrow array.
 
 pgoutput sends a table's columns, not what ALTER TABLE did with its rows. Values that it may have changed are unknown.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
-from pgtail.spark.typed.arrow_types import STRING, Declared, arrow_type, widest
+from pgtail.arrow.typed.arrow_types import STRING, Declared, arrow_type, widest
 from pgtail.values.oids import BUILTIN
 
 

@@ -11,15 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgtail.arrow.decoding.decode import SegmentChanges, changes_of, survey
+from pgtail.arrow.decoding.fast_path import Runs
+from pgtail.arrow.schemas import CHANGES
+from pgtail.arrow.segments.ranges import EVERYWHERE, Place, Range
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
 from pgtail.files import MAGIC
 from pgtail.native import compiled, implementation_name
-from pgtail.spark.decoding.decode import SegmentChanges, changes_of, survey
-from pgtail.spark.decoding.fast_path import Runs
-from pgtail.spark.schemas import CHANGES
-from pgtail.spark.segments.ranges import EVERYWHERE, Place, Range
 from pgtail.storage.local import LocalLocation
 from tests.support import encode
 from tests.support.corpus import Capture, capture, captures
@@ -172,9 +172,9 @@ def test_a_segment_without_the_tables_is_not_read(two_phase: str, tmp_path: Path
 def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = record(MANY, tmp_path / "capture", size=10_000_000)
     whole = rows_of(paths)
-    monkeypatch.setattr("pgtail.spark.decoding.batches.MOST_ROWS", 50)
-    monkeypatch.setattr("pgtail.spark.decoding.decode.FEW", 1)
-    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.batches.MOST_ROWS", 50)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.FEW", 1)
+    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
     assert max(batch.num_rows for batch in batches_of(paths)) == 50
     assert rows_of(paths) == whole
 
@@ -226,7 +226,7 @@ needs_compiled = pytest.mark.skipif(compiled() is None, reason=implementation_na
 def test_both_ways_give_the_same_batches(recording: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = record(recording, tmp_path / "capture")
     short = table_of(paths)
-    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
     assert short.equals(table_of(paths))
 
 
@@ -235,7 +235,7 @@ def test_both_ways_give_the_same_batches(recording: Capture, tmp_path: Path, mon
 def test_both_ways_filter_alike(tables: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     short = table_of(paths, tables)
-    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
     assert short.equals(table_of(paths, tables))
 
 
@@ -266,7 +266,7 @@ def test_both_ways_read_rows_at_any_position(tmp_path: Path, monkeypatch: pytest
     paths = segments(tmp_path)
     short = table_of(paths)
     assert short["lsn"].to_pylist() == [None, None, "0/9", "7FFFFFFF/FFFFFFFF"]
-    monkeypatch.setattr("pgtail.spark.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
     assert short.equals(table_of(paths))
 
 

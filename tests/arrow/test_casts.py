@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgtail.arrow.typed import arrow_types, casts
+from pgtail.arrow.typed.arrays import texts_by_name
+from pgtail.arrow.typed.casts import retyped, texts_of
+from pgtail.arrow.typed.columns import columns_of
+from pgtail.arrow.typed.versions import Version, VersionColumn
 from pgtail.demo.server import EmbeddedServer
-from pgtail.spark.typed import arrow_types, casts
-from pgtail.spark.typed.arrays import texts_by_name
-from pgtail.spark.typed.casts import retyped, texts_of
-from pgtail.spark.typed.columns import columns_of
-from pgtail.spark.typed.versions import Version, VersionColumn
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import OIDS
 from tests.support.randoms import RANDOM

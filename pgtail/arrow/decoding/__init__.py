@@ -1,0 +1,1 @@
+"""Decodes a segment to changes."""

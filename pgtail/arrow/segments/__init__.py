@@ -1,0 +1,1 @@
+"""Describes a segment, and the places in the stream that it has."""
