@@ -21,6 +21,7 @@ from pgtail.arrow.typed.arrow_types import TEXTS
 from pgtail.arrow.typed.casts import texts_of
 from pgtail.arrow.typed.columns import FORMER, columns_of
 from pgtail.arrow.typed.versions import Version
+from pgtail.terminal.escape import sql_identifier
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 SIDE: Final = "\0side"
@@ -48,6 +49,15 @@ class UnknownRow(Exception):
         super().__init__(position)
         self.position = position
         """The position of the change."""
+
+
+def why_unknown(version: Version) -> tuple[str, str]:
+    """Why the row of a change is not known, and the name in SQL of the table to alter; names are escaped."""
+    if version.partition is not None:
+        return f"the replica identity of its partition {version.partition} does not say it", version.partition
+    if version.full:
+        return "a partition of it has another replica identity than FULL", "partition"
+    return "it has no replica identity", ".".join(map(sql_identifier, (version.schema, version.table)))
 
 
 class Folded(NamedTuple):

@@ -25,7 +25,7 @@ from pgtail.arrow.decoding.batches import (
 from pgtail.arrow.decoding.fast_path import Runs, runs
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, within
 from pgtail.arrow.segments.survey import TWO_PHASE, Survey
-from pgtail.capture.contents import read_contents
+from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import HEAD
 from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
 from pgtail.changes.assembler import Assembler
@@ -68,18 +68,17 @@ def survey(file: ByteFile, name: str) -> Survey:
 
 def changes_of(segment: Location, path: str, *, parts: Parts, tables: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The changes of a closed segment, as SegmentChanges has them. It is not read if its contents have none of them."""
-    if tables and _has_none(segment, tables):
+    if tables and has_none(segment, read_contents(segment), tables):
         return
     with segment.open() as file:
         yield from SegmentChanges(file, path, parts=parts, tables=tables)
 
 
-def _has_none(segment: Location, tables: Sequence[str]) -> bool:
+def has_none(segment: Location, contents: SegmentContents | None, tables: Sequence[str]) -> bool:
     """Whether a segment certainly has no change of these tables, and no outcome of a prepared transaction.
 
     Its contents have no outcome of a transaction prepared in it, so its stream must be without prepared transactions.
     """
-    contents = read_contents(segment)
     if contents is None or contents.tables is None:
         return False
     changed = [table for table in contents.tables if table.inserts or table.updates or table.deletes or table.truncates]
@@ -128,7 +127,8 @@ class SegmentChanges:
         self._filter = Filter(tables=tables) if tables else None
         self._batch = Batch()
         self._tables: dict[int, Table] = {}
-        self._described: set[str] = set()
+        self.described: dict[str, Relation] = {}
+        """The versions of tables that were described so far, by their fingerprints."""
         self._own = False
         """Whether the repeated messages at the beginning were read."""
         self._ordinal = 0
@@ -140,6 +140,17 @@ class SegmentChanges:
             self.survey.add_rows(rows)
             yield rows
         self.survey.finish(inside=self._assembler.open_transaction is not None)
+
+    @property
+    def encoding(self) -> str:
+        """Python's name of the encoding of its text, once it is read. Raises InputError."""
+        return self._frames.head.encoding
+
+    @property
+    def unfinished(self) -> int | None:
+        """The position of the transaction in which the segment ends, once it was read; None if it ends in none."""
+        transaction = self._assembler.open_transaction
+        return None if transaction is None else transaction.lsn
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         frames = self._frames
@@ -250,8 +261,8 @@ class SegmentChanges:
 
     def _describe(self, relation: Relation) -> None:
         row, transaction = described(relation), self._assembler.open_transaction
-        if row["relation"] not in self._described:
-            self._described.add(row["relation"])
+        if row["relation"] not in self.described:
+            self.described[row["relation"]] = relation
             position = 0 if transaction is None else transaction.lsn
             self.survey.relations.append(row | {"position": position, "ordinal": self._ordinal + 1})
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from pgtail.arrow.fold import why_unknown
 from pgtail.arrow.segments.ranges import Place, joined
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.columns import ROW, VALIDITY, columns_of, schema_of
@@ -38,7 +39,7 @@ from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
 from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
-from pgtail.terminal.escape import escape, shell_word, sql_identifier
+from pgtail.terminal.escape import escape, shell_word
 
 _MOST_BUCKETS: Final = 1024
 
@@ -107,13 +108,7 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
 
 def _why_stopped(kind: str, version: Version, position: int) -> str:
     """Why nothing more is applied to a table, and the cure; names are escaped."""
-    name, to_alter = f"{version.schema}.{version.table}", version.partition or "partition"
-    if version.partition is not None:
-        why = f"the replica identity of its partition {version.partition} does not say it"
-    elif version.full:
-        why = "a partition of it has another replica identity than FULL"
-    else:
-        why, to_alter = "it has no replica identity", ".".join(map(sql_identifier, (version.schema, version.table)))
+    name, (why, to_alter) = f"{version.schema}.{version.table}", why_unknown(version)
     return (
         f"{kind} of {escape(name)} stops before {lsn_text(position)}: which row was changed there is not known, as"
         f" {why}. To have the old row sent:{COMMAND}ALTER TABLE {to_alter} REPLICA IDENTITY FULL;\nTo go on after that,"

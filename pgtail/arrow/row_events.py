@@ -1,0 +1,51 @@
+"""The rows of a table as events, in which outputs and filters take them: those of a snapshot at that moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow.compute as pc
+from msgspec.structs import replace
+
+from pgtail.arrow.table_at import TableAt
+from pgtail.arrow.typed.arrays import flags, one_chunk, texts_by_name
+from pgtail.arrow.typed.casts import texts_of
+from pgtail.changes.events import RowChange, Transaction
+from pgtail.changes.relations import Column, Relation
+from pgtail.pgoutput.cells import UNCHANGED
+from pgtail.values import Types
+from pgtail.values.oids import OIDS
+
+_VALIDITY: Final = {"_valid_from": "timestamptz", "_xid": "xid", "_valid_to": "timestamptz", "_valid_to_xid": "xid"}
+"""The columns of a history that come before those of the table, and their types."""
+_ROWS: Final = 4096
+"""Rows that are converted at a time."""
+
+
+def relation_of(table: TableAt) -> Relation:
+    """The table with the columns that its rows have: its last version, for a history with those of all versions."""
+    last = table.relations[-1]
+    if "_valid_from" not in table.rows.column_names:
+        return last
+    types, named = Types(encoding=table.encoding), {c.name: c for one in table.relations for c in one.columns}
+    own = [Column(name, OIDS[kind], -1, False, kind, types.codec(OIDS[kind])) for name, kind in _VALIDITY.items()]
+    return replace(last, columns=(*own, *(named[column.name] for column in table.columns)))
+
+
+def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]:
+    """An event for each row; what is not known of it is UNCHANGED."""
+    relation = relation_of(table)
+    own = [name for name in _VALIDITY if name in table.rows.column_names]
+    names = [column.name for column in table.columns]
+    for start in range(0, len(table.rows), _ROWS):
+        rows = table.rows.slice(start, _ROWS).combine_chunks()
+        rescued = texts_by_name(one_chunk(rows["_rescued"]), names)
+        columns = [texts_of(one_chunk(rows[name])).to_pylist() for name in own]
+        for column, texts in zip(table.columns, rescued, strict=True):
+            known = pc.coalesce(texts_of(one_chunk(rows[column.stored]), column.delimiter), texts).to_pylist()
+            unknown = flags(one_chunk(rows["_unknown"]), column.name).tolist()
+            columns.append([UNCHANGED if lost else text for lost, text in zip(unknown, known, strict=True)])
+        for number, row in enumerate(zip(*columns, strict=True), start + 1):
+            cells = [cell.encode(table.encoding) if isinstance(cell, str) else cell for cell in row]
+            yield RowChange("snapshot", transaction, number, None, relation, "", None, tuple(cells))
