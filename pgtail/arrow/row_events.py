@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
@@ -23,7 +24,7 @@ _ROWS: Final = 4096
 """Rows that are converted at a time."""
 
 
-def relation_of(table: TableAt) -> Relation:
+def _relation(table: TableAt) -> Relation:
     """The table with the columns that its rows have: its last version, for a history with those of all versions."""
     last = table.relations[-1]
     if "_valid_from" not in table.rows.column_names:
@@ -33,19 +34,32 @@ def relation_of(table: TableAt) -> Relation:
     return replace(last, columns=(*own, *(named[column.name] for column in table.columns)))
 
 
+def snapshot_of(table: TableAt) -> Transaction:
+    """The transaction of row_changes()."""
+    return Transaction(None, table.lsn, table.time, snapshot=True, table=_relation(table))
+
+
 def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]:
     """An event for each row; what is not known of it is UNCHANGED."""
-    relation = relation_of(table)
+    relation = transaction.table
+    assert relation is not None
     own = [name for name in _VALIDITY if name in table.rows.column_names]
     names = [column.name for column in table.columns]
+    having = {
+        name: pa.array([one.relation for one in table.versions if name in dict(one.columns)], pa.string())
+        for name in names
+    }
     for start in range(0, len(table.rows), _ROWS):
         rows = table.rows.slice(start, _ROWS).combine_chunks()
         rescued = texts_by_name(one_chunk(rows["_rescued"]), names)
         columns = [texts_of(one_chunk(rows[name])).to_pylist() for name in own]
         for column, texts in zip(table.columns, rescued, strict=True):
-            known = pc.coalesce(texts_of(one_chunk(rows[column.stored]), column.delimiter), texts).to_pylist()
-            unknown = flags(one_chunk(rows["_unknown"]), column.name).tolist()
-            columns.append([UNCHANGED if lost else text for lost, text in zip(unknown, known, strict=True)])
+            known = pc.coalesce(texts_of(one_chunk(rows[column.stored]), column.delimiter), texts)
+            unknown = pa.array(flags(one_chunk(rows["_unknown"]), column.name))
+            # A row of a history has no value where its version has no such column.
+            lacks = pc.invert(pc.is_in(rows["_relation"], having[column.name]))
+            unknown = pc.or_(unknown, pc.and_(lacks, pc.is_null(known))).to_pylist()
+            columns.append([UNCHANGED if lost else text for lost, text in zip(unknown, known.to_pylist(), strict=True)])
         for number, row in enumerate(zip(*columns, strict=True), start + 1):
             cells = [cell.encode(table.encoding) if isinstance(cell, str) else cell for cell in row]
             yield RowChange("snapshot", transaction, number, None, relation, "", None, tuple(cells))

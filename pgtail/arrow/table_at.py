@@ -36,14 +36,18 @@ _OPS: Final = pa.array(["insert", "update", "delete", "truncate"])
 class TableAt(NamedTuple):
     """A table as it was, with pgtail's own columns of a state or a history.
 
-    `relations` are its versions, the last one last; a history has the `columns` of all. The codecs of the relations
-    read text in this `encoding`.
+    `versions` and `relations` are how it was described, the last one last; a history has the `columns` of all. The
+    codecs of the relations read text in this `encoding`.
     """
 
     rows: pa.Table
     columns: Sequence[TableColumn]
+    versions: Sequence[Version]
     relations: Sequence[Relation]
     encoding: str
+    lsn: int
+    time: int
+    """These two are of the last commit, or snapshot, that it has; in microseconds since 2000-01-01 UTC."""
     complete: bool
     """Whether its rows begin with a snapshot, and none was lost since: else rows may be missing."""
 
@@ -65,6 +69,20 @@ def read_table(capture: Location, table: str, at: Point = ANYWHERE, *, history: 
         if reading.relid == reading.owner and reading.names <= names:
             return reading.result()
         relid, names = reading.owner, names | reading.names
+
+
+def moment(at: Point | None, before: Point | None) -> Point:
+    """The moment of `at`, or the last one before `before`; the end of the capture if both are None.
+
+    Raises OptionError if both are given.
+    """
+    if at is not None and before is not None:
+        raise OptionError("--at is after a commit, --before before one: give one of them")
+    if before is None:
+        return at or ANYWHERE
+    return Point(
+        None if before.lsn is None else max(before.lsn - 1, 0), None if before.time is None else before.time - 1
+    )
 
 
 class _Reading:
@@ -90,6 +108,7 @@ class _Reading:
         """These two have all tables that were described, by their fingerprints."""
         self._named: list[str] = []
         """The fingerprints of those with the name."""
+        self._last = 0, 0
         self._ended = False
         """Whether a later commit than `at` was reached."""
         snapshots = [one for one in (known.counting if known is not None else ()) if self._is_before(one)]
@@ -220,6 +239,9 @@ class _Reading:
             self.relid = named["relid"][0].as_py() if self.relid is None else self.relid
             self.owner = named["relid"][-1].as_py()
         rows = rows.filter(pc.equal(rows["relid"], pa.scalar(self.relid, pa.int64())))
+        if len(rows):
+            last = rows["commit_ts"].cast(pa.int64())[-1].as_py()
+            self._last = rows["position"][-1].as_py(), last - UNIX_EPOCH_OFFSET
         start = 0
         for relation, some in groupby(rows["relation"].to_pylist()):
             count = len(list(some))
@@ -254,7 +276,9 @@ class _Reading:
     def _begin(self, changes: SegmentChanges, snapshot: TableSnapshot) -> Version:
         self._note_tables(changes)
         [row] = changes.survey.relations
-        self._fold.start(self._versions[row["relation"]], snapshot.lsn - 1, changes.survey.commit_ts)
+        time = changes.survey.commit_ts
+        self._last = max(self._last, (snapshot.lsn - 1, time - UNIX_EPOCH_OFFSET))
+        self._fold.start(self._versions[row["relation"]], snapshot.lsn - 1, time)
         return self._versions[row["relation"]]
 
     def result(self) -> TableAt:
@@ -283,4 +307,12 @@ class _Reading:
             logger.info(f"{escape(str(unread[0].location))} is not closed yet: what it has is left out")
         elif self._at.time is not None and not self._ended:
             logger.info(f"{place} has no later commit: what it lacks may have changed the table by then")
-        return TableAt(rows, self._fold.columns, relations, self._encoding, self._begins is not None and not lost)
+        return TableAt(
+            rows,
+            self._fold.columns,
+            self._fold.versions,
+            relations,
+            self._encoding,
+            *self._last,
+            complete=self._begins is not None and not lost,
+        )

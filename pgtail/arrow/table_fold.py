@@ -27,8 +27,7 @@ ROW_BYTES: Final = 256
 _LEAST_BYTES: Final = 32 << 20
 """Bytes of changes that are folded at a time, unless the rows are more: each fold reads all rows."""
 _MADE_BY: Final = [pa.field("_xid", pa.int64()), pa.field("_valid_to_xid", pa.int64())]
-_STATE: Final = [field for field in ROW if field.name != "_relation"]
-_HISTORY: Final = [*(field for field in VALIDITY if field.name != "_relation"), *_MADE_BY]
+_HISTORY: Final = [*VALIDITY, *_MADE_BY]
 _NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
 
 
@@ -130,24 +129,27 @@ class TableFold:
     def rows(self) -> pa.Table:
         """The rows after all changes, with pgtail's own columns of a state or a history."""
         self._fold()
-        columns = self.columns
-        if not self._history:
-            return _with_schema(self._rows, schema_of(columns, _STATE))
-        parts = [as_stored(rows, then, columns) for then, rows in [*self._closed, (self.versions[-1], self._rows)]]
+        columns, parts = self.columns, []
+        for version, rows in [*self._closed, (self.versions[-1], self._rows)]:
+            stored = as_stored(rows, version, columns) if self._history else rows
+            parts.append(stored.append_column("_relation", pa.repeat(pa.scalar(version.relation), len(rows))))
         rows = pa.concat_tables(parts, promote_options="default")
         for name, position in zip(_MADE_BY, ("_position", "_valid_to_position"), strict=True):
             places = rows[position].to_pylist() if position in rows.column_names else [None] * len(rows)
             xids = [None if place is None else self._xids.get(place) for place in places]
             rows = rows.append_column(name, pa.array(xids, name.type))
-        rows = rows.rename_columns([_NAMES.get(name, name) for name in rows.column_names])
-        return _with_schema(rows, schema_of(columns, _HISTORY))
+        key = [(one.stored, "ascending") for one in columns if one.name in self.versions[-1].key and _sortable(one)]
+        rows = rows.sort_by([*key, ("_position", "ascending"), ("_seq", "ascending")])
+        if self._history:
+            rows = rows.rename_columns([_NAMES.get(name, name) for name in rows.column_names])
+        return _with_schema(rows, schema_of(columns, _HISTORY if self._history else ROW))
 
     def _describe(self, version: Version) -> None:
         """The changes that follow are of this version."""
         before = self.versions[-1] if self.versions else None
         self.versions = [*(one for one in self.versions if one != version), version]
         if before is None:
-            own = [*_STATE, FROM_SNAPSHOT]
+            own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
             self._rows = schema_of(columns_of([version]), own).empty_table()
         elif before != version:
             former = former_columns(version, columns_of(self.versions)) if self._history else ()
@@ -174,6 +176,10 @@ class TableFold:
         self._changes = [] if left is None else [left]
         self._size = 0 if left is None else _bytes_of(left)
         _check_size(version, _bytes_of(self._rows) + sum(_bytes_of(rows) for _, rows in self._closed))
+
+
+def _sortable(column: TableColumn) -> bool:
+    return not pa.types.is_list(column.kind)
 
 
 def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "decode": "Decode dumps of pgoutput messages.",
     "record": "Record a slot, or dumps, losslessly in a directory.",
     "capture": "List and verify the segments of a capture, and remove the oldest ones.",
+    "show": "Show the rows of a table as they were.",
     "spark": "Turn captures into tables, on Spark.",
     "inspect": "Show the bytes and fields of a dump.",
     "slot": "List, create, drop, advance and copy replication slots.",

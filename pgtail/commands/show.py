@@ -1,0 +1,55 @@
+"""`pgtail show`: the rows of a table as they were."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pgtail.arrow import check_installed
+from pgtail.changes.events import Ended, Event, Started
+from pgtail.changes.filters import Filter
+from pgtail.commands.console.pager import paged
+from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked
+from pgtail.commands.options.show import ShowOptions
+from pgtail.commands.output.build import build_output
+from pgtail.commands.output.file_sink import open_sink
+from pgtail.errors import Interrupted
+from pgtail.files.stopping import begin, status_after
+from pgtail.log import logger
+from pgtail.storage import locate
+
+
+def run(place: str, table: str, options: ShowOptions) -> bool:
+    """Show the rows; returns whether some may be missing. Raises PgtailError and ClosedPipe."""
+    check_installed("pgtail show")
+    from pgtail.arrow.row_events import row_changes, snapshot_of
+    from pgtail.arrow.table_at import moment, read_table
+
+    redaction = build_redaction(options.filter)
+    filter_ = Filter(where=options.filter.where, redaction=redaction)
+    capture, at = locate(place, options.storage), moment(options.at, options.before)
+    format_ = replace(options.format, max_rows=0)
+    shown = 0
+    begin()
+    try:
+        found = read_table(capture, table, at, history=options.history)
+        with paged(options.pager and format_.file is None, (place,)), open_sink(format_.file) as sink:
+            output = build_output(format_, sink, masked=redaction is not None)
+
+            def emit(event: Event) -> None:
+                output.event(event if redaction is None else redaction.event(event))
+
+            transaction = snapshot_of(found)
+            emit(Started(transaction))
+            for change in row_changes(found, transaction):
+                if filter_.passes(change):
+                    shown += 1
+                    emit(change)
+            emit(Ended(transaction))
+            output.finish()
+            sink.flush()
+    except KeyboardInterrupt as stopped:
+        raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
+    if not shown and len(found.rows):
+        logger.info(f"0 of {len(found.rows)} rows matched")
+    report_filter(filter_)
+    return report_unmasked(redaction) or output.lacks_changes or not found.complete
