@@ -141,7 +141,7 @@ class RowColumns(NamedTuple):
     lsn: str | None
     lsn_number: int | None
     bytes: int
-    ordinal: int
+    ordinal: int | None
 
 
 class RareColumns(NamedTuple):

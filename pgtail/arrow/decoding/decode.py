@@ -11,17 +11,9 @@ from typing import Final
 import pyarrow as pa
 
 from pgtail.arrow.decoding.batches import (
-    NO_TABLE,
-    NOTHING_RARE,
-    Batch,
-    Named,
-    RareColumns,
-    RowColumns,
-    Table,
-    TableColumns,
-    TransactionColumns,
     described,
 )
+from pgtail.arrow.decoding.change_rows import ChangeRows, micros
 from pgtail.arrow.decoding.fast_path import Runs, runs
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, within
 from pgtail.arrow.segments.survey import TWO_PHASE, Survey
@@ -36,15 +28,12 @@ from pgtail.changes.events import (
     RowChange,
     SchemaChange,
     TableTruncate,
-    Transaction,
-    not_in_identity,
 )
 from pgtail.changes.filters import Filter, any_matches
 from pgtail.changes.relations import Relation
-from pgtail.errors import InputError, Malformed
+from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
 from pgtail.pgoutput.kinds import Role, messages
-from pgtail.pgoutput.scalars import lsn_text, unix_micros
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.streaming import StreamStart
 from pgtail.pgoutput.transaction import Message, Origin
@@ -109,7 +98,7 @@ def tables_in(segment: Location) -> set[tuple[str, str]] | None:
     return tables | {(table.schema, table.table) for table in contents.tables}
 
 
-class SegmentChanges:
+class SegmentChanges(ChangeRows):
     """Iterates over the changes of a closed segment, in order, in bounded memory; `name` is for errors.
 
     `parts` selects them by their places, `tables` by globs as --table takes them: logical messages are then left
@@ -121,22 +110,19 @@ class SegmentChanges:
     """
 
     def __init__(self, file: ByteFile, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()) -> None:
+        super().__init__()
         self.survey = Survey(name)
         self._frames = SegmentFrames(file, name, closed=True)
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
-        self._batch = Batch()
-        self._tables: dict[int, Table] = {}
         self.described: dict[str, Relation] = {}
         """The versions of tables that were described so far, by their fingerprints."""
         self._own = False
         """Whether the repeated messages at the beginning were read."""
-        self._ordinal = 0
-        self._of: Transaction | None = None
-        self._common = TransactionColumns()
+        self.ordinal: int = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for rows in _merge_small(self._batches()):
+        for rows in merge_small(self._batches()):
             self.survey.add_rows(rows)
             yield rows
         self.survey.finish(inside=self._assembler.open_transaction is not None)
@@ -159,8 +145,8 @@ class SegmentChanges:
             self.survey = Survey.of(frames.name, head)
             decoder = Decoder(encoding=head.encoding)
             self._assembler = assembler = Assembler(Types(encoding=head.encoding))
-            self._utf8 = head.encoding == "utf-8"
-            fast = runs(assembler, self._table, self._shows) if self._utf8 and self._parts is EVERYWHERE else None
+            self.utf8 = head.encoding == "utf-8"
+            fast = runs(assembler, self.table, self._shows) if self.utf8 and self._parts is EVERYWHERE else None
             for start, stop in frames:
                 if frames.head.own and not self._own:
                     self._end_repeated()
@@ -172,20 +158,16 @@ class SegmentChanges:
                     frames.next = stop
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
                 self._take_message(message, lsn, stop - start - XLOG_HEADER_SIZE)
-                if fast is not None and fast.rows and self._batch:
+                if fast is not None and fast.rows and self.batch:
                     yield fast.batch()
-                if self._batch.full:
-                    yield self._gathered()
+                if self.batch.full:
+                    yield self.gathered()
             if fast is not None and fast.rows:
                 yield fast.batch()
         except InputError as error:
             raise frames.located(error) from None
-        if self._batch:
-            yield self._gathered()
-
-    def _gathered(self) -> pa.RecordBatch:
-        batch, self._batch = self._batch, Batch()
-        return batch.rows()
+        if self.batch:
+            yield self.gathered()
 
     def _scan_runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
         """Decode the following rows by the fast path, as far as it can; only one of the two batches has rows."""
@@ -197,24 +179,21 @@ class SegmentChanges:
         ):
             common = None
             if assembler.started_transaction is not None:
-                self._enter(assembler.started_transaction)
-                common = self._common
+                self.enter(assembler.started_transaction)
+                common = self.common
             if not fast.takes(common):
                 yield fast.batch()
                 fast.takes(common)
-            frames.next = fast.scan(frames.buf, frames.next, self._ordinal)
-            self._ordinal = fast.ordinal
-            if fast.rows and self._batch:
-                yield self._gathered()
+            frames.next = fast.scan(frames.buf, frames.next, self.ordinal)
+            self.ordinal = fast.ordinal
+            if fast.rows and self.batch:
+                yield self.gathered()
             if not fast.full:
                 return
             yield fast.batch()
 
-    def _table(self, relation: Relation) -> Table:
-        """The columns that a version of a table contributes to its rows."""
-        if relation.version not in self._tables:
-            self._tables[relation.version] = Table(relation, utf8=self._utf8)
-        return self._tables[relation.version]
+    def is_wanted(self) -> bool:
+        return within(self._parts, self.common.position or 0, self.ordinal)
 
     def _shows(self, relation: Relation) -> bool:
         return self._filter is None or self._filter.table_passes(relation)
@@ -224,20 +203,20 @@ class SegmentChanges:
         self._own = True
         transaction, begun = self._frames.head.transaction, self._assembler.open_transaction
         if transaction is not None:
-            changes, messages, self._ordinal = transaction
+            changes, messages, self.ordinal = transaction
             self._assembler.feed(Continued(changes, messages), None)
         if self.survey.snapshot is not None and begun is not None:
-            self.survey.commit_ts = _micros(begun.commit_ts or 0)
+            self.survey.commit_ts = micros(begun.commit_ts or 0)
 
     def _count_message(self, message: AnyFrame) -> None:
         """Count the message in its transaction."""
         kind = type(message)
         if kind in _COUNTED:
-            self._ordinal += 1
+            self.ordinal += 1
         elif kind in _BEGINS:
-            self._ordinal = 0
+            self.ordinal = 0
         elif isinstance(message, Message):
-            self._ordinal += message.transactional
+            self.ordinal += message.transactional
         elif kind is Origin:
             self._of = None
         elif kind is StreamStart:
@@ -247,13 +226,18 @@ class SegmentChanges:
         self._count_message(message)
         for event in self._assembler.feed(message, lsn):
             if isinstance(event, RowChange):
-                self._add_change(event, size)
+                if self._shows(event.relation):
+                    self.add_change(event, size)
             elif isinstance(event, TableTruncate):
-                self._add_truncate(event, size)
+                if self._shows(event.relation):
+                    self.add_truncate(event, size)
             elif isinstance(event, LogicalMessage):
-                self._add_message(event, message, size)
+                if self._filter is None:
+                    assert isinstance(message, Message)
+                    self.add_message(event, size, message.lsn)
             elif isinstance(event, Outcome):
-                self._add_outcome(event, lsn, size)
+                self.ordinal = 0
+                self.add_outcome(event, lsn, size)
             elif isinstance(event, SchemaChange):
                 self._describe(event.now)
             elif isinstance(event, Note) and event.damage:
@@ -264,89 +248,10 @@ class SegmentChanges:
         if row["relation"] not in self.described:
             self.described[row["relation"]] = relation
             position = 0 if transaction is None else transaction.lsn
-            self.survey.relations.append(row | {"position": position, "ordinal": self._ordinal + 1})
-
-    # -- what a row is made of -----------------------------------------------------------------------------------
-
-    def _add_change(self, change: RowChange, size: int) -> None:
-        if not (self._enter(change.transaction) and self._shows(change.relation)):
-            return
-        table = self._table(change.relation)
-        unchanged: list[str] = []
-        undecoded: list[str] = []
-        old = new = None
-        if change.old is not None:
-            old = table.texts(change.old, not_in_identity(change), unchanged, undecoded)
-        if change.new is not None:
-            new = table.texts(change.new, [], unchanged, undecoded)
-        rare = RareColumns(unchanged or None, undecoded or None) if unchanged or undecoded else NOTHING_RARE
-        columns = table.without_identity if change.op in ("insert", "snapshot") else table.columns
-        self._add_row(change.op, change.seq, change.lsn, size, columns, rare, old, new)
-
-    def _add_truncate(self, change: TableTruncate, size: int) -> None:
-        if self._enter(change.transaction) and self._shows(change.relation):
-            rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
-            columns = self._table(change.relation).without_identity
-            self._add_row(change.op, change.seq, change.lsn, size, columns, rare)
-
-    def _add_message(self, change: LogicalMessage, message: AnyFrame, size: int) -> None:
-        if self._filter is not None:
-            return
-        rare = RareColumns(prefix=change.prefix, content=change.content, transactional=change.transactional)
-        if change.transaction is not None:
-            if self._enter(change.transaction):
-                self._add_row(change.op, None, change.lsn, size, NO_TABLE, rare)
-            return
-        assert isinstance(message, Message)
-        inside, self._ordinal = self._ordinal, 0
-        if self._leave(TransactionColumns(position=_bigint(message.lsn, "lsn"))):
-            self._add_row(change.op, None, change.lsn, size, NO_TABLE, rare)
-        self._ordinal = inside
-
-    def _add_outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
-        self._ordinal = 0
-        position = _bigint(outcome.end_lsn, "end_lsn")
-        common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=position)
-        if outcome.op == "commit_prepared":
-            common = common._replace(commit_lsn=lsn_text(outcome.lsn), commit_ts=_micros(outcome.time))
-        elif outcome.prepare_ts is not None:
-            common = common._replace(prepare_ts=_micros(outcome.prepare_ts))
-        if self._leave(common):
-            self._add_row(outcome.op, None, lsn, size, NO_TABLE)
-
-    # -- transactions --------------------------------------------------------------------------------------------
-
-    def _enter(self, transaction: Transaction) -> bool:
-        """Make the columns that the transaction's rows share. Returns whether the current row is wanted."""
-        if transaction is not self._of:
-            self._of, self._common = transaction, _common(transaction)
-        return self._is_wanted()
-
-    def _leave(self, common: TransactionColumns) -> bool:
-        """As _enter(), for a row outside of any transaction."""
-        self._of, self._common = None, common
-        return self._is_wanted()
-
-    def _is_wanted(self) -> bool:
-        return within(self._parts, self._common.position or 0, self._ordinal)
-
-    def _add_row(
-        self,
-        op: str,
-        seq: int | None,
-        lsn: int | None,
-        size: int,
-        table: TableColumns,
-        rare: RareColumns = NOTHING_RARE,
-        old: Named | None = None,
-        new: Named | None = None,
-    ) -> None:
-        number = _bigint(lsn, "lsn")
-        own = RowColumns(op, seq, None if lsn is None else lsn_text(lsn), number, size, self._ordinal)
-        self._batch.add_row(own, self._common, table, rare, old, new)
+            self.survey.relations.append(row | {"position": position, "ordinal": self.ordinal + 1})
 
 
-def _merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches that follow each other: rows may have alternated between the two paths."""
     small: list[pa.RecordBatch] = []
     for batch in batches:
@@ -361,33 +266,3 @@ def _merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return joined
-
-
-def _common(transaction: Transaction) -> TransactionColumns:
-    time = None if transaction.time is None else _micros(transaction.time)
-    text = None if transaction.lsn is None else lsn_text(transaction.lsn)
-    common = TransactionColumns(
-        xid=transaction.xid,
-        position=_bigint(transaction.lsn, "commit_lsn"),
-        origin=transaction.origin,
-        gid=transaction.gid,
-        state=transaction.state,
-    )
-    if transaction.state is None:
-        return common._replace(commit_lsn=text, commit_ts=time)
-    return common._replace(prepare_lsn=text, prepare_ts=time)
-
-
-def _bigint(lsn: int | None, field: str) -> int | None:
-    """A log position, which Spark's bigint must be able to represent: no server has written more."""
-    if lsn is not None and lsn >= _END_OF_BIGINT:
-        raise Malformed(f"a log position of {lsn_text(lsn)}", offset=0, field=field)
-    return lsn
-
-
-def _micros(time: int) -> int:
-    """A timestamp as Arrow and Spark count: microseconds since 1970."""
-    micros = unix_micros(time)
-    if micros >= _END_OF_BIGINT:
-        raise Malformed("a time beyond the end of Spark's timestamps", offset=0)
-    return micros

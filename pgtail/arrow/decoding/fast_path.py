@@ -14,6 +14,7 @@ from pgtail.arrow.decoding.batches import Table, TableColumns, TransactionColumn
 from pgtail.arrow.schemas import CHANGES, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Transaction
+from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, compiled
 from pgtail.native.plan import ROW_OPS
@@ -41,30 +42,31 @@ class ColumnScanner(Scanner, Protocol):
         """The buffers by name; removes all rows."""
 
 
-class Runs:
-    """Scans runs of one segment and keeps the assembler in step; `rows` of them are in the buffers.
+class ScannedRows:
+    """The rows that a scanner wrote: `rows` of them are in the buffers.
 
-    `scanner` is the class of scanners; `table_of` returns the columns of a table, `shows` says whether it is wanted.
+    `scanner` is the class of scanners; `current` finds the version of a table now, or None, `table_of` its
+    columns, and `shows` says whether it is wanted. The scanner also applies a filter, if there is one.
     """
 
     def __init__(
         self,
-        scanner: Callable[[Callable[[int], object], None], ColumnScanner],
-        assembler: Assembler,
+        scanner: Callable[[Callable[[int], object], Filter | None], ColumnScanner],
+        current: Callable[[int], Relation | None],
         table_of: Callable[[Relation], Table],
         shows: Callable[[Relation], bool],
+        filter_: Filter | None = None,
     ) -> None:
-        self._scanner = scanner(self._find, None)
-        self._assembler = assembler
+        self.scanner = scanner(self._find, filter_)
+        self._current = current
         self._table_of = table_of
         self._shows = shows
         self._known_tables: list[Table] = []
-        self._version = -1
         self._special: TransactionColumns | None = None
 
     def _find(self, oid: int) -> tuple[Relation, int, bool] | None:
         """Find a table for the scanner: its Relation, its index in `_known_tables`, and whether it is wanted."""
-        relation = self._assembler.tables.get(oid)
+        relation = self._current(oid)
         if relation is None or not relation.seen:
             return None
         self._known_tables.append(self._table_of(relation))
@@ -73,44 +75,16 @@ class Runs:
     @property
     def rows(self) -> int:
         """How many rows are in the buffers."""
-        return self._scanner.buffered
+        return self.scanner.buffered
 
     @property
     def full(self) -> bool:
         """Whether it is time for batch()."""
-        return self._scanner.full
-
-    @property
-    def ordinal(self) -> int:
-        """The number of the last row in its transaction."""
-        return self._scanner.ordinal
-
-    def takes(self, common: TransactionColumns | None) -> bool:
-        """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
-        special = common if common is not None and (common.origin or common.gid or common.state) else None
-        if self._scanner.buffered and special is not self._special:
-            return False
-        self._special = special
-        return True
-
-    def scan(self, buf: bytes, pos: int, ordinal: int) -> int:
-        """Scan messages from `pos` on. Returns the offset of the first one that must be decoded."""
-        scanner, assembler = self._scanner, self._assembler
-        transaction = assembler.started_transaction
-        if assembler.relations.changes != self._version:
-            self._version = assembler.relations.changes
-            scanner.forget()
-        if transaction is None:
-            scanner.leave()
-        else:
-            scanner.enter_at(transaction, ordinal, self._special is not None)
-        pos = scanner.scan(buf, pos, len(buf), COPY_DATA)
-        assembler.resume_after(scanner)
-        return pos
+        return self.scanner.full
 
     def batch(self) -> pa.RecordBatch:
         """The rows in the buffers, as a record batch."""
-        rows, buffers = self.rows, {name: pa.py_buffer(data) for name, data in self._scanner.take_buffers().items()}
+        rows, buffers = self.rows, {name: pa.py_buffer(data) for name, data in self.scanner.take_buffers().items()}
         columns = self._of_tables(_numbers(buffers, "table", pa.int32(), rows))
         columns |= {name: _numbers(buffers, name, CHANGES.field(name).type, rows) for name in _NUMBERS}
         columns |= {name: _strings(buffers, name) for name in ("lsn", "commit_lsn")}
@@ -131,6 +105,49 @@ class Runs:
             name: pa.array([getattr(columns, name) for columns in pairs], CHANGES.field(name).type).take(numbers)
             for name in TableColumns._fields
         }
+
+
+class Runs(ScannedRows):
+    """Scans runs of one segment and keeps the assembler in step."""
+
+    def __init__(
+        self,
+        scanner: Callable[[Callable[[int], object], Filter | None], ColumnScanner],
+        assembler: Assembler,
+        table_of: Callable[[Relation], Table],
+        shows: Callable[[Relation], bool],
+    ) -> None:
+        super().__init__(scanner, assembler.tables.get, table_of, shows)
+        self._assembler = assembler
+        self._version = -1
+
+    @property
+    def ordinal(self) -> int:
+        """The number of the last row in its transaction."""
+        return self.scanner.ordinal
+
+    def takes(self, common: TransactionColumns | None) -> bool:
+        """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
+        special = common if common is not None and (common.origin or common.gid or common.state) else None
+        if self.scanner.buffered and special is not self._special:
+            return False
+        self._special = special
+        return True
+
+    def scan(self, buf: bytes, pos: int, ordinal: int) -> int:
+        """Scan messages from `pos` on. Returns the offset of the first one that must be decoded."""
+        scanner, assembler = self.scanner, self._assembler
+        transaction = assembler.started_transaction
+        if assembler.relations.changes != self._version:
+            self._version = assembler.relations.changes
+            scanner.forget()
+        if transaction is None:
+            scanner.leave()
+        else:
+            scanner.enter_at(transaction, ordinal, self._special is not None)
+        pos = scanner.scan(buf, pos, len(buf), COPY_DATA)
+        assembler.resume_after(scanner)
+        return pos
 
 
 def runs(assembler: Assembler, table_of: Callable[[Relation], Table], shows: Callable[[Relation], bool]) -> Runs | None:
