@@ -5,7 +5,7 @@ decode.py adds the rows that the scanner declines, one by one, with the same col
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import pyarrow as pa
@@ -46,7 +46,8 @@ class ScannedRows:
     """The rows that a scanner wrote: `rows` of them are in the buffers.
 
     `scanner` is the class of scanners; `current` finds the version of a table now, or None, `table_of` its
-    columns, and `shows` says whether it is wanted. The scanner also applies a filter, if there is one.
+    columns, and `shows` says whether it is wanted. The scanner also applies a filter, if there is one. The
+    other columns of tables than `of_tables` are NULL.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class ScannedRows:
         table_of: Callable[[Relation], Table],
         shows: Callable[[Relation], bool],
         filter_: Filter | None = None,
+        of_tables: Sequence[str] = TableColumns._fields,
     ) -> None:
         self.scanner = scanner(self._find, filter_)
+        self._of = of_tables
         self._current = current
         self._table_of = table_of
         self._shows = shows
@@ -103,7 +106,7 @@ class ScannedRows:
         pairs = [columns for table in self._known_tables for columns in (table.columns, table.without_identity)]
         return {
             name: pa.array([getattr(columns, name) for columns in pairs], CHANGES.field(name).type).take(numbers)
-            for name in TableColumns._fields
+            for name in self._of
         }
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -100,6 +101,7 @@ def retyped(values: pa.Array, kind: pa.DataType, delimiters: tuple[str, str] = (
 _BACKSLASH_X: Final = "\\x"
 # Arrow reads more than PostgreSQL writes: 0x10 is an integer to it, inf and +1 are floats, 1e999 is infinite.
 _INTEGER: Final = "^-?[0-9]+$"
+_DIGITS: Final = np.isin(np.arange(256), list(b"-0123456789"))
 _FLOAT: Final = r"^(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|NaN|-?Infinity)$"
 _DECIMAL: Final = r"^-?[0-9]+(\.[0-9]+)?$"
 
@@ -166,6 +168,8 @@ def _numbers_and_times(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 def _plausible(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     """NULL for texts that PostgreSQL never writes for such a value, though Arrow would accept them."""
     if pa.types.is_integer(kind):
+        if _all_in(texts, _DIGITS):
+            return texts
         pattern = _INTEGER
     elif pa.types.is_floating(kind):
         pattern = _FLOAT
@@ -175,6 +179,16 @@ def _plausible(texts: pa.Array, kind: pa.DataType) -> pa.Array:
         return texts
     fits = pc.match_substring_regex(texts, pattern)
     return texts if pc.all(fits).as_py() in (True, None) else pc.if_else(fits, texts, pa.scalar(None, STRING))
+
+
+def _all_in(texts: pa.Array, allowed: npt.NDArray[np.bool_]) -> bool:
+    """Whether the texts have only these bytes; their order is left to Arrow."""
+    data = texts.buffers()[2]
+    if not len(texts) or data is None:
+        return True
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)
+    first, end = offsets[texts.offset], offsets[texts.offset + len(texts)]
+    return bool(allowed[np.frombuffer(data, np.uint8)[first:end]].all())
 
 
 def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:

@@ -20,28 +20,29 @@ Pairs = Sequence[tuple[TableColumn, TableColumn]]
 """Columns before and after a conversion."""
 
 
-def typed_rows(rows: pa.Table, columns: Sequence[TableColumn]) -> pa.Table:
+def typed_rows(rows: pa.Table, columns: Sequence[TableColumn], *, old: bool = True) -> pa.Table:
     """Inserts, updates, deletes and truncates as rows of a table with these columns.
 
-    The columns have the new row, for a delete the old one; `_old` has the old row. A column that was not sent is
-    NULL. `_rescued` and `_old_rescued` have the text of values that their type cannot represent, by the columns'
-    names in PostgreSQL.
+    The columns have the new row, for a delete the old one; `_old` has the old row, if `old` asks for it. A column that
+    was not sent is NULL. `_rescued` and `_old_rescued` have the text of values that their type cannot represent, by the
+    columns' names in PostgreSQL.
     """
     rows = rows.combine_chunks()
     names = [column.name for column in columns]
-    before = texts_by_name(one_chunk(rows["old"]), names)
     after = texts_by_name(one_chunk(rows["new"]), names)
     undecoded = one_chunk(rows["undecoded"])
     deleted = pc.equal(one_chunk(rows["op"]), "delete")
-    if pc.any(deleted).as_py():
-        after = [pc.if_else(deleted, old, new) for old, new in zip(before, after, strict=True)]
+    any_deleted = pc.any(deleted).as_py()
+    before = texts_by_name(one_chunk(rows["old"]), names) if old or any_deleted else []
+    if any_deleted:
+        after = [pc.if_else(deleted, *both) for both in zip(before, after, strict=True)]
     arrays, rescued = typed(after, columns, undecoded)
     stored = [*arrays, *[one_chunk(rows[field.name[1:]]) for field in META[:-1]], rescued]
-    if columns:
+    if columns and old:
         sent, lost = typed(before, columns, undecoded)
         fields = [pa.field(c.stored, c.kind) for c in columns]
         stored += [pa.StructArray.from_arrays(sent, fields=fields, mask=one_chunk(rows["old"]).is_null()), lost]
-    return pa.Table.from_arrays(stored, names=schema_of(columns, META, old=True).names)
+    return pa.Table.from_arrays(stored, names=schema_of(columns, META, old=old).names)
 
 
 def described(rows: pa.Table, before: Version, now: Version, former: Sequence[TableColumn] = ()) -> pa.Table:

@@ -1,0 +1,142 @@
+"""Changes of files, captures and objects as a stream of Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from glob import escape as literally
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pgtail.arrow.decoding.batches import described
+from pgtail.arrow.decoding.decode import SegmentChanges, merge_small
+from pgtail.arrow.output import ArrowOutput
+from pgtail.arrow.schemas import CHANGES
+from pgtail.arrow.typed.arrow_types import arrow_type, widest
+from pgtail.arrow.typed.casts import TableColumn
+from pgtail.arrow.typed.columns import META, columns_of, schema_of
+from pgtail.arrow.typed.rows import typed_rows
+from pgtail.arrow.typed.versions import Version
+from pgtail.capture.contents import read_contents
+from pgtail.capture.reader import segments
+from pgtail.changes.filters import Filter, any_matches
+from pgtail.errors import InputError, OptionError, PgtailError
+from pgtail.humanize import did_you_mean
+from pgtail.reading.reader import Reader
+from pgtail.storage import Location
+
+_OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_position", "_unchanged", "_undecoded", "_rescued")
+"""pgtail's own columns of a table's changes, as in tables/*."""
+
+
+def changes_reader(reader: Reader, output: ArrowOutput, names: Iterable[str]) -> pa.RecordBatchReader:
+    """All changes that a reader of these files and captures gives its output, with maps of texts."""
+    return pa.RecordBatchReader.from_batches(CHANGES, _batches(reader, output, names))
+
+
+def table_reader(
+    reader: Reader,
+    output: ArrowOutput,
+    names: Iterable[str],
+    table: str,
+    versions: Sequence[Version],
+    *,
+    old: bool,
+) -> pa.RecordBatchReader:
+    """The changes of one table, typed, of which the reader's filter lets no other pass; with `old` also old rows.
+
+    The columns are those of `versions`; without any, those of the first version that comes. Raises OptionError if none
+    does; the reader's errors, and InputError for a version that does not fit, come from reading.
+    """
+    batches = _batches(reader, output, names)
+    first = next(batches, None)
+    if first is None and not versions:
+        known = [one for one in output.relations.values() if one.seen]
+        meant = did_you_mean(table, [one.qualified if "." in table else one.name for one in known])
+        raise OptionError(f"no change of a table {table}{meant}")
+    if first is not None and not versions:
+        versions = [_version(output, first["relation"][0].as_py())]
+    columns = columns_of(versions)
+    own = [field for field in META if field.name in _OWN]
+    schema = schema_of(columns, own, old=old)
+
+    def typed() -> Iterator[pa.RecordBatch]:
+        fitting = {version.relation for version in versions}
+        nonlocal first
+        batch, first = first, None
+        while batch is not None:
+            for relation in set(pc.unique(batch["relation"]).to_pylist()) - fitting:
+                _check_fits(_version(output, relation), versions[0], columns)
+                fitting.add(relation)
+            rows = typed_rows(pa.Table.from_batches([batch]), columns, old=old)
+            yield from rows.select(schema.names).cast(schema).to_batches()
+            batch = next(batches, None)
+
+    return pa.RecordBatchReader.from_batches(schema, typed())
+
+
+def _batches(reader: Reader, output: ArrowOutput, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    """The output's batches; an error of reading comes after all of them."""
+
+    def every() -> Iterator[pa.RecordBatch]:
+        failed: PgtailError | None = None
+        try:
+            for _ in reader.complete(reader.read(names)):
+                yield from output.take_batches()
+        except PgtailError as error:
+            failed = error
+        finally:
+            reader.close()
+        yield from output.take_batches()
+        if failed is not None:
+            raise failed
+
+    return merge_small(every())
+
+
+def _version(output: ArrowOutput, relation: str | None) -> Version:
+    found = output.relations[relation]
+    if not found.seen:
+        raise InputError(f"a change of {found.qualified}, which was not described before: its columns are unknown")
+    return Version.of(described(found))
+
+
+def _check_fits(version: Version, first: Version, columns: Sequence[TableColumn]) -> None:
+    """Raise OptionError for another table, and InputError for a column that a reader with these columns cannot have."""
+    name = f"{version.schema}.{version.table}"
+    if (version.schema, version.table) != (first.schema, first.table):
+        raise OptionError(f"which table? There are {first.schema}.{first.table} and {name}")
+    kinds = {column.name: column.kind for column in columns}
+    for column in version.columns:
+        kind = kinds.get(column.name)
+        if kind is None or widest((kind, arrow_type(column.declared))) != kind:
+            raise InputError(
+                f"column {column.name} of {name} is {column.declared.name} from here on, which the reader's columns"
+                " cannot have: read what comes before it, and what comes from it on, with one reader each"
+            )
+
+
+def versions_in(capture: Location, table: str) -> list[Version]:
+    """All versions of a table in a capture: reads the segments that describe it. Raises InputError."""
+    pattern, versions = [literally(table)], dict[str, Version]()
+    for number, file in enumerate(segments(capture)):
+        if file.open or (file.snapshot is not None and not file.begins_snapshot):
+            continue
+        contents = None if file.snapshot is not None else read_contents(file.location)
+        if number and contents is not None and contents.tables is not None:
+            own = [one for one in contents.tables if any_matches(one.schema, one.table, pattern)]
+            if not any(one.descriptions for one in own):
+                continue
+        with file.location.open() as opened:
+            changes = SegmentChanges(opened, str(file.location), tables=pattern)
+            for _ in changes:
+                pass
+        rows = [row for row in changes.survey.relations if any_matches(row["schema"], row["table"], pattern)]
+        versions |= {row["relation"]: Version.of(row) for row in rows}
+    return list(versions.values())
+
+
+def filter_of(table: str | None, **more: object) -> Filter:
+    """A filter for a table; `more` are arguments of Filter."""
+    return Filter(tables=() if table is None else [literally(table)], **more)  # type: ignore[arg-type]
