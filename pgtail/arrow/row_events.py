@@ -13,6 +13,7 @@ from pgtail.arrow.table_at import TableAt
 from pgtail.arrow.typed.arrays import flags, one_chunk, texts_by_name
 from pgtail.arrow.typed.casts import texts_of
 from pgtail.changes.events import RowChange, Transaction
+from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Column, Relation
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.values import Types
@@ -63,3 +64,10 @@ def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]
         for number, row in enumerate(zip(*columns, strict=True), start + 1):
             cells = [cell.encode(table.encoding) if isinstance(cell, str) else cell for cell in row]
             yield RowChange("snapshot", transaction, number, None, relation, "", None, tuple(cells))
+
+
+def matching(table: TableAt, filter_: Filter) -> pa.Table:
+    """The rows that pass a filter."""
+    return table.rows.filter(
+        pa.array([filter_.passes(row) for row in row_changes(table, snapshot_of(table))], pa.bool_())
+    )

@@ -12,7 +12,7 @@ from pgtail.commands.input.selection import build_redaction, report_filter, repo
 from pgtail.commands.options.show import ShowOptions
 from pgtail.commands.output.build import build_output
 from pgtail.commands.output.file_sink import open_sink
-from pgtail.errors import Interrupted
+from pgtail.errors import Interrupted, OptionError
 from pgtail.files.stopping import begin, status_after
 from pgtail.log import logger
 from pgtail.storage import locate
@@ -21,6 +21,8 @@ from pgtail.storage import locate
 def run(place: str, table: str, options: ShowOptions) -> bool:
     """Show the rows; returns whether some may be missing. Raises PgtailError and ClosedPipe."""
     check_installed("pgtail show")
+    if options.history and options.format.output == "sql":
+        raise OptionError("--history has rows that no table had at one time: -o sql cannot write them")
     from pgtail.arrow.row_events import row_changes, snapshot_of
     from pgtail.arrow.table_at import moment, read_table
 
