@@ -104,8 +104,8 @@ class _Reading:
         self._patterns = [literally(name) for name in names]
         self._fold, self._prepared = TableFold(history=history), Prepared()
         self._versions: dict[str, Version] = {}
-        self._relations: dict[str, Relation] = {}
-        """These two have all tables that were described, by their fingerprints."""
+        self._relations: dict[tuple[int, str], Relation] = {}
+        """These two have all tables that were described, by their fingerprints, and by OIDs and fingerprints."""
         self._named: list[str] = []
         """The fingerprints of those with the name."""
         self._last = 0, 0
@@ -180,8 +180,9 @@ class _Reading:
                 file, read_head(file.location).parameters if contents is None else contents.parameters, before
             )
             before = str(file.name)
-            # The last one describes tables that had another name in others.
-            if index == len(stream) - 1 or not has_none(file.location, contents, self._patterns):
+            # One without changes of the table may say that it had another name, and the last one ends a transaction.
+            described = contents is None or any(one.descriptions for one in contents.tables or ())
+            if described or index == len(stream) - 1 or not has_none(file.location, contents, self._patterns):
                 yield file
         missing = missing_at_end(self._files, self._known)
         if missing and not self._ended and not any(file.open for file in self._files):
@@ -211,7 +212,7 @@ class _Reading:
         self._versions |= {row["relation"]: Version.of(row) for row in changes.survey.relations}
         pattern = [literally(self._table)]
         named = {key: one for key, one in self._relations.items() if any_matches(one.schema, one.name, pattern)}
-        self._named, schemas = list(named), {one.schema for one in named.values()}
+        self._named, schemas = [print_ for _, print_ in named], {one.schema for one in named.values()}
         if len(schemas) > 1:
             names = " and ".join(f"{schema}.{self._table}" for schema in sorted(schemas))
             raise OptionError(f"which table {escape(self._table)}? There are {escape(names)}")
@@ -234,7 +235,7 @@ class _Reading:
         rows = rows.filter(pc.and_(pc.is_in(rows["op"], _OPS), pc.greater_equal(rows["position"], self._since)))
         if not len(rows):
             return
-        named = rows.filter(pc.is_in(rows["relation"], pa.array(self._named)))
+        named = rows.filter(pc.is_in(rows["relation"], pa.array(self._named, pa.string())))
         if len(named):
             self.relid = named["relid"][0].as_py() if self.relid is None else self.relid
             self.owner = named["relid"][-1].as_py()
@@ -284,12 +285,12 @@ class _Reading:
     def result(self) -> TableAt:
         """The rows; logs what may be missing. Raises OptionError if there was no row of the table, and InputError."""
         place, table = escape(str(self._capture)), escape(self._table)
-        if not self._fold.versions:
+        if not self._fold.versions or self.relid is None:
             known = sorted({(one.schema, one.name) for one in self._relations.values()})
             meant = did_you_mean(self._table, [".".join(one) if "." in self._table else one[1] for one in known])
             raise OptionError(f"{place} has no row of a table {table} up to then{escape(meant)}")
         rows, lost = self._fold.rows(), self._fold.lost
-        relations = [self._relations[version.relation] for version in self._fold.versions]
+        relations = [self._relations[self.relid, version.relation] for version in self._fold.versions]
         if self._begins is None:
             logger.warning(
                 f"{place} has no snapshot of {table} up to then: only rows that were written since the capture began"

@@ -115,8 +115,8 @@ class SegmentChanges(ChangeRows):
         self._frames = SegmentFrames(file, name, closed=True)
         self._parts = parts
         self._filter = Filter(tables=tables) if tables else None
-        self.described: dict[str, Relation] = {}
-        """The versions of tables that were described so far, by their fingerprints."""
+        self.described: dict[tuple[int, str], Relation] = {}
+        """The versions of tables that were described so far, by their OIDs and fingerprints."""
         self._own = False
         """Whether the repeated messages at the beginning were read."""
         self.ordinal: int = 0
@@ -245,8 +245,9 @@ class SegmentChanges(ChangeRows):
 
     def _describe(self, relation: Relation) -> None:
         row, transaction = described(relation), self._assembler.open_transaction
-        if row["relation"] not in self.described:
-            self.described[row["relation"]] = relation
+        known = {print_ for _, print_ in self.described}
+        self.described.setdefault((relation.oid, row["relation"]), relation)
+        if row["relation"] not in known:
             position = 0 if transaction is None else transaction.lsn
             self.survey.relations.append(row | {"position": position, "ordinal": self.ordinal + 1})
 
