@@ -130,6 +130,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pgtail.api.arrow import read_arrow, table_at
     from pgtail.api.read import read
     from pgtail.api.records import (
         NOT_SENT,
@@ -181,9 +182,11 @@ __all__ = [
     "UndecodedError",
     "__version__",
     "read",
+    "read_arrow",
+    "table_at",
 ]
 
-_MODULES = ("api.read", "api.records", "api.values", "changes.relations", "errors", "pgoutput.cells")
+_MODULES = ("api.read", "api.arrow", "api.records", "api.values", "changes.relations", "errors", "pgoutput.cells")
 
 if not TYPE_CHECKING:  # they would take every name for one that exists
 

@@ -35,7 +35,7 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
     if form not in ("python", "text"):
         raise OptionError(f"values: {form!r} is neither 'python' nor 'text'")
     options = record_of(DecodeOptions, arguments)
-    readable = [*map(_readable, sources)]
+    names = [*map(readable, sources)]
     reading, output = Reading(options.format, form), Collected()
     redaction = build_redaction(options.filter)
     reader = reader_of(options, output, redaction, asked=options.format.takes_seen)
@@ -43,8 +43,8 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
     def events() -> Generator[Event]:
         """The events of each step of reading, which are to be used before the next one."""
         if options.dump.verify:
-            verify(readable, options.dump.storage)
-        steps, whole = reader.complete(reader.read(readable)), False
+            verify(names, options.dump.storage)
+        steps, whole = reader.complete(reader.read(names)), False
         try:
             while not whole:
                 try:
@@ -65,7 +65,7 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
     return Transactions(events(), reading)
 
 
-def _readable(source: Readable) -> str | Content | Opened:
+def readable(source: Readable) -> str | Content | Opened:
     """What a reader reads of a source. Raises TypeError."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape as literally
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,17 +20,19 @@ from pgtail.arrow.typed.rows import typed_rows
 from pgtail.arrow.typed.versions import Version
 from pgtail.capture.contents import read_contents
 from pgtail.capture.reader import segments
-from pgtail.changes.filters import Filter, any_matches
+from pgtail.changes.filters import any_matches
 from pgtail.errors import InputError, OptionError, PgtailError
 from pgtail.humanize import did_you_mean
+from pgtail.inputs.source.opened import Content, Opened
 from pgtail.reading.reader import Reader
 from pgtail.storage import Location
 
+Source: TypeAlias = str | Content | Opened
 _OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_position", "_unchanged", "_undecoded", "_rescued")
 """pgtail's own columns of a table's changes, as in tables/*."""
 
 
-def changes_reader(reader: Reader, output: ArrowOutput, names: Iterable[str]) -> pa.RecordBatchReader:
+def changes_reader(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> pa.RecordBatchReader:
     """All changes that a reader of these files and captures gives its output, with maps of texts."""
     return pa.RecordBatchReader.from_batches(CHANGES, _batches(reader, output, names))
 
@@ -38,7 +40,7 @@ def changes_reader(reader: Reader, output: ArrowOutput, names: Iterable[str]) ->
 def table_reader(
     reader: Reader,
     output: ArrowOutput,
-    names: Iterable[str],
+    names: Iterable[Source],
     table: str,
     versions: Sequence[Version],
     *,
@@ -52,8 +54,8 @@ def table_reader(
     batches = _batches(reader, output, names)
     first = next(batches, None)
     if first is None and not versions:
-        known = [one for one in output.relations.values() if one.seen]
-        meant = did_you_mean(table, [one.qualified if "." in table else one.name for one in known])
+        known = [name if "." in table else name.partition(".")[2] for name in reader.filter_.left_out]
+        meant = did_you_mean(table, known)
         raise OptionError(f"no change of a table {table}{meant}")
     if first is not None and not versions:
         versions = [_version(output, first["relation"][0].as_py())]
@@ -76,23 +78,24 @@ def table_reader(
     return pa.RecordBatchReader.from_batches(schema, typed())
 
 
-def _batches(reader: Reader, output: ArrowOutput, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
+def _batches(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> Iterator[pa.RecordBatch]:
     """The output's batches; an error of reading comes after all of them."""
 
+    errors: list[PgtailError] = []
+
     def every() -> Iterator[pa.RecordBatch]:
-        failed: PgtailError | None = None
         try:
             for _ in reader.complete(reader.read(names)):
                 yield from output.take_batches()
         except PgtailError as error:
-            failed = error
+            errors.append(error)
         finally:
             reader.close()
         yield from output.take_batches()
-        if failed is not None:
-            raise failed
 
-    return merge_small(every())
+    yield from merge_small(every())
+    if errors:
+        raise errors[0]
 
 
 def _version(output: ArrowOutput, relation: str | None) -> Version:
@@ -135,8 +138,3 @@ def versions_in(capture: Location, table: str) -> list[Version]:
         rows = [row for row in changes.survey.relations if any_matches(row["schema"], row["table"], pattern)]
         versions |= {row["relation"]: Version.of(row) for row in rows}
     return list(versions.values())
-
-
-def filter_of(table: str | None, **more: object) -> Filter:
-    """A filter for a table; `more` are arguments of Filter."""
-    return Filter(tables=() if table is None else [literally(table)], **more)  # type: ignore[arg-type]

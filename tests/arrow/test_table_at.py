@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import pyarrow.compute as pc
 import pytest
 
+from pgtail import table_at
 from pgtail.arrow import table_fold
-from pgtail.arrow.public import table_at
 from pgtail.arrow.row_events import row_changes, snapshot_of
 from pgtail.arrow.table_at import TableAt, read_table
 from pgtail.errors import InputError, OptionError

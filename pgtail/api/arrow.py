@@ -1,0 +1,109 @@
+"""pgtail.read_arrow() and pgtail.table_at(): changes, and the rows of a table as they were, as Arrow has them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from glob import escape as literally
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from msgspec.structs import replace
+
+from pgtail.api.arguments import check_names, record_of
+from pgtail.api.read import Readable, readable
+from pgtail.arrow import check_installed
+from pgtail.changes.filters import Filter
+from pgtail.commands.input.reader import reader_of
+from pgtail.commands.options.common import DecodeOptions
+from pgtail.commands.options.show import ShowOptions
+from pgtail.errors import OptionError
+from pgtail.reading.checksums import verify
+from pgtail.storage import locate
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ReadArrowArguments(TypedDict, total=False):
+    """As the options of `pgtail decode` of these names."""
+
+    tables: str | Iterable[str]
+    exclude: str | Iterable[str]
+    op: str | Iterable[str]
+    xid: int | Iterable[int]
+    where: str | Iterable[str]
+    since: str | datetime | None
+    until: str | datetime | None
+    limit: int | None
+    input_format: str | None
+    encoding: str
+    types: str | Iterable[str]
+    storage: Mapping[str, str]
+    verify: bool
+    strict: bool
+    resync: bool
+
+
+class TableAtArguments(TypedDict, total=False):
+    """As the options of `pgtail show` of these names."""
+
+    at: str | datetime | None
+    before: str | datetime | None
+    history: bool
+    where: str | Iterable[str]
+    storage: Mapping[str, str]
+
+
+def read_arrow(
+    *sources: Readable, table: str | None = None, old: bool = False, **arguments: Unpack[ReadArrowArguments]
+) -> pa.RecordBatchReader:
+    """Read the changes of dumps and captures as a stream of Arrow record batches.
+
+    With `table`, SCHEMA.TABLE or TABLE, they are typed: the columns are the table's own and `_op`, `_xid`, `_seq`,
+    `_position`, `_commit_lsn`, `_commit_ts`, `_unchanged`, `_undecoded` and `_rescued`; with `old` also `_old` and
+    `_old_rescued`. Without it they are those of `changes` in pgtail-spark-changes(1), with maps of texts.
+
+    Raises TypeError for an argument that does not exist, OptionError for a wrong one, also if nothing of the table
+    comes; reading raises InputError where the input is damaged or cannot be read, after everything before it.
+    """
+    check_names("read_arrow", arguments, ReadArrowArguments)
+    check_installed("read_arrow()")
+    from pgtail.arrow.output import ArrowOutput
+    from pgtail.arrow.read_arrow import changes_reader, table_reader, versions_in
+
+    if not sources:
+        raise TypeError("read_arrow() needs what it is to read")
+    options = record_of(DecodeOptions, arguments)
+    if table is not None:
+        if options.filter.tables or options.filter.exclude:
+            raise OptionError("table names the only one: give it without tables and exclude")
+        options = replace(options, filter=replace(options.filter, tables=(literally(table),)))
+    names = [*map(readable, sources)]
+    if options.dump.verify:
+        verify(names, options.dump.storage)
+    output = ArrowOutput(utf8=options.dump.encoding == "utf-8", committed=table is not None)
+    reader = reader_of(options, output, None, asked=False)
+    if table is None:
+        return changes_reader(reader, output, names)
+    places = [locate(name, options.dump.storage) for name in names if isinstance(name, str) and name != "-"]
+    versions = [version for place in places if place.is_folder() for version in versions_in(place, table)]
+    return table_reader(reader, output, names, table, versions, old=old)
+
+
+def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[TableAtArguments]) -> pa.Table:
+    """The rows of SCHEMA.TABLE, or TABLE, in a capture as they were at a moment, or with `history` all up to it.
+
+    Its columns are the table's own and those of a state or a history, see pgtail-spark-state(1) and
+    pgtail-spark-history(1): `_unknown` names the columns of a row that are not known, which are NULL. A warning is
+    logged if rows may be missing. Raises TypeError, OptionError and InputError.
+    """
+    check_names("table_at", arguments, TableAtArguments)
+    check_installed("table_at()")
+    from pgtail.arrow.row_events import matching
+    from pgtail.arrow.table_at import moment, read_table
+
+    options = record_of(ShowOptions, arguments)
+    place, filter_ = locate(os.fspath(capture), options.storage), Filter(where=options.filter.where)
+    found = read_table(place, table, moment(options.at, options.before), history=options.history)
+    return matching(found, filter_) if filter_.active else found.rows
