@@ -54,4 +54,4 @@ def run(place: str, table: str, options: ShowOptions) -> bool:
     if not shown and len(found.rows):
         logger.info(f"0 of {len(found.rows)} rows matched")
     report_filter(filter_)
-    return report_unmasked(redaction) or output.lacks_changes or not found.complete
+    return report_unmasked(redaction) or not found.complete
