@@ -221,18 +221,16 @@ class _Reading:
 
     def _take(self, rows: pa.Table) -> None:
         """Fold what these committed rows have of the table, in order, up to the moment."""
-        late = None
+        rows = rows.filter(pc.and_(pc.is_in(rows["op"], _OPS), pc.greater_equal(rows["position"], self._since)))
         if self._at.lsn is not None:
             late = pc.greater(rows["position"], self._at.lsn)
         elif self._at.time is not None:
             late = pc.greater(rows["commit_ts"].cast(pa.int64()), self._at.time + UNIX_EPOCH_OFFSET)
-        first = -1 if late is None else pc.index(late, True).as_py()
-        if self._ended or first == 0:
-            self._ended = True
-            return
-        self._ended = first > 0
-        rows = rows.slice(0, first if first > 0 else None)
-        rows = rows.filter(pc.and_(pc.is_in(rows["op"], _OPS), pc.greater_equal(rows["position"], self._since)))
+        else:
+            late = pa.array([], pa.bool_())
+        first = 0 if self._ended else pc.index(late, True).as_py()
+        self._ended = first >= 0
+        rows = rows if first < 0 else rows.slice(0, first)
         if not len(rows):
             return
         named = rows.filter(pc.is_in(rows["relation"], pa.array(self._named, pa.string())))
