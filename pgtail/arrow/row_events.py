@@ -25,7 +25,7 @@ _ROWS: Final = 4096
 """Rows that are converted at a time."""
 
 
-def _relation(table: TableAt) -> Relation:
+def relation_of(table: TableAt) -> Relation:
     """The table with the columns that its rows have: its last version, for a history with those of all versions."""
     last = table.relations[-1]
     if "_valid_from" not in table.rows.column_names:
@@ -37,7 +37,7 @@ def _relation(table: TableAt) -> Relation:
 
 def snapshot_of(table: TableAt) -> Transaction:
     """The transaction of row_changes()."""
-    return Transaction(None, table.lsn, table.time, snapshot=True, table=_relation(table))
+    return Transaction(None, table.lsn, table.time, snapshot=True, table=relation_of(table))
 
 
 def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]:

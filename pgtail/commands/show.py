@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from pgtail.arrow import check_installed
 from pgtail.changes.events import Ended, Event, Started
 from pgtail.changes.filters import Filter
+from pgtail.changes.redaction import Redaction
+from pgtail.changes.relations import Relation
 from pgtail.commands.console.pager import paged
 from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked
 from pgtail.commands.options.show import ShowOptions
@@ -18,12 +22,23 @@ from pgtail.log import logger
 from pgtail.storage import locate
 
 
+def _learn(redaction: Redaction, relations: Sequence[Relation]) -> Relation:
+    """Let redaction learn the versions of a table, the last of which it returns: their numbers are of many streams."""
+    before = None
+    for number, relation in enumerate(relations):
+        now = replace(relation, version=number)
+        redaction.learn(before, now)
+        before = now
+    assert before is not None
+    return before
+
+
 def run(place: str, table: str, options: ShowOptions) -> bool:
     """Show the rows; returns whether some may be missing. Raises PgtailError and ClosedPipe."""
     check_installed("pgtail show")
     if options.history and options.format.output == "sql":
         raise OptionError("--history has rows that no table had at one time: -o sql cannot write them")
-    from pgtail.arrow.row_events import row_changes, snapshot_of
+    from pgtail.arrow.row_events import relation_of, row_changes, snapshot_of
     from pgtail.arrow.table_at import moment, read_table
 
     redaction = build_redaction(options.filter)
@@ -41,6 +56,8 @@ def run(place: str, table: str, options: ShowOptions) -> bool:
                 output.event(event if redaction is None else redaction.event(event))
 
             transaction = snapshot_of(found)
+            if redaction is not None:  # it masks a column also under the name that it has now
+                transaction.table = _learn(redaction, [*found.relations, relation_of(found)])
             emit(Started(transaction))
             for change in row_changes(found, transaction):
                 if filter_.passes(change):
