@@ -542,6 +542,7 @@ class Assembler:
             changes, messages = transaction.changes, transaction.messages
             transaction.changes = transaction.messages = 0
         else:
+            transaction.context = None  # its parts were shown before
             yield from self._start(transaction)
         for event in self.streams.changes(transaction):
             stop_if_asked()

@@ -36,12 +36,14 @@ def like(pattern: str) -> re.Pattern[str]:
 Property: TypeAlias = Literal["op", "schema", "table", "xid", "commit_ts"]
 PROPERTIES: Final[tuple[Property, ...]] = ("op", "schema", "table", "xid", "commit_ts")
 """What a condition can test besides columns."""
+CONTEXT: Final = "context"
+"""The property that stands for the context (--context), and the name of its table for --redact."""
 CHANGE_OPS: Final = (*ROW_OPS, "truncate", "message", "ddl")
 """The values of the property op."""
 
 
 class Operand(Struct, frozen=True):
-    """A column, or one of PROPERTIES if `is_property`.
+    """A column, or, if `is_property`, one of PROPERTIES or the context (--context).
 
     `row` is the old or the new row; if empty, the new row, or the old row of a delete. `path` has the keys and indexes
     of `->` and `->>`.

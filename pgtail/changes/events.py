@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -17,6 +17,9 @@ from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.transaction import Commit, Message
 from pgtail.pgoutput.two_phase import CommitPrepared, Prepare, RollbackPrepared
 
+if TYPE_CHECKING:
+    from pgtail.changes.context import Context
+
 
 class Transaction(Struct):
     """One top-level transaction. LSNs and times are None until they are known.
@@ -24,7 +27,8 @@ class Transaction(Struct):
     `state` is "prepared" until the outcome is known, "open" for a part shown before the end is known, otherwise None.
     `streamed` says that it was sent in blocks before its end, `aborted` that the whole transaction was rolled back.
     `begun` is False if its Begin is missing: its changes then have no `seq`. `changes` is the last `seq` assigned,
-    `messages` the number of logical messages.
+    `messages` the number of logical messages. `context` is that of the change which is processed now: the pipeline sets
+    it, if --context asks for it.
 
     A `snapshot` has the rows that a table had at `end_lsn`, and no xid. `table` is that table; None if it was not
     described. Row numbers continue from one table of a snapshot to the next: `skipped` are those of earlier tables.
@@ -47,6 +51,7 @@ class Transaction(Struct):
     snapshot: bool = False
     table: Relation | None = None
     skipped: int = 0
+    context: Context | None = None
 
     @property
     def count(self) -> int:

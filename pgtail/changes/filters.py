@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.commit_range import CommitRange
-from pgtail.changes.condition import CHANGE_OPS, And, Condition, Test, tests_of
+from pgtail.changes.condition import CHANGE_OPS, CONTEXT, And, Condition, Test, tests_of
 from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import Change, LogicalMessage, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Relation
@@ -20,22 +20,23 @@ if TYPE_CHECKING:
 OPS: Final = (*CHANGE_OPS, "commit_prepared", "rollback_prepared")
 
 
-def condition_of(text: str, redaction: Redaction | None = None) -> Condition:
-    """The condition of one --where. Raises OptionError if the text is invalid.
+def condition_of(text: str, redaction: Redaction | None = None, *, context: bool = False) -> Condition:
+    """The condition of one --where; with `context` it may test that. Raises OptionError if the text is invalid.
 
     Errors do not quote the values to compare with if `redaction` may mask the column. An invalid text may name any
     column: with `redaction` no part of it is quoted.
     """
     from pgtail.changes.where_parser import parse
 
-    return parse(text, None if redaction is None else redaction.may_hide)
+    return parse(text, None if redaction is None else redaction.may_hide, context=context)
 
 
 class Filter:
     """Decides which changes pass; `not_sent` counts rows whose tested value was not sent.
 
-    Conditions test the original values, including those that `redaction` masks. Patterns are case-sensitive shell
-    globs: with a dot they match schema.table, without one the table name in any schema.
+    Conditions test the original values, including those that `redaction` masks; with `context` they may test that, too.
+    Patterns are case-sensitive shell globs: with a dot they match schema.table, without one the table name in any
+    schema.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Filter:
         where: Iterable[str] = (),
         commits: CommitRange | None = None,
         redaction: Redaction | None = None,
+        context: bool = False,
     ) -> None:
         self.tables = list(tables)
         """The globs of the tables that are shown; all, if empty."""
@@ -59,12 +61,14 @@ class Filter:
         self.commits = commits or CommitRange()
         """The commits that are shown."""
         texts = list(where)
-        conditions = [condition_of(text, redaction) for text in texts]
+        conditions = [condition_of(text, redaction, context=context) for text in texts]
         self.condition = And(tuple(conditions))
         """True for the changes that are shown."""
         self.shown_conditions = [_shown(*pair) for pair in zip(texts, conditions, strict=True)]
         """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]
+        self.tests_context = any(test.operand.is_property and test.operand.name == CONTEXT for test in self.tests)
+        """Whether a condition depends on the context, which the scanner does not know."""
         self.redaction = redaction
         self.not_sent = 0
         self.left_out: dict[str, None] = {}

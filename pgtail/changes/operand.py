@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from msgspec import Struct
 
 from pgtail.changes.comparison import NUMBER, TEXT, TIMESTAMPTZ, Comparison, comparison_of
-from pgtail.changes.condition import Operand
+from pgtail.changes.condition import CONTEXT, Operand
 from pgtail.changes.events import OLD_ROWS, Change, RowChange
 from pgtail.changes.relations import Column, Relation
 from pgtail.native.plan import INSERT_OPS, NotTested
@@ -91,7 +91,7 @@ class OperandSource(Struct, frozen=True):
     """
 
     name: str
-    place: Literal["new", "old", "xid", "commit_ts", "constant"]
+    place: Literal["new", "old", "xid", "commit_ts", "context", "constant"]
     index: int = -1
     column: Column | None = None
     key: bool = False
@@ -114,6 +114,8 @@ class OperandSource(Struct, frozen=True):
             return None if self.constant is None else self.constant.encode()
         if self.index < 0:
             transaction = change.transaction
+            if self.place == "context":
+                return None if transaction is None or transaction.context is None else transaction.context.content
             return None if transaction is None else self.of_transaction(transaction.xid, transaction.commit_ts)
         assert isinstance(change, RowChange)
         cells, missing = (change.new, None) if self.place == "new" else (change.old, "K")
@@ -143,7 +145,7 @@ class OperandSource(Struct, frozen=True):
         try:
             text = cell.decode() if self.column is None else self.column.codec.text(cell)
             return member(text, self.path) if self.path else text
-        except Undecoded:
+        except (Undecoded, UnicodeDecodeError):
             raise NotTested from None
 
 
@@ -153,7 +155,7 @@ NULL: Final = OperandSource("", "constant")
 def source_of(operand: Operand, relation: Relation | None, op: str) -> OperandSource | None:
     """Where the operand's value is in changes `op` of a table; None if there is no such column."""
     if operand.is_property:
-        return _property(operand.name, relation, op)
+        return _property(operand, relation, op)
     names = [column.name for column in relation.columns] if relation is not None else []
     if relation is None or op == "truncate" or operand.name not in names:
         return None
@@ -166,7 +168,10 @@ def source_of(operand: Operand, relation: Relation | None, op: str) -> OperandSo
     return OperandSource(f"{relation.qualified}.{operand.name}", place, index, column, column.key, same, operand.path)
 
 
-def _property(name: str, relation: Relation | None, op: str) -> OperandSource:
+def _property(operand: Operand, relation: Relation | None, op: str) -> OperandSource:
+    name = operand.name
+    if name == CONTEXT:
+        return OperandSource(name, "context", path=operand.path)
     if name == "xid":
         return OperandSource(name, "xid")
     if name == "commit_ts":

@@ -13,12 +13,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
+from pgtail.changes.condition import CONTEXT
 from pgtail.changes.ddl import PREFIXES, DdlMessage
 from pgtail.changes.events import Event, LogicalMessage, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import Binary
-from pgtail.values import Codec, Undecoded, ValueKind
+from pgtail.values import UNKNOWN, Codec, Undecoded, ValueKind
 from pgtail.values.codec import Native
 from pgtail.values.oids import OIDS
 
@@ -42,11 +43,18 @@ class Redaction:
     """Masks the columns of one stream; with a `key`, by a keyed hash of their text (HMAC-SHA-256).
 
     The same text has the same hash in every table, in text and binary form, so joins still work. NULL and unchanged
-    TOAST values are not masked. `configured` are the rules of a configuration, which serves many databases. Raises
+    TOAST values are not masked. `configured` are the rules of a configuration, which serves many databases. `context`
+    is the prefix of the messages that give the context: this is masked as a row of a table named context. Raises
     OptionError if a rule is invalid or the key is too short.
     """
 
-    def __init__(self, columns: Iterable[str], key: bytes | None = None, configured: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        columns: Iterable[str],
+        key: bytes | None = None,
+        configured: Iterable[str] = (),
+        context: str | None = None,
+    ) -> None:
         self._rules = [rule for text in columns for rule in column_rules("--redact", text)]
         self.names = frozenset([rule.text for rule in self._rules if rule.is_name])
         """The rules in `columns` without wildcards: a table must have them."""
@@ -56,6 +64,9 @@ class Redaction:
         if key is not None and len(key) < SHORTEST_KEY:
             raise OptionError(f"the key of --redact-key-file has {len(key)} bytes, fewer than {SHORTEST_KEY}")
         self._key = key
+        self._context = context
+        self._used: set[ColumnRule] = set()
+        """The rules that masked a context, or a member of one."""
         self._masked: dict[int, frozenset[int]] = {}
         self._lost: set[int] = set()
         """The versions of tables that have lost a masked column, in this version or an earlier one."""
@@ -66,9 +77,13 @@ class Redaction:
         self._published: Collection[Relation] = ()
 
     def publish(self, tables: Collection[Relation]) -> list[ColumnRule]:
-        """Take note of the published tables; returns the rules that match no column of them, none without tables."""
+        """Take note of the published tables; returns the rules that match no column of them, none without tables.
+
+        Rules for the context are left out: its members are not known yet.
+        """
         self._published = tables
-        return unmatched(self._rules, tables)
+        of_context = [] if self._context is None else self._context_rules
+        return [rule for rule in unmatched(self._rules, tables) if rule not in of_context]
 
     @property
     def tables(self) -> list[Relation]:
@@ -77,8 +92,9 @@ class Redaction:
 
     @property
     def unused(self) -> list[ColumnRule]:
-        """The rules that match no column of these tables; none if no table was described."""
-        return unmatched(self._rules, self.tables) if self._described else []
+        """The rules that match no column of these tables and no context; none if no table was described."""
+        left = unmatched(self._rules, self.tables) if self._described else []
+        return [rule for rule in left if rule not in self._used]
 
     def may_hide(self, column: str) -> bool:
         """Whether a column of this name is masked in any table."""
@@ -175,7 +191,42 @@ class Redaction:
             return event.masked(MASK)
         elif isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
             return replace(event, content=MASK.encode())  # of another form
+        elif isinstance(event, LogicalMessage) and event.transactional and event.prefix == self._context:
+            return replace(event, content=self.masked_context(event.content))
         return event
+
+    # -- the context -------------------------------------------------------------------------------------------
+
+    @property
+    def _context_rules(self) -> list[ColumnRule]:
+        """The rules that name the context: as a column, or as a table, with a member."""
+        return [
+            rule
+            for rule in self._rules
+            if (rule.column.fullmatch(CONTEXT) if rule.table is None else rule.matches_table(_CONTEXT))
+        ]
+
+    def _hides_member(self, name: str) -> bool:
+        rules = [rule for rule in self._rules if rule.matches(_CONTEXT, name)]
+        self._used.update(rules)
+        return bool(rules)
+
+    def masked_context(self, content: bytes) -> bytes:
+        """A context as outputs show it: without the values of the members that a rule matches.
+
+        All of it is masked if a rule names it, or a member of it although it is no JSON object.
+        """
+        from pgtail.changes.context import masked  # it loads json
+
+        def mask(text: bytes) -> str:
+            return MASK if self._key is None else _hashed(self._key, UNKNOWN, text)
+
+        rules = self._context_rules
+        shown = masked(content, self._hides_member, mask)
+        if shown is not None and not any(rule.table is None for rule in rules):
+            return shown
+        self._used.update(rules)
+        return mask(content).encode() if rules else content
 
 
 def _hashed(key: bytes, codec: Codec, cell: bytes) -> str:
@@ -188,6 +239,9 @@ def _hashed(key: bytes, codec: Codec, cell: bytes) -> str:
         hashed = b"\0" + cell
     return HASHED + hmac.digest(key, hashed, "sha256")[:_DIGEST].hex()
 
+
+_CONTEXT: Final = Relation(0, "", CONTEXT, "", ())
+"""The table in rules for members of the context."""
 
 WITHHELD: Final = "a value could not be processed; the server's message may quote it and is not shown (--redact)"
 """Shown instead of a server's error about a value."""

@@ -221,12 +221,13 @@ class Uncommitted:
     """Shows each segment at once, as a part of its transaction with the `state` "open"."""
 
     def __init__(self) -> None:
-        self._part = Transaction(None)
+        self._whole = self._part = Transaction(None)
         self._started = False
 
     def start(self, transaction: Transaction) -> None:
         """A segment of this transaction starts."""
-        self._part = Transaction(transaction.xid, origin=transaction.origin, state="open", begun=transaction.begun)
+        self._whole, self._part = transaction, Transaction(transaction.xid, origin=transaction.origin, state="open")
+        self._part.begun, self._part.context = transaction.begun, transaction.context
         self._started = False
 
     def origin(self, name: str) -> None:
@@ -241,5 +242,6 @@ class Uncommitted:
 
     def stop(self, *, complete: bool) -> list[Event]:
         """The segment ends, or breaks off."""
+        self._whole.context = self._part.context
         started, self._started = self._started, False
         return [Ended(self._part, complete=complete)] if started else []

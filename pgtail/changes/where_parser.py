@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple, NoReturn
 
-from pgtail.changes.condition import CHANGE_OPS, PROPERTIES, And, Condition, Not, Operand, Or, Test, like
+from pgtail.changes.condition import CHANGE_OPS, CONTEXT, PROPERTIES, And, Condition, Not, Operand, Or, Test, like
 from pgtail.errors import OptionError
 
 _INSTEAD: Final = {"&&": "AND", "||": "OR", "==": "="}
@@ -59,10 +59,14 @@ class _Value(NamedTuple):
 
 
 class Parser:
-    """One text. `secret`: errors do not quote it; `may_hide` says whether the values of a column are secret."""
+    """One text. `secret`: errors do not quote it; `may_hide` says whether the values of a column are secret.
 
-    def __init__(self, text: str, may_hide: Callable[[str], bool] | None) -> None:
+    `context`: the word context stands for that of --context, and context.KEY for a member of it.
+    """
+
+    def __init__(self, text: str, may_hide: Callable[[str], bool] | None, *, context: bool) -> None:
         self._text = text
+        self._context = context
         self._may_hide = may_hide
         self._pos = 0
         self._depth = 0
@@ -193,6 +197,10 @@ class Parser:
         if token is None:
             self._fail("expected the name of a column, NOT, changed(COLUMN) or a bracket")
         name, path = _name(token), self._path()
+        if self._context and not (token["row"] or token["quoted"]):
+            first, *members = name.split(".")
+            if first == CONTEXT:
+                return Operand(CONTEXT, is_property=True, path=(*members, *path))
         is_property = not token["row"] and not token["quoted"] and name in PROPERTIES
         if is_property and path:
             self._fail(f'{name} is no column here; the column of this name is "{name}"', token.start())
@@ -285,7 +293,7 @@ class Parser:
             values = [value._replace(text=value.text.lower()) for value in values]
             if not all(value.text in CHANGE_OPS for value in values):
                 self._fail(f'op is one of {", ".join(CHANGE_OPS)}; a column of this name is "op"', start)
-        secret = self._may_hide is not None and self._may_hide(operand.name)
+        secret = self._may_hide is not None and any(map(self._may_hide, (operand.name, *map(str, operand.path))))
         shown = f"{operand.name} {op} ..." if secret else self._text[start : self._pos].strip()
         numeric = bool(values) and not any(value.quoted for value in values) and all(map(_is_number, values))
         return Test(operand, op, tuple([value.text for value in values]), other, numeric, shown, secret)
@@ -333,11 +341,11 @@ def _is_number(value: _Value) -> bool:
     return re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", value.text, re.IGNORECASE) is not None
 
 
-def parse(text: str, may_hide: Callable[[str], bool] | None = None) -> Condition:
-    """The condition of one --where. Raises OptionError.
+def parse(text: str, may_hide: Callable[[str], bool] | None = None, *, context: bool = False) -> Condition:
+    """The condition of one --where; `context` as for Parser. Raises OptionError.
 
     With `may_hide`, which says whether a column's values are secret, errors quote nothing of the text.
     """
     if not text.strip():
         raise OptionError("--where: expected a condition, such as total > 100")
-    return Parser(text, may_hide).parse()
+    return Parser(text, may_hide, context=context).parse()

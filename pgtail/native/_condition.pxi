@@ -128,10 +128,12 @@ cdef enum Place:
     PLACE_OLD
     PLACE_XID
     PLACE_COMMIT_TS
+    PLACE_CONTEXT           # NULL: rows of transactions that have one are not scanned
     PLACE_CONSTANT
 
 cdef dict PLACES = {
-    "new": PLACE_NEW, "old": PLACE_OLD, "xid": PLACE_XID, "commit_ts": PLACE_COMMIT_TS, "constant": PLACE_CONSTANT,
+    "new": PLACE_NEW, "old": PLACE_OLD, "xid": PLACE_XID, "commit_ts": PLACE_COMMIT_TS, "context": PLACE_CONTEXT,
+    "constant": PLACE_CONSTANT,
 }
 
 cdef struct Source:         # as in changes/operand.py
@@ -334,6 +336,8 @@ cdef object operand_value(const Source *to, source, const Cell *cell, const Row 
     """The cell of an operand as the decoder returns it."""
     if to.place <= PLACE_OLD:
         return cell_value(cell)
+    if to.place == PLACE_CONTEXT:
+        return None
     if to.place == PLACE_CONSTANT:
         return None if source.constant is None else source.constant.encode()
     return source.of_transaction(

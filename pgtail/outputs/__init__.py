@@ -239,6 +239,8 @@ class OutputOptions(Struct, frozen=True):
         setting="one by one",
         help="table, line: mark matches of this regular expression in colour. Repeatable.",
     )
+    context: str | None = None
+    """The prefix of the messages that give changes their context."""
     client: bool | None = None
     """Whether to show the messages of clients; None: in tables and lines."""
     colored: bool = False

@@ -84,6 +84,7 @@ class Line(PlannedOutput):
         self._codes = self._painter.codes
         self._more = f"{RESET}…" if options.colored else "…"
         self._marks = options.colored and bool(options.highlight)
+        self._context: list[Piece] = [] if options.context is None else [Text(self._of_context)]
         self.events_only = self._marks or options.measure is not None
         self._set_width(options.width if options.measure is None else options.measure())
 
@@ -135,7 +136,7 @@ class Line(PlannedOutput):
             pieces.append(changed_columns(shape, everything, self._nothing))
         if self.options.measure is not None and not self.options.changed:
             pieces += self._columns(side, self._rest(shape, shown, others))
-        pieces.append(Text(_origin))  # last: where a line is cut, what changed says more
+        pieces += [Text(_origin), *self._context]  # last: where a line is cut, what changed says more
         return joined([*pieces, b"\n"]), self.write
 
     @property
@@ -257,7 +258,8 @@ class Line(PlannedOutput):
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
             rest = [*_MARKS, b"  ", self._paint(event.options, "note")] if event.options else _MARKS
-            self._write(self.rows.truncate(joined([*self._head(event.op, event.relation), *rest]), event))
+            head = self._head(event.op, event.relation)
+            self._write(self.rows.truncate(joined([*head, *rest, *self._context]), event))
         elif isinstance(event, LogicalMessage):
             self._write(self.rows.message(joined([*self._head(event.op, None), *self._content(event)]), event))
         elif isinstance(event, Outcome):
@@ -284,7 +286,13 @@ class Line(PlannedOutput):
         size: Item = ((f" ({len(message.content)} bytes)", "note"),)
         content = text_of_item(self._contents.cell(UNKNOWN, message.content, mark=size))
         transactional = [] if message.transactional else [b" ", self._paint("not transactional", "note")]
-        return [self._named(name(message.prefix)), content, *_MARKS, *transactional]
+        return [self._named(name(message.prefix)), content, *_MARKS, *self._context, *transactional]
+
+    def _of_context(self, transaction: Transaction) -> bytes:
+        if transaction.context is None:
+            return b""
+        text = text_of_item(self._contents.cell(UNKNOWN, transaction.context.shown, bare=True, mark=()))
+        return b" " + self._paint("context", "note") + b" " + text
 
     def _description(self, event: SchemaChange) -> list[Piece]:
         now = event.now

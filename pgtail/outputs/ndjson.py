@@ -122,16 +122,19 @@ def _table(relation: Relation) -> tuple[tuple[str, object], ...]:
 
 SEQ: Final = Value(Field.SEQ, b',"seq":')
 LSN: Final = Value(Field.LSN, b',"lsn":"', b'"')
+CONTEXT: Final = Text(lambda transaction: b"" if transaction.context is None else transaction.context.keys)
+"""The key of the context that the change has (--context)."""
 ABORTED: Final = Value(Field.ABORTED, b',"aborted":')
 
 
 class RowObjects:
     """The plans of changes as JSON objects, with or without the keys of their transaction; for json and json-tx."""
 
-    def __init__(self, choice: ColumnChoice, *, fill_unchanged: bool, transaction: bool) -> None:
+    def __init__(self, choice: ColumnChoice, options: OutputOptions, *, transaction: bool) -> None:
         self._choice = choice
-        self._fill = fill_unchanged
+        self._fill = options.fill_unchanged
         self._transaction = transaction_keys(comma_first=True) if transaction else []
+        self._context = [] if options.context is None else [CONTEXT]
 
     def head(self, op: str, relation: Relation | None) -> list[Piece]:
         """The keys before the rows."""
@@ -140,7 +143,7 @@ class RowObjects:
             table = keys(*_table(relation))
         seq = [] if relation is None else [SEQ]
         xid, commit, names = self._transaction[:1], self._transaction[1:-1], self._transaction[-1:]
-        return [b'{"op":"%b"%b' % (op.encode(), table), *xid, *seq, *commit, LSN, *names]
+        return [b'{"op":"%b"%b' % (op.encode(), table), *xid, *seq, *commit, LSN, *names, *self._context]
 
     def row(self, shape: Shape, end: bytes) -> Plan:
         """A row as an object, with `end` after it."""
@@ -221,7 +224,7 @@ class Json(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=True)
+        self._objects = RowObjects(self.choice, options, transaction=True)
         if options.transactions:
             self.begin = (b'{"op":"begin"', *_BOUNDARY, b"}\n")
             self.end = _end("commit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate
 from pgtail.files.sink import Sink
-from pgtail.native.plan import Field, Plan, Value
+from pgtail.native.plan import Field, Plan, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import (
     RowObjects,
@@ -35,7 +35,7 @@ class JsonTx(PlannedOutput):
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
-        self._objects = RowObjects(self.choice, fill_unchanged=options.fill_unchanged, transaction=False)
+        self._objects = RowObjects(self.choice, options, transaction=False)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         return self._objects.row(shape, b""), self.write
@@ -60,8 +60,8 @@ class JsonTx(PlannedOutput):
             super().ended(event)
 
     def _message(self, message: LogicalMessage) -> None:
-        parts = [message_head(message), *message_parts(message)]
         if message.transaction is not None:
-            write_parts([self.next_separator(), *parts], self.write)
+            head = self.rows.message(joined(self._objects.head("message", None)), message)
+            write_parts([self.next_separator(), head, *message_parts(message)], self.write)
         else:
-            write_parts([*parts, b"\n"], self.outside)
+            write_parts([message_head(message), *message_parts(message), b"\n"], self.outside)

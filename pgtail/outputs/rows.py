@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import OLD_ROWS, SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, unnamed
@@ -13,6 +13,9 @@ from pgtail.native.plan import LARGE, Encoding, Form, Piece, Plan, Side
 from pgtail.outputs.executor import Part, Program, joined_parts, parts_of, program
 from pgtail.outputs.fields import Clock, PlanRow
 from pgtail.values import Undecoded
+
+if TYPE_CHECKING:
+    from pgtail.changes.context import Context
 
 
 def columns_of(relation: Relation, count: int) -> tuple[Column, ...]:
@@ -111,8 +114,9 @@ class Rows:
         self._plan_of = plan_of
         self._clock = clock
         self._one_by_one = one_by_one
-        self._known: tuple[Transaction | None, int | None, dict[object, Any]] = (None, None, {})
-        """PlanRow.known of the rows of a transaction that follow the transaction with this end LSN."""
+        self._known: tuple[Transaction | None, int | None, Context | None, dict[object, Any]]
+        self._known = (None, None, None, {})
+        """PlanRow.known of the rows of a transaction with one context that follow the transaction with this end LSN."""
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Program, Write]] = {}
 
     def resume(self, counts: Mapping[str, int]) -> None:
@@ -169,9 +173,10 @@ class Rows:
         return known[1:]
 
     def _row(self, transaction: Transaction, change: Change) -> PlanRow:
-        if self._known[0] is not transaction or self._known[1] != self.last_end:
-            self._known = (transaction, self.last_end, {})
-        known = self._known[2]
+        of, last_end, context, known = self._known
+        if of is not transaction or last_end != self.last_end or context is not transaction.context:
+            known = {}
+            self._known = (transaction, self.last_end, transaction.context, known)
         row = PlanRow(transaction, self._clock, self.last_end, change.lsn, aborted=change.aborted, known=known)
         if isinstance(change, RowChange):
             row.seq, row.old, row.new = change.seq, change.old or (), change.new or ()

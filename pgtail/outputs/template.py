@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, TypeAlias
 
+from pgtail.changes.condition import CONTEXT
 from pgtail.changes.ddl import Ddl, DdlMessage
 from pgtail.changes.events import Event, LogicalMessage, Outcome, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation
@@ -135,9 +136,10 @@ class Template(PlannedOutput):
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         super().__init__(sink, options)
         format_ = options.format_string or ""
-        self._sequences = [*_sequences(format_)]
+        self._sequences = [*_sequences(format_, context=options.context is not None)]
         named = [match["column"] or match["shown"] for match in _SEQUENCE.finditer(format_)]
-        self._named = {one for one in named if one is not None}
+        of_context = [one for one in named if options.context is not None and _of_context(one) is not None]
+        self._named = {one for one in named if one is not None and one not in of_context}
         self._columns: set[str] = set()
         """The columns of the tables that were shown."""
 
@@ -164,13 +166,29 @@ class Template(PlannedOutput):
         return joined([piece for sequence in self._sequences for piece in sequence(shown)] + [b"\n"])
 
 
-def _sequences(format_: str) -> Iterator[_Sequence]:
+def _of_context(wanted: str | None) -> _Sequence | None:
+    """The context in %{context}, or a member of it in %{context.KEY}; None for a column."""
+    first, *path = (wanted or "").split(".")
+    if first != CONTEXT:
+        return None
+
+    def text(transaction: Transaction) -> bytes:
+        context = transaction.context
+        found = b"" if context is None else context.text(path)
+        return text_of_item(_VALUES.cell(UNKNOWN, found, bare=True, mark=())) if found else b""
+
+    return _of_change(Text(text))
+
+
+def _sequences(format_: str, *, context: bool) -> Iterator[_Sequence]:
     end = 0
     for match in _SEQUENCE.finditer(format_):
         yield _literal(format_[end : match.start()])
         end = match.end()
         letter, escape = match["letter"], match["escape"]
-        if match["column"] is not None:
+        if context and (sequence := _of_context(match["column"])) is not None:
+            yield sequence
+        elif match["column"] is not None:
             yield _column(match["column"])
         elif match["shown"] is not None:
             yield _column(match["shown"], as_shown=True)

@@ -50,7 +50,8 @@ _PART: Final = 256
 class Seen(NamedTuple):
     """How many transactions ended, the least and the greatest time of their commits, and whether no filter passed any.
 
-    `past` is the commit time of the transaction before which --until ended. Times are in microseconds since 2000-01-01
+    `past` is the commit time of the transaction before which --until ended, `contexts` how many logical messages gave
+    the changes after them a context. Times are in microseconds since 2000-01-01
     UTC; None if none is known.
     """
 
@@ -58,6 +59,7 @@ class Seen(NamedTuple):
     times: tuple[int, int] | None = None
     nothing_passed: bool = True
     past: int | None = None
+    contexts: int = 0
 
 
 class Pipeline:
@@ -68,6 +70,7 @@ class Pipeline:
     committed if the output needs outcomes. `damaged` says that a warning reported lost input, or that the output lacks
     changes. `seen_rows` fill in unsent values of old rows, also for the filter; the assembler then sends descriptions.
     A `counter` is for rows_by_table(). With `one_by_one` scan() also returns after each transaction that is shown.
+    `context` is the prefix of the logical messages that give it to the changes after them.
 
     Pass the bytes to scan() first, then the message that scan() leaves to feed(). The caller asks `stop` before and
     after each message whether to continue; scan() leaves the message that reaches `limit` or `until`.
@@ -86,12 +89,15 @@ class Pipeline:
         seen_rows: SeenRows | None = None,
         counter: TableRowCounter | None = None,
         one_by_one: bool = False,
+        context: str | None = None,
     ) -> None:
         self._assembler = assembler
         self._output = output
         output.seen_rows = seen_rows
         self._filter = filter_ if filter_ is not None and filter_.active else None
         self._redaction = redaction
+        self._context = context
+        self._contexts = 0
         self._note = note
         self._counter = counter
         self.seen_rows = seen_rows
@@ -137,7 +143,7 @@ class Pipeline:
     def seen(self) -> Seen:
         """The transactions read so far."""
         nothing = self._filter is not None and not self._passed and self.rows == self.left_out
-        return Seen(self.transactions, self.times, nothing, self.stop.past)
+        return Seen(self.transactions, self.times, nothing, self.stop.past, self._contexts)
 
     def rows_by_table(self) -> list[TableRows] | None:
         """How many rows of each table were processed; None if they are not counted. Any thread may ask."""
@@ -214,6 +220,8 @@ class Pipeline:
 
     def _takes(self, transaction: Transaction) -> bool:
         """Whether the scanner may process rows of this transaction; those of a prepared one do not count yet."""
+        if transaction.context is not None and self._filter is not None and self._filter.tests_context:
+            return False
         return self._output.takes(transaction) and (self.seen_rows is None or transaction.state is None)
 
     def _table(self, oid: int) -> Relation | None:
@@ -268,6 +276,7 @@ class Pipeline:
         """Count what another pipeline has seen of the same stream."""
         self._count(seen.transactions, *(seen.times or (None, None)))
         self._passed = self._passed or not seen.nothing_passed
+        self._contexts += seen.contexts
 
     @property
     def may_skip(self) -> bool:
@@ -282,6 +291,8 @@ class Pipeline:
         """
         filter_, tables = self._filter, contents.tables
         if filter_ is None or tables is None or self._is_shown or self._needs(filter_, contents):
+            return False
+        if self._context is not None and contents.messages:
             return False
         described = {(table.schema, table.table): table.descriptions > 0 for table in tables}
         if not filter_.skips(described, contents.messages, contents.xids, contents.times):
@@ -393,14 +404,6 @@ class Pipeline:
                 self._warn(Note(f"a logical message {message.prefix} is shown as it is: {error}"))
             return message
 
-    def _show(self, event: Started | Change | SchemaChange | FromClient | SnapshotEnded) -> None:
-        if isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
-            event = self._schema_change(event)
-        if self._filter is None or isinstance(event, FromClient | SnapshotEnded):
-            self._emit(event)
-        else:
-            self._filtered(self._filter, event)
-
     def _filtered(self, filter_: Filter, event: Started | Change | SchemaChange) -> None:
         if isinstance(event, Started):
             if event.transaction.snapshot and filter_.snapshot_passes(event.transaction):
@@ -418,6 +421,26 @@ class Pipeline:
             self._emit(event)
         elif isinstance(event, RowChange):
             self.left_out += 1
+
+    def _show(self, event: Started | Change | SchemaChange | FromClient | SnapshotEnded) -> None:
+        if isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
+            event = self._schema_change(event)
+        if self._filter is None or isinstance(event, FromClient | SnapshotEnded):
+            self._emit(event)
+        else:
+            self._filtered(self._filter, event)
+        if isinstance(event, LogicalMessage) and event.prefix == self._context:
+            self._take_context(event)
+
+    def _take_context(self, message: LogicalMessage) -> None:
+        """The context of the changes after this message in its transaction, unless it alone was rolled back."""
+        from pgtail.changes.context import Context  # it loads json
+
+        transaction, content, redaction = message.transaction, message.content, self._redaction
+        if transaction is not None and message.aborted is transaction.aborted:
+            self._contexts += 1
+            shown = content if redaction is None else redaction.masked_context(content)
+            transaction.context = Context(content, shown)
 
     def _count(self, transactions: int, first: int | None, last: int | None) -> None:
         """Count transactions that ended, from their first to their last time."""

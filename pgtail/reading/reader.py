@@ -67,7 +67,7 @@ class Reader:
     `redaction` masks values in messages and, unless the output `masks` them itself, in what the output receives.
     `format` says what the output receives: streamed transactions, seen old rows; `asked`, whether these are asked for,
     not only taken where they are known to be right. With `one_by_one` a step has at most one transaction that is shown.
-    `on_wait` is called before a read that has to wait.
+    `context` is as in Pipeline. `on_wait` is called before a read that has to wait.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Reader:
         follow: bool = False,
         limit: int | None = None,
         one_by_one: bool = False,
+        context: str | None = None,
         on_wait: Callable[[], None] | None = None,
     ) -> None:
         """Raises OptionError."""
@@ -113,6 +114,7 @@ class Reader:
             limit=limit,
             seen_rows=seen_rows_of(format, filter_, asked=asked),
             one_by_one=one_by_one,
+            context=context,
         )
         self._source: str | None = None
         """The file that is read."""

@@ -17,7 +17,7 @@ def json(context: Context) -> Json:
     utf8 = context.encoding == "utf-8"
 
     def of_cell(cell: bytes) -> bytes:
-        if utf8 and (token := _token(cell)) is not None:
+        if utf8 and (token := on_one_line(cell)) is not None:
             return token
         try:
             text = decode(cell)
@@ -26,7 +26,7 @@ def json(context: Context) -> Json:
         return of_text(text)
 
     def of_text(text: str) -> bytes:
-        token = _token(text.encode())
+        token = on_one_line(text.encode())
         if token is None:
             raise Undecoded(text)
         return token
@@ -34,12 +34,10 @@ def json(context: Context) -> Json:
     return Json(of_cell, of_text, "json")
 
 
-def _token(document: bytes) -> bytes | None:
-    """The document on one line; None if it is not JSON."""
-    return _on_one_line(document) if is_valid(document) else None
-
-
-def _on_one_line(document: bytes) -> bytes:
+def on_one_line(document: bytes) -> bytes | None:
+    """A document in UTF-8 on one line; None if it is not JSON."""
+    if not is_valid(document):
+        return None
     # JSON strings contain no line breaks.
     return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 

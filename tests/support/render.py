@@ -115,15 +115,22 @@ def render(
 ) -> Rendered:
     """Write messages, each in a frame; `report` gets what pgtail says."""
     sink, notes = sink or Sink(), list[Note]()
-    redaction = None if redact is None else Redaction(redact)
+    context = options.get("context")
+    redaction = None if redact is None else Redaction(redact, context=context)
     if filters is not None:
-        filter_ = Filter(**filters, redaction=redaction)
+        filter_ = Filter(**filters, redaction=redaction, context=context is not None)
     decoder = Decoder(encoding=encoding)
     assembler = Assembler(Types(encoding=encoding, numbers=numbers), buffer=StreamBuffer(limit))
     made = open_output(output, sink, OutputOptions(**options))
     with rows_by(way), contextlib.nullcontext() if report is None else messages_to(report):
         pipeline = Pipeline(
-            assembler, made, filter_=filter_, redaction=redaction, note=notes.append, counter=TableRowCounter()
+            assembler,
+            made,
+            filter_=filter_,
+            redaction=redaction,
+            note=notes.append,
+            counter=TableRowCounter(),
+            context=context,
         )
         try:
             feed([frame(message, lsn) for message in messages], decoder, pipeline)

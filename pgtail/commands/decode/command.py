@@ -109,7 +109,7 @@ class Decode:
         options, redaction, masks = self.options, self.redaction, self._stats is not None
         filtered = filter_of(options, redaction).active
         client = False if filtered and options.client is None else options.client
-        format_ = replace(options.format, client=client)
+        format_ = replace(options.format, client=client, context=options.filter.context)
         output = self._stats or build_output(format_, sink, masked=redaction is not None)
         return reader_of(options, output, redaction, masks=masks, asked=self._asked, on_wait=sink.flush)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.commands.input.selection import filter_arguments, report_filter, report_nothing_passed
+from pgtail.commands.input.selection import filter_arguments, report_context, report_filter, report_nothing_passed
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.output.build import report_dropped
 from pgtail.outputs.base import Output
@@ -44,6 +44,7 @@ def reader_of(
         follow=options.follow,
         limit=options.limit,
         one_by_one=options.last is not None,
+        context=options.filter.context,
         on_wait=on_wait,
     )
 
@@ -53,4 +54,5 @@ def report_read(reader: Reader, options: DecodeOptions, *, whole: bool) -> None:
     whole = whole and not reader.skipped and options.filter.since is None
     report_nothing_passed(reader.pipeline.seen, whole=whole)
     report_filter(reader.filter_)
+    report_context(options.filter, reader.pipeline.seen)
     report_dropped(reader.pipeline.seen_rows, options.format)

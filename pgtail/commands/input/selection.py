@@ -44,6 +44,7 @@ def filter_arguments(
         "ops": [op.lower() for op in options.ops],
         "commits": CommitRange(options.since or ANYWHERE, until or ANYWHERE, margin),
         "redaction": redaction,
+        "context": options.context is not None,
     }
 
 
@@ -69,13 +70,13 @@ def build_redaction(options: FilterOptions) -> Redaction | None:
     configured = options.always_redacted
     columns = options.redact[: len(options.redact) - len(configured)]  # a configuration's come last
     if not options.redact_hash:
-        return Redaction(columns, None, configured)
+        return Redaction(columns, None, configured, options.context)
     if options.redact_key_file is None:
         raise OptionError(
             "--redact-hash needs --redact-key-file FILE: without a key values could be guessed from their hashes;"
             " `head -c 32 /dev/urandom > FILE` makes one"
         )
-    return Redaction(columns, _key(options.redact_key_file), configured)
+    return Redaction(columns, _key(options.redact_key_file), configured, options.context)
 
 
 def _key(file: str) -> bytes:
@@ -104,6 +105,12 @@ def report_filter(filter_: Filter) -> None:
         logger.info(escape(text))
     for name, table in filter_.shadowed.items():
         logger.info(escape(f'{name} in --where is not the column {name} of {table}, which is written "{name}"'))
+
+
+def report_context(options: FilterOptions, seen: Seen) -> None:
+    """At the end: a prefix of --context that no message had."""
+    if options.context is not None and not seen.contexts:
+        logger.info(escape(f"no transaction sent a message with the prefix {options.context} (--context)"))
 
 
 def report_nothing_passed(seen: Seen, *, whole: bool = True) -> None:

@@ -157,6 +157,12 @@ class FilterOptions(Struct, frozen=True):
         " without a zone); or at this log position or later.",
     )
     utc: bool = utc_option()
+    context: str | None = output_option(
+        "--context",
+        metavar="PREFIX",
+        help="Who did it: show with each change the logical message of this prefix that its transaction sent before;"
+        " see WHO WROTE IT in pgtail(1).",
+    )
     redact: tuple[str, ...] = _masking(
         "--redact",
         default=(),
@@ -272,7 +278,9 @@ class InspectOptions(Struct, frozen=True):
         help="Only messages at this log position or between two, or with such a position in a field. Repeatable.",
     )
     filter: FilterOptions = family(
-        FilterOptions, **dict.fromkeys(("tables", "exclude", "ops", "where"), UNCONFIGURED), since=None
+        FilterOptions,
+        **dict.fromkeys(("tables", "exclude", "ops", "where"), UNCONFIGURED),
+        **dict.fromkeys(("since", "context")),
     )
     limit: int | None = limit_option("messages")
     report: ReportOptions = family(

@@ -297,7 +297,7 @@ class StatsOptions(Struct, frozen=True):
     )
     connection: ConnectionOptions = family(ConnectionOptions)
     reconnect: bool | None = _reconnect_option()
-    filter: FilterOptions = family(FilterOptions)
+    filter: FilterOptions = family(FilterOptions, context=None)
     watch: bool = range_option(
         "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until q or Ctrl-C."
     )

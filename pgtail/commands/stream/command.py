@@ -28,6 +28,7 @@ from pgtail.commands.input.selection import (
     build_redaction,
     check_range,
     filter_arguments,
+    report_context,
     report_filter,
     report_nothing_passed,
     report_unmasked,
@@ -279,6 +280,7 @@ class Stream:
             until=None if options.snapshot.wanted else plan.until,
             seen_rows=self._seen_rows(plan, same_tables),
             counter=TableRowCounter(),
+            context=options.filter.context,
         )
         durable = options.format.file not in (None, "-") and plan.ack != "none"
         return Rendering(publisher, pipeline, sink, durable, same_tables)
@@ -309,6 +311,8 @@ class Stream:
         if plan.source is None:
             _check_since(since)
         check_acknowledged(self._options.format, plan, output)
+        if self._options.filter.context is not None and not plan.options.messages:
+            raise OptionError("--context needs logical messages: PostgreSQL 14 or later, without --no-messages")
         if self._options.format.undo and self._options.end.reconnect and plan.temporary:
             raise OptionError(
                 "--undo needs every change, and a temporary slot misses some when --reconnect makes another one: omit"
@@ -399,9 +403,9 @@ class Stream:
         return Filter(**filter_arguments(options.filter, self._redaction, Point(time=time_), margin=0))
 
     def _output(self, sink: StreamSink, plan: Plan, spool: SpoolLimit) -> Output:
-        format_, database = replace(self._options.format, spool=spool), plan.server.database
+        format_ = replace(self._options.format, spool=spool, context=self._options.filter.context)
         masked = self._redaction is not None
-        return build_output(format_, sink, masked=masked, database=database)
+        return build_output(format_, sink, masked=masked, database=plan.server.database)
 
     def _ready(self, position: int) -> None:
         """Called once the stream has started: every commit from `position` on will be seen."""
@@ -418,6 +422,7 @@ class Stream:
             return
         report_nothing_passed(self._pipeline.seen, whole=False)
         report_filter(self._filter)
+        report_context(self._options.filter, self._pipeline.seen)
         report_dropped(self._pipeline.seen_rows, self._options.format)
         pipeline = self._pipeline
         after = " after the snapshot" if self._options.snapshot.wanted else ""

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from pgtail.changes.events import Change, LogicalMessage, Outcome
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.commands.input.selection import filter_arguments, filters, report_filter
+from pgtail.commands.input.selection import filter_arguments, filters, report_context, report_filter
 from pgtail.commands.options.server import EndOptions, ExpectOptions, StreamOptions
 from pgtail.commands.stream.command import STREAM_SPILLS_MORE, Stream, StreamSink
 from pgtail.errors import OptionError, PgtailError
@@ -76,10 +76,10 @@ class Expectation(Filter):
             self.came += 1
         elif isinstance(change, LogicalMessage):
             self.instead[change.op, ""] += 1
-            self._far.append(change)
+            self._far.append(_kept(change))
         else:
             self.instead[change.op, change.relation.qualified] += 1
-            (self._near if self.table_passes(change.relation) else self._far).append(change)
+            (self._near if self.table_passes(change.relation) else self._far).append(_kept(change))
         return passed
 
     def outcome_passes(self, outcome: Outcome, shown: bool | None = None) -> bool:
@@ -89,6 +89,14 @@ class Expectation(Filter):
         elif self._passes_by_itself(outcome, None):  # else it is shown beside a change that counted
             self.came += 1
         return passed
+
+
+def _kept(change: Change) -> Change:
+    """The change with the context that it has now: its transaction may get another one."""
+    transaction = change.transaction
+    if transaction is None or transaction.context is None:
+        return change
+    return replace(change, transaction=replace(transaction))
 
 
 def _settled(change: Change) -> bool:
@@ -196,6 +204,7 @@ class Expect(Stream):
             log_summary(f"as expected, {after}: {counted(expectation.came, 'change')}")
             return
         report_filter(expectation)
+        report_context(self._options.filter, self._pipeline.seen)
         came = f"{expectation.came} of {counted(expectation.count, 'change')} came"
         unread = "; changes may be among those that were not read" if self._pipeline.gap else ""
         log_outcome(f"not as expected, {after}: {came} ({self._conditions()}){unread}")

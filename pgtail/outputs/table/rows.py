@@ -64,6 +64,7 @@ _TRUNCATE: Final = _operation("TRUNC", "truncate")
 _MESSAGE: Final = _operation("MESSAGE", "message")
 _DDL: Final = _operation("DDL", "message")
 _SCHEMA: Final = _operation("SCHEMA", "dim")
+_CONTEXT: Final = _operation("CONTEXT", "note")
 _CLIENT: Final = _operation("CLIENT", "origin")
 
 
@@ -238,6 +239,10 @@ class RowFormatter:
         if not message.transactional:
             values.append(_sized("not transactional", "note"))
         return TableRow(_MESSAGE, _sized(name(message.prefix), "table"), _NO_KEY, values)
+
+    def context(self, content: bytes) -> TableRow:
+        """The context of the rows below it."""
+        return TableRow(_CONTEXT, _NO_KEY, _NO_KEY, [sized(self._values.cell(UNKNOWN, content, bare=True))])
 
     def from_client(self, event: FromClient) -> TableRow:
         """A client's message in a packet capture."""

@@ -64,6 +64,8 @@ class TableOutput(Output):
         self._most = (0 if options.paged else MAX_ROWS) if most is None else most
         self._most = self._most or sys.maxsize
         self._schema_changes = options.schema_changes
+        self._prefix, self._context = options.context, b""
+        """The prefix of the messages that give the context, and what the transaction's rows have shown of it last."""
         self._client = options.client
         self._now = now
         self._painter = Painter(palette(color=options.colored, colors=options.colors), options.highlight)
@@ -132,6 +134,7 @@ class TableOutput(Output):
         self._lay_out()
         self._headed = False
         self._columns = None
+        self._context = b""
         self._seen = self._messages = self._rolled_back = 0
         self._left = self._most
 
@@ -153,6 +156,7 @@ class TableOutput(Output):
         self._left -= 1
         rows = self._rows
         if self._left >= 0:
+            self._show_context(change)
             self._add(change, rows.change(change) if isinstance(change, RowChange) else rows.truncate(change))
         elif isinstance(change, RowChange):
             rows.parts(change.relation)  # --columns knows tables of which no row is shown, too
@@ -165,7 +169,17 @@ class TableOutput(Output):
         self._messages += not message.aborted
         self._left -= 1
         if self._left >= 0:
+            self._show_context(message)
             self._add(message, self._rows.message(message))
+            if message.prefix == self._prefix:
+                self._context = message.content
+
+    def _show_context(self, change: Change) -> None:
+        """A row for the context of this change and those after it, unless its message was shown."""
+        context = None if change.transaction is None else change.transaction.context
+        if context is not None and context.shown != self._context:
+            self._context = context.shown
+            self._add(change, self._rows.context(context.shown))
 
     def _lone_message(self, message: LogicalMessage) -> None:
         """Show a non-transactional message, which may come between the changes of a transaction."""
