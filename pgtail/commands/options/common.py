@@ -161,7 +161,7 @@ class FilterOptions(Struct, frozen=True):
         "--context",
         metavar="PREFIX",
         help="Who did it: show with each change the logical message of this prefix that its transaction sent before;"
-        " see WHO WROTE IT in pgtail(1).",
+        " see WHO WROTE IT in pgtail-server(7).",
     )
     redact: tuple[str, ...] = _masking(
         "--redact",
