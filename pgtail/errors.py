@@ -21,6 +21,10 @@ COMMAND: Final = "\n    "
 """Precedes a command or an SQL statement in a message, which ends with its line."""
 
 
+TRY_AGAIN: Final = 75
+"""The exit status for what may pass by itself (EX_TEMPFAIL of sysexits.h): the same command may succeed later."""
+
+
 class PgtailError(Exception):
     """Base of all errors; `exit_status` is the exit status of the process."""
 

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from pgtail.capture.format import CLOSED, OPEN
 from pgtail.capture.state import read_state
-from pgtail.errors import OptionError, OutputError
+from pgtail.errors import TRY_AGAIN, OptionError, OutputError
 from pgtail.files.atomic import sync_directory
 from pgtail.storage.local import LocalLocation
 
 
 class DirectoryInUse(OptionError):
     """Another process records into the directory."""
+
+    exit_status = TRY_AGAIN
 
 
 @contextmanager

@@ -54,17 +54,9 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
     """
     for draft in directory.glob(f"*{DRAFT}"):
         LocalLocation(draft).delete()
-    parts = []
-    for path in sorted(directory.glob(f"*{OPEN}")):
-        name = SegmentName.of_file(path.name, OPEN)
-        if name is None:
-            continue
-        if (directory / f"{name}{CLOSED}").exists():
-            LocalLocation(path).delete()  # the crash came between closing it and removing it
-        else:
-            parts.append(_OpenSegment(path, name))
-    whole = _whole_segments(parts)
-    _check_nothing_lost(directory, parts)
+    for path in _open_segments(directory, closed=True):
+        LocalLocation(path).delete()  # the crash came between closing it and removing it
+    parts, whole = _examined(directory)
     for part in reversed(parts[len(whole) :]):
         LocalLocation(part.path).delete()
     _close(directory, whole, compress=compress)
@@ -77,6 +69,33 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
             for part in unchecked
         ),
     )
+
+
+def recoverable(directory: Path) -> Recovered:
+    """What recover() would return, without warnings; changes nothing. Raises InputError as that does."""
+    _, whole = _examined(directory)
+    known = _state(directory)
+    return Recovered(
+        max([known.last, *[str(part.name) for part in whole]]), max([known.position, *[part.whole for part in whole]])
+    )
+
+
+def _open_segments(directory: Path, *, closed: bool) -> dict[Path, SegmentName]:
+    """The open segments by file: those that were closed, too, or those that were not."""
+    named = {path: SegmentName.of_file(path.name, OPEN) for path in sorted(directory.glob(f"*{OPEN}"))}
+    return {
+        path: name
+        for path, name in named.items()
+        if name is not None and (directory / f"{name}{CLOSED}").exists() is closed
+    }
+
+
+def _examined(directory: Path) -> tuple[list[_OpenSegment], list[_OpenSegment]]:
+    """The open segments, and those of them that have a complete transaction. Raises InputError."""
+    parts = [_OpenSegment(path, name) for path, name in _open_segments(directory, closed=False).items()]
+    whole = _whole_segments(parts)
+    _check_nothing_lost(directory, parts)
+    return parts, whole
 
 
 def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:

@@ -16,7 +16,7 @@ from pgtail.errors import OptionError
 
 _OF_A_SLOT: Final = (
     "host", "dbname", "slot", "spool", "allow_gap", "snapshot", "snapshot_tables", "until_lsn", "until", "two_phase",
-    "binary", "wait",
+    "binary", "wait", "dry_run",
 )  # fmt: skip
 
 

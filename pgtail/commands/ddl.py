@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.question import check_terminal, confirm
+from pgtail.commands.options.common import NOT_DONE
 from pgtail.commands.options.server import ChangeOptions, InstallOptions
 from pgtail.commands.output.file_sink import put
 from pgtail.files.stopping import begin
@@ -29,7 +30,8 @@ def install(options: InstallOptions) -> None:
             log_outcome(f"database {database} has them already ({mark}): nothing was done")
             return
         statements = ddl_trigger.install_sql(with_statement=options.with_statement, replace=before is not None)
-        _run(connection, statements, options, database)
+        if not _run(connection, statements, options, database):
+            return
         what = "was installed" if before is None else f"was installed in place of {escape(before.mark)}"
         log_outcome(f"{mark} {what} in database {database}; pgtail ddl remove takes it back")
 
@@ -43,12 +45,19 @@ def remove(options: ChangeOptions) -> None:
         if before is None:
             log_outcome(f"database {database} has nothing of pgtail ddl: nothing was done")
             return
-        _run(connection, ddl_trigger.remove_sql(), options, database)
-        log_outcome(f"{escape(before.mark)} was removed from database {database}")
+        if _run(connection, ddl_trigger.remove_sql(), options, database):
+            log_outcome(f"{escape(before.mark)} was removed from database {database}")
 
 
-def _run(connection: Connection, statements: str, options: ChangeOptions | InstallOptions, database: str) -> None:
-    """Run the statements, which are one transaction; without --yes, show them and ask first."""
+def _run(connection: Connection, statements: str, options: ChangeOptions | InstallOptions, database: str) -> bool:
+    """Run the statements, which are one transaction; without --yes, show them and ask first.
+
+    With --dry-run, only show them; returns whether they were run.
+    """
+    if options.dry_run:
+        put(statements)
+        log_outcome(NOT_DONE)
+        return False
     if not options.yes:
         check_terminal(
             f"database {database} was not changed: there is no terminal to ask on; --yes does it without asking, and"
@@ -57,3 +66,4 @@ def _run(connection: Connection, statements: str, options: ChangeOptions | Insta
         put(statements)
         confirm(f"Run this in database {database}?")
     rows.run(connection, "the event triggers", statements)
+    return True

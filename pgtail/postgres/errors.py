@@ -15,7 +15,7 @@ import psycopg
 from psycopg.pq import DiagnosticField
 from psycopg.pq.abc import PGresult
 
-from pgtail.errors import COMMAND, ServerError
+from pgtail.errors import COMMAND, TRY_AGAIN, ServerError
 from pgtail.terminal.escape import escape, sql_identifier
 
 
@@ -143,6 +143,8 @@ _CREDENTIALS_TEXT = re.compile("authentication failed|no password supplied|certi
 class Unreachable(ServerError):
     """The server cannot be reached at the moment; a retry may succeed."""
 
+    exit_status = TRY_AGAIN
+
 
 class CredentialsRefused(ServerError):
     """The password or the certificate is wrong or missing. Files with them may change."""
@@ -150,6 +152,8 @@ class CredentialsRefused(ServerError):
 
 class RecoveryConflict(ServerError):
     """A standby ended the query or the session to replay a change of its primary (SQLSTATE 40001)."""
+
+    exit_status = TRY_AGAIN
 
 
 class Internal(ServerError):
@@ -170,6 +174,8 @@ class UndefinedObject(ServerError):
 
 class ObjectInUse(ServerError):
     """The command needs a slot that somebody else has at the moment (SQLSTATE 55006)."""
+
+    exit_status = TRY_AGAIN
 
 
 _KINDS: Final = {

@@ -95,7 +95,7 @@ class SnapshotRecording:
         """
         self._drop_pending()
         with self._publisher.interrupt.raising():
-            wanted = self._check()
+            wanted = self.wanted()
         if not wanted:
             logger.info("the capture has a copy of every published table; none is copied")
             return
@@ -117,7 +117,7 @@ class SnapshotRecording:
             )
         return [snapshot for snapshot in before if snapshot not in state.snapshots]
 
-    def _check(self) -> dict[int, str]:
+    def wanted(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
         plan = self._publisher.plan
         with self._publisher.connector.ordinary() as connection:

@@ -8,6 +8,7 @@ from typing import Any
 from pgtail.capture.prune import Bound, Prunable, PrunePlan, prune
 from pgtail.capture.reader import first_segment
 from pgtail.commands.options.capture import PruneOptions
+from pgtail.commands.options.common import NOT_DONE
 from pgtail.commands.output.file_sink import put
 from pgtail.errors import Interrupted, OptionError
 from pgtail.files.stopping import begin, status_after
@@ -24,7 +25,7 @@ def run(place: str, options: PruneOptions) -> None:
     """Say what would be removed, or remove it. Raises PgtailError and ClosedPipe."""
     if options.before is None and options.keep is None and not options.applied:
         raise OptionError("say what to remove: --before TIME|LSN, --keep TIME or --applied OUT")
-    capture = locate(place, options.storage)
+    capture, delete = locate(place, options.storage), options.delete and not options.dry_run
     begin()
     try:
         found = Prunable(capture)
@@ -34,17 +35,17 @@ def run(place: str, options: PruneOptions) -> None:
         if options.verbosity.verbose:
             for one in plan.segments:
                 log_outcome(escape(str(one.location)))
-        if options.delete:
+        if delete:
             prune(capture, plan.pruned)
     except KeyboardInterrupt as stopped:
         raise Interrupted("interrupted", status_after(stopped), source=str(capture)) from None
     if options.output == "json":
-        for line in _json(str(capture), plan, done=options.delete):
+        for line in _json(str(capture), plan, done=delete):
             put(json_line(line).rstrip("\n"))
         return
-    put(escape(f"{capture}: {_summary(plan, done=options.delete)}"))
-    if plan.pruned is not None and not options.delete:
-        log_outcome("nothing was removed: --delete does that")
+    put(escape(f"{capture}: {_summary(plan, done=delete)}"))
+    if plan.pruned is not None and not delete:
+        log_outcome(NOT_DONE if options.dry_run else "nothing was removed: --delete does that")
 
 
 def _bounds(prunable: Prunable, options: PruneOptions) -> Iterator[Bound]:

@@ -10,6 +10,7 @@ from pgtail.capture.format import SegmentName
 from pgtail.commands.options.common import (
     ReportOptions,
     Verbosity,
+    dry_run_option,
     input_option,
     output_option,
     point,
@@ -84,6 +85,7 @@ class PruneOptions(Struct, frozen=True):
         help="Remove only what pgtail spark has applied to OUT, a directory or URI. Repeatable.",
     )
     delete: bool = option("--delete", default=False, help="Remove the files; without this they are only counted.")
+    dry_run: bool = dry_run_option()
     yes: bool = option(
         "--yes",
         default=False,

@@ -70,6 +70,15 @@ def resync_option() -> Any:
     )
 
 
+def dry_run_option() -> Any:
+    """A field `dry_run`."""
+    return option("--dry-run", default=False, help="Check everything, and say what would be done; change nothing.")
+
+
+NOT_DONE: Final = "nothing was done (--dry-run)"
+"""The last message of a dry run."""
+
+
 def pager_option() -> Any:
     """A field `pager`."""
     return output_option(

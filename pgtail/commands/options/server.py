@@ -13,6 +13,7 @@ from pgtail.commands.options.common import (
     FilterOptions,
     ReportOptions,
     Verbosity,
+    dry_run_option,
     input_option,
     limit_option,
     output_option,
@@ -280,6 +281,7 @@ class RecordOptions(Struct, frozen=True):
         help="While another client reads the slot, wait; then continue the capture from where it is complete.",
     )
     snapshot: SnapshotOptions = family(SnapshotOptions)
+    dry_run: bool = dry_run_option()
     end: EndOptions = family(EndOptions)
     dump: DumpOptions = family(DumpOptions)
     utc: bool = utc_option()
@@ -398,6 +400,7 @@ class ChangeOptions(Struct, frozen=True):
 
     connection: ConnectionOptions = family(ConnectionOptions)
     yes: bool = option("-y", "--yes", default=False, help="Do not ask.")
+    dry_run: bool = dry_run_option()
 
 
 def _with_statement_option() -> Any:
@@ -413,6 +416,7 @@ class InstallOptions(Struct, frozen=True):
     connection: ConnectionOptions = family(ConnectionOptions)
     with_statement: bool = _with_statement_option()
     yes: bool = option("-y", "--yes", default=False, help="Do not ask.")
+    dry_run: bool = dry_run_option()
 
 
 class PrintOptions(Struct, frozen=True):

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pgtail.commands.options.common import ReportOptions, Verbosity, point, storage_option, utc_option
+from pgtail.commands.options.common import (
+    ReportOptions,
+    Verbosity,
+    dry_run_option,
+    point,
+    storage_option,
+    utc_option,
+)
 from pgtail.commands.options.server import ConnectionOptions, ServiceOptions
 from pgtail.options import family, items, option, positive_duration
 
@@ -159,5 +166,6 @@ class VacuumOptions(Struct, frozen=True):
     """Options of `pgtail spark vacuum`."""
 
     delete: bool = option("--delete", default=False, help="Remove the files; without this they are only listed.")
+    dry_run: bool = dry_run_option()
     storage: StorageOptions = storage_option()
     verbosity: Verbosity = family(Verbosity)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +16,16 @@ from pgtail import __version__
 from pgtail.capture.lock import DirectoryInUse, open_directory
 from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import CopiedTable, Recorder, Rotation
-from pgtail.capture.recovery import recover
+from pgtail.capture.recovery import recover, recoverable
 from pgtail.capture.snapshots import open_state
+from pgtail.capture.state import StateFile
 from pgtail.capture.store_state import TakenOver
 from pgtail.capture.upload import Uploader
 from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import any_matches
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.stderr_thread import StderrThread
+from pgtail.commands.options.common import NOT_DONE
 from pgtail.commands.options.server import RecordOptions
 from pgtail.commands.record import dumps as convert
 from pgtail.commands.service.service import Service
@@ -30,7 +34,8 @@ from pgtail.errors import OptionError, PgtailError
 from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import counted
 from pgtail.log import event, log_outcome, log_summary, logger
-from pgtail.postgres import catalog
+from pgtail.pgoutput.scalars import lsn_text
+from pgtail.postgres import catalog, publications
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import ObjectInUse, Unreachable
 from pgtail.postgres.slots import SlotInUse, check_free, check_name
@@ -50,6 +55,7 @@ from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.storage import Location, is_uri, locate
 from pgtail.storage.local import LocalLocation
+from pgtail.terminal.escape import escape
 
 _TAKEN: Final = (SlotInUse, ObjectInUse, ConsumedElsewhere, DirectoryInUse, TakenOver)
 """Errors that say that another recorder has the slot, the directory or the capture in a store."""
@@ -103,6 +109,9 @@ class RecordSlot:
         info = {"command": "record", "version": __version__, "slot": options.request.slot}
         with StderrThread(quiet=options.verbosity.quiet) as self._stderr:
             try:
+                if options.dry_run:
+                    self._report(target, spool)
+                    return False
                 with Service(options.service, self._progress, info):
                     self._run_in_turn(target, spool)
             except KeyboardInterrupt:
@@ -168,10 +177,38 @@ class RecordSlot:
             self._progress.lost(reason)
             log_outcome(f"waiting: {reason}", extra=event("waiting"))
 
+    @property
+    def _request(self) -> Request:
+        wanted = replace(self._options.request.wanted, streaming="off")
+        return replace(request_of(self._options.request, self._options.end), ack="commit", wanted=wanted)
+
+    def _report(self, target: Location, directory: Path) -> None:
+        """Check what _record() checks, and say what it would do (--dry-run)."""
+        if target.path is None:
+            raise OptionError("--dry-run examines a local capture: name a directory with -D")
+        exists, connector, tables = directory.is_dir(), connector_of(self._options.connection), dict[int, str]()
+        with contextlib.ExitStack() as stack, Interrupt() as interrupt:
+            place = stack.enter_context(open_directory(directory) if exists else _empty_directory())
+            position = recoverable(place).position
+            files = CaptureFiles(place, StateFile(place), _rotation(self._options), self._options.compress, None)
+            known = self._known(files, position)
+            plan = self._plan(self._request, known, connector, interrupt)
+            if self._options.snapshot.wanted:
+                publisher = Publisher(plan, connector, interrupt, self._progress, None)
+                tables = self._snapshot(publisher, known, files, SameTables(publisher)).wanted()
+        for warning in plan.warnings:
+            logger.warning(warning)
+        begins = f"the capture would be continued from {lsn_text(position)}" if position else "a capture would begin"
+        log_outcome(f"in {directory}{'' if exists else ', which would be created,'} {begins}")
+        at = "created" if plan.slot is None else f"read from {lsn_text(max(position, plan.slot.confirmed))}"
+        log_outcome(f"slot {plan.slot_name} would be {at}: {publications.in_words(plan.publications)}")
+        if self._options.snapshot.wanted:
+            names = ": " + ", ".join(sorted(map(escape, tables.values()))) if tables else ""
+            log_outcome(f"{counted(len(tables), 'table')} would be copied first{names}")
+        log_outcome(NOT_DONE)
+
     def _record(self, directory: Path, uploader: Uploader | None) -> None:
-        options = self._options
-        wanted = replace(options.request.wanted, streaming="off")
-        request = replace(request_of(options.request, options.end), ack="commit", wanted=wanted)
+        options, request = self._options, self._request
         connector = connector_of(options.connection)
         recovered = recover(directory, compress=options.compress)
         for warning in recovered.warnings:
@@ -194,8 +231,18 @@ class RecordSlot:
     def _copy_tables(
         self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, same_tables: SameTables
     ) -> list[CopiedTable]:
+        recording = self._snapshot(publisher, known, files, same_tables)
+        self._copying = True
+        with self._progress.copying_tables():
+            recording.run()
+        self._copying = False
+        return recording.copied
+
+    def _snapshot(
+        self, publisher: Publisher, known: RecordedCapture, files: CaptureFiles, same_tables: SameTables
+    ) -> SnapshotRecording:
         wanted = self._options.snapshot
-        recording = SnapshotRecording(
+        return SnapshotRecording(
             publisher,
             known,
             files,
@@ -204,11 +251,6 @@ class RecordSlot:
             globs=wanted.snapshot_tables,
             jobs=wanted.jobs,
         )
-        self._copying = True
-        with self._progress.copying_tables():
-            recording.run()
-        self._copying = False
-        return recording.copied
 
     def _follow(
         self,
@@ -280,6 +322,13 @@ class RecordSlot:
             plan = prepare_recording(request, known, connection, allow_gap=self._options.allow_gap)
             self._complete = complete_since_start(connection, plan)
         return plan
+
+
+@contextlib.contextmanager
+def _empty_directory() -> Iterator[Path]:
+    """A temporary directory, which stands for one that does not exist."""
+    with tempfile.TemporaryDirectory(prefix="pgtail-") as name:
+        yield Path(name)
 
 
 def _rotation(options: RecordOptions) -> Rotation:

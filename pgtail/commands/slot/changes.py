@@ -6,6 +6,7 @@ from typing import Literal
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.question import check_terminal, confirm
+from pgtail.commands.options.common import NOT_DONE
 from pgtail.commands.options.server import ChangeOptions, ConnectionOptions, CreateOptions
 from pgtail.commands.output.file_sink import put
 from pgtail.files.stopping import Interrupt, begin
@@ -50,8 +51,8 @@ def drop(options: ChangeOptions, name: str) -> None:
     begin()
     with connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
-        if not options.yes:
-            _confirm(connection, slot, "Drop it")
+        if _is_settled(options, connection, slot, "Drop it", "dropped"):
+            return
         slots.drop(connection, slot)
         log_outcome(f"slot {name} was dropped")
 
@@ -62,8 +63,9 @@ def advance(options: ChangeOptions, name: str, to: int | Literal["now"]) -> None
     with connector_of(options.connection).ordinary() as connection:
         slot = slots.changeable(connection, name)
         target = slots.target(connection, slot, to)
-        if not options.yes:
-            _confirm(connection, slot, f"Advance it to {lsn_text(target)}")
+        to_there = f"to {lsn_text(target)}"
+        if _is_settled(options, connection, slot, f"Advance it {to_there}", f"advanced {to_there}"):
+            return
         put(lsn_text(slots.advance(connection, slot, target)))
 
 
@@ -78,6 +80,16 @@ def copy(options: ConnectionOptions, source: str, name: str) -> None:
     log_outcome(f"slot {name} is a copy of {source}. {slots.retains(name)}")
     position = made.confirmed_flush_lsn or made.restart_lsn
     put("" if position is None else lsn_text(position))
+
+
+def _is_settled(options: ChangeOptions, connection: Connection, slot: Slot, action: str, done: str) -> bool:
+    """Whether nothing is to be done, as for --dry-run, which says what would be; --yes skips the question."""
+    if options.dry_run:
+        log_outcome(f"slot {_described(connection, slot)}")
+        log_outcome(f"it would be {done}; {NOT_DONE}")
+    elif not options.yes:
+        _confirm(connection, slot, action)
+    return options.dry_run
 
 
 def _confirm(connection: Connection, slot: Slot, action: str) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pgtail import __version__
 from pgtail.capture.lock import has_segments
 from pgtail.commands.console.progress import has_bar
-from pgtail.commands.options.common import Verbosity
+from pgtail.commands.options.common import NOT_DONE, Verbosity
 from pgtail.commands.options.spark import SparkOptions, VacuumOptions
 from pgtail.commands.service.service import Service
 from pgtail.errors import OptionError
@@ -165,11 +165,14 @@ def vacuum(out: str, options: VacuumOptions) -> None:
     check_installed()
     from pgtail.spark.lake.compact import vacuum as expired
 
-    found = expired(locate_target(out, options.storage), delete=options.delete)
-    for path in found if options.verbosity.verbose or not options.delete else ():
+    delete = options.delete and not options.dry_run
+    found = expired(locate_target(out, options.storage), delete=delete)
+    for path in found if options.verbosity.verbose or not delete else ():
         log_outcome(escape(path))
-    done = "removed" if options.delete else "would be removed with --delete"
+    done = "removed" if delete else "would be removed" + ("" if options.delete else " with --delete")
     log_outcome(f"{counted(len(found), 'file')} {done}")
+    if options.dry_run:
+        log_outcome(NOT_DONE)
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
