@@ -100,7 +100,7 @@ def test_a_frozen_recorder_keeps_its_directory(newest_database: Database, tmp_pa
         first.send_signal(signal.SIGSTOP)
         database.query("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
         wait_for_free_slots(database)
-        refused = record(database, tmp_path / "c", "--until", "now", status=2)
+        refused = record(database, tmp_path / "c", "--until", "now", status=75)
         assert "another process records into" in refused.stderr
         database.execute("INSERT INTO t VALUES (2, 'y')")
         first.kill()

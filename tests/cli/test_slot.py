@@ -388,7 +388,7 @@ def test_watch_reports_a_server_that_does_not_answer(start_server: StartServer) 
 
 
 def test_watch_of_a_server_that_was_never_there_is_an_error(tmp_path: Path) -> None:
-    _, words = pgtail("slot", "list", f"host={tmp_path}", "--watch", status=3)
+    _, words = pgtail("slot", "list", f"host={tmp_path}", "--watch", status=75)
     assert "Check that the server runs, and where" in words
 
 
@@ -478,7 +478,7 @@ def test_a_slot_in_use_is_neither_dropped_nor_advanced(newest_database: Database
     with tailing(newest_database, "-S", "s") as running:
         running.wait_for_slot(newest_database, "s")
         for arguments in (["drop", "s"], ["advance", "s", "now"]):
-            _, words = pgtail("slot", *arguments, newest_database.conninfo(), "--yes", status=3)
+            _, words = pgtail("slot", *arguments, newest_database.conninfo(), "--yes", status=75)
             assert "slot s is in use by pid" in words
         running.stop()
 

@@ -147,7 +147,7 @@ def test_input_formats_are_documented(format_: str) -> None:
 def exit_statuses() -> set[int]:
     """Success, and the statuses of all errors."""
     classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.PgtailError)]
-    return {0, *(one.exit_status for one in classes)}
+    return {0, errors.TRY_AGAIN, *(one.exit_status for one in classes)}
 
 
 @pytest.mark.parametrize("status", sorted(exit_statuses()))

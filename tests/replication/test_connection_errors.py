@@ -73,8 +73,8 @@ def test_the_right_to_replicate_is_missing(database: Database) -> None:
 
 def test_addresses_without_a_server(newest_database: Database) -> None:
     server = newest_database.server
-    assert "Check that the server runs, and where" in fails("host=127.0.0.1 port=1 dbname=x")
-    assert "Check that the server runs, and where" in fails("host=/nowhere dbname=x")
+    assert "Check that the server runs, and where" in fails("host=127.0.0.1 port=1 dbname=x", status=75)
+    assert "Check that the server runs, and where" in fails("host=/nowhere dbname=x", status=75)
     assert "Check that the server runs, and where: -h HOST" in fails("host=no.such.host.invalid dbname=x")
     assert "Name a database that exists" in fails(server.conninfo("nosuch"))
     assert "-U NAME" in fails(newest_database.conninfo(user="nosuch"))
@@ -91,7 +91,7 @@ def test_pg_hba_and_full_servers(start_server: StartServer) -> None:
         create_slot(database, "s")
         with tailing(database, "-S", "s", "-v") as running:
             running.wait_for_slot(database, "s")
-            words = fails(database)
+            words = fails(database, status=75)
             assert "max_wal_senders" in words
             running.stop()
         words = fails(database)
@@ -154,5 +154,5 @@ def test_errors_do_not_quote_the_dsn() -> None:
     ):
         words = fails(dsn, status=2)
         assert "connection" in words
-    words = fails(f"postgresql://user:{SECRET}@127.0.0.1:1/db")
+    words = fails(f"postgresql://user:{SECRET}@127.0.0.1:1/db", status=75)
     assert "Connection refused" in words

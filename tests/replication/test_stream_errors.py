@@ -47,7 +47,7 @@ def test_a_slot_in_use_names_its_reader(database: Database) -> None:
     with tailing(database, "-S", "s", env={"PGAPPNAME": "first reader"}) as running:
         running.wait_for_slot(database, "s")
         pid = database.value("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 's'")
-        words = fails(database, "-S", "s")
+        words = fails(database, "-S", "s", status=75)
         assert f"slot s is in use by pid {pid}, user postgres, first reader, local." in words
         assert f"pg_terminate_backend({pid})" in words
         assert ("pgtail stream --fork s" in words) == (database.version >= 12)

@@ -160,13 +160,13 @@ class Round:
         self._reader.join()
         said = self._err.read_bytes()
         begins = b"pgtail: options: " not in said or time.monotonic() - self._begun < within(3)
-        if status == 3 and b"pgtail: error: " in said and begins:
+        if status in (3, 75) and b"pgtail: error: " in said and begins:
             return  # a connection that is lost before the first stream has begun is an error
         if status == 4 and self._disk_failed and re.search(b"error: .*(No space left|Input/output error)", said):
             return  # it had met the error before there was room again
         if status not in statuses:
             self.wrong.append(f"status {status} after {sent}: {said[-600:].decode()}")
-        if status in (1, 2, 3, 4) and b"pgtail: error: " not in said:
+        if status in (1, 2, 3, 4, 75) and b"pgtail: error: " not in said:
             self.wrong.append(f"status {status} without an error: {said[-600:].decode()}")
         if _COMPLAINTS.search(said):
             self.wrong.append(said[-2000:].decode())
