@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +13,13 @@ import pgtail
 from pgtail.cli import main
 from pgtail.cli.command import Command
 from pgtail.commands.console.messages import exit_statuses
+from pgtail.commands.output.file_sink import put
 from pgtail.errors import OptionError
 
 
 def show(page: str) -> None:
     """Show a page such as pgtail-filter.7. Raises OptionError if it is not installed, or if man is not."""
-    path = next((path for path in _places(page) if path.is_file()), None)
-    if path is None:
-        raise OptionError(f"the manual page {page} is not installed; it is in pgtail's sources, as man/{page}")
+    path = _found(page, f"man/man{page.rpartition('.')[2]}")
     try:
         subprocess.run(["man", path], check=False)
     except FileNotFoundError:
@@ -29,11 +27,22 @@ def show(page: str) -> None:
         raise OptionError(f"the program man is not installed ({cure}); the page is {path}") from None
 
 
-def _places(page: str) -> Iterator[Path]:
-    """Where the page may be: in a checkout, and where pip installs it."""
-    yield Path(pgtail.__file__).parents[1] / "man" / page
-    section = page.rpartition(".")[2]
-    yield Path(sys.prefix, "share", "man", f"man{section}", page)
+def _found(name: str, folder: str) -> Path:
+    """A file of man/ in a checkout, or where pip installs it below share/. Raises OptionError."""
+    places = (Path(pgtail.__file__).parents[1] / "man" / name, Path(sys.prefix, "share", folder, Path(name).name))
+    for path in places:
+        if path.is_file():
+            return path
+    raise OptionError(f"man/{name} of pgtail's sources is not installed")
+
+
+SCHEMAS: Final = {
+    **{name: name for name in (*("json", "json-tx", "wal2json", "wal2json-v1", "debezium"), "stats", "doctor", "log")},
+    "expect": "json",
+    "slot-list": "slot-list",
+    "capture-list": "capture-list",
+}
+"""What programs read, by name -> the file of its JSON Schema."""
 
 
 _PAGES: Final = """tutorial.7 filter.7 output.5 json.5 formats.5 input.5 server.7 options.7 config.5 redact.7 \
@@ -55,8 +64,14 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 @click.command("help", cls=Command)
 @click.argument("words", nargs=-1, metavar="[COMMAND|PAGE]... [all|GROUP]", shell_complete=_complete)
+@click.option(
+    "--schema",
+    metavar="NAME",
+    type=click.Choice(SCHEMAS),
+    help="Print the JSON Schema of an output: " + ", ".join(SCHEMAS) + ".",
+)
 @click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...]) -> None:
+def command(ctx: click.Context, words: tuple[str, ...], schema: str | None) -> None:
     """Show the help of a command, or a manual page.
 
     The same as --help after the command: without more the options used most, with all every option, with the name of
@@ -70,7 +85,12 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
     pgtail help decode filter
     pgtail help slot create
     pgtail help filter
+    pgtail help --schema json
     """
+    if schema is not None:
+        with exit_statuses():
+            put(_found(f"schema/{SCHEMAS[schema]}.json", "pgtail/schema").read_text("utf-8").rstrip("\n"))
+        return
     if len(words) == 1 and words[0] in PAGES:
         with exit_statuses():
             show(PAGES[words[0]])

@@ -29,6 +29,7 @@ from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.values import Types
 from tests.support.encode import frame
 from tests.support.messages import messages_to
+from tests.support.schemas import OF_CHANGES, check_lines
 
 
 class Rendered:
@@ -161,6 +162,8 @@ def all_ways(*messages: bytes, **options: Any) -> Rendered:
         assert other.written == decoded.written
         assert other.notes == decoded.notes
     check_json(decoded.written.splitlines())
+    if (output := options.get("output", "json")) in OF_CHANGES:
+        check_lines(output, decoded.written)
     return decoded
 
 

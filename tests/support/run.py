@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +21,7 @@ import pytest
 from pgtail.cli import main
 from tests.support.fork_server import Forked, start
 from tests.support.limits import within
+from tests.support.schemas import check_output
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def here(*arguments: str | Path, **variables: str) -> Result:
                 thread.join(within(60))
         out.seek(0)
         errors.seek(0)
-        return Result(int(end.value.code or 0), bytes(out.buffer.read()), errors.read())
+        return _checked(Result(int(end.value.code or 0), bytes(out.buffer.read()), errors.read()), arguments)
 
 
 def command(
@@ -118,7 +120,13 @@ def command(
         errors.seek(0)
         found = re.search(r"VmHWM:\s+(\d+) kB", peak.read())
         kilobytes = int(found[1]) if found else 0
-        return Result(process.wait(), out.read(), errors.read().decode(), kilobytes * 1024)
+        return _checked(Result(process.wait(), out.read(), errors.read().decode(), kilobytes * 1024), arguments)
+
+
+def _checked(result: Result, arguments: Sequence[str | Path]) -> Result:
+    """The result, after a comparison with the JSON Schema of the output."""
+    check_output([*map(str, arguments)], result.stdout, result.stderr)
+    return result
 
 
 _MEASURED = """

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from tests.support.fork_server import start
 from tests.support.limits import within
+from tests.support.schemas import MOST, check_output
 from tests.support.servers import Database
 
 COMMAND = [sys.executable, "-c", "from pgtail.__main__ import main; main()", "stream"]
@@ -56,6 +57,7 @@ class Tailing:
         environment = {**os.environ, **options.pop("env", {})}
         self._pace: float = options.pop("pace", 0.0)
         command = [options.pop("command", COMMAND[-1]), conninfo, *arguments]
+        self._command = command
         self.process = start(command, environment, stdout, subprocess.PIPE, **options)
         self.out: list[bytes] = []
         self.err: list[bytes] = []
@@ -128,6 +130,7 @@ class Tailing:
             thread.join(within(PATIENCE))
         assert self.process.returncode == status, (self.process.returncode, self.stderr)
         assert "Traceback" not in self.stderr
+        check_output(self._command, b"".join(self.out[:MOST]), self.stderr)
         return self.stderr
 
     def kill(self) -> None:

@@ -17,6 +17,7 @@ import click
 from pgtail import __version__
 from pgtail.cli import main
 from pgtail.cli.command import GROUPS, groups, title
+from tests.tools import make_schemas
 from tests.tools.roff import bold, escape, from_markdown, heading, italic, prose, verbatim
 
 MAN = Path(__file__).parents[2] / "man"
@@ -200,7 +201,8 @@ def write() -> None:
         (MAN / stale).unlink()
     for name, text in made.items():
         (MAN / name).write_text(text, encoding="utf-8")
-    print(f"wrote {', '.join(sorted(made))} in {MAN.name}/")
+    make_schemas.write()
+    print(f"wrote {', '.join(sorted(made))} and the schemas in {MAN.name}/")
 
 
 if __name__ == "__main__":
