@@ -30,6 +30,7 @@ from pgtail.spark.state.update import update_state
 from pgtail.storage import locate
 from tests.spark.test_changes import in_order
 from tests.spark.test_tasks import MANY
+from tests.support.run import here
 from tests.support.servers import Database
 from tests.support.spark import model
 from tests.support.spark.captures import record, rows_of
@@ -165,6 +166,8 @@ def test_files_of_no_use_are_listed_then_removed(tmp_path: Path, monkeypatch: py
     assert (out / "changes" / first.path).exists()
     found = vacuum(locate(str(out)), delete=False)
     assert {f"changes/{first.path}", f"changes/{orphan.path}"} <= set(found)
+    said = here("spark", "vacuum", "--delete", "--dry-run", str(out)).stderr
+    assert said.endswith(f"pgtail: {len(found)} files would be removed\npgtail: nothing was done (--dry-run)\n")
     assert (out / "changes" / orphan.path).exists()
     assert vacuum(locate(str(out)), delete=True) == found
     assert {path.name for path in (out / "changes").glob("*.parquet")} == {f.path for f in LakeTable(place).files()}
