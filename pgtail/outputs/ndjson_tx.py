@@ -61,7 +61,7 @@ class JsonTx(PlannedOutput):
 
     def _message(self, message: LogicalMessage) -> None:
         if message.transaction is not None:
-            head = self.rows.message(joined(self._objects.head("message", None)), message)
+            head = self.rows.message(joined(self._objects.head(message.op, None)), message)
             write_parts([self.next_separator(), head, *message_parts(message)], self.write)
         else:
             write_parts([message_head(message), *message_parts(message), b"\n"], self.outside)

@@ -51,8 +51,7 @@ class Seen(NamedTuple):
     """How many transactions ended, the least and the greatest time of their commits, and whether no filter passed any.
 
     `past` is the commit time of the transaction before which --until ended, `contexts` how many logical messages gave
-    the changes after them a context. Times are in microseconds since 2000-01-01
-    UTC; None if none is known.
+    the changes after them a context. Times are in microseconds since 2000-01-01 UTC; None if none is known.
     """
 
     transactions: int = 0
@@ -404,24 +403,6 @@ class Pipeline:
                 self._warn(Note(f"a logical message {message.prefix} is shown as it is: {error}"))
             return message
 
-    def _filtered(self, filter_: Filter, event: Started | Change | SchemaChange) -> None:
-        if isinstance(event, Started):
-            if event.transaction.snapshot and filter_.snapshot_passes(event.transaction):
-                self._emit(event)
-            else:
-                self._waiting = event
-        elif isinstance(event, SchemaChange):
-            if filter_.described(event):
-                self._emit(event)
-        elif filter_.passes(event):
-            self._passed = True
-            if self._waiting is not None and event.transaction is not None:
-                self._emit(self._waiting)
-                self._waiting = None
-            self._emit(event)
-        elif isinstance(event, RowChange):
-            self.left_out += 1
-
     def _show(self, event: Started | Change | SchemaChange | FromClient | SnapshotEnded) -> None:
         if isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
             event = self._schema_change(event)
@@ -441,6 +422,24 @@ class Pipeline:
             self._contexts += 1
             shown = content if redaction is None else redaction.masked_context(content)
             transaction.context = Context(content, shown)
+
+    def _filtered(self, filter_: Filter, event: Started | Change | SchemaChange) -> None:
+        if isinstance(event, Started):
+            if event.transaction.snapshot and filter_.snapshot_passes(event.transaction):
+                self._emit(event)
+            else:
+                self._waiting = event
+        elif isinstance(event, SchemaChange):
+            if filter_.described(event):
+                self._emit(event)
+        elif filter_.passes(event):
+            self._passed = True
+            if self._waiting is not None and event.transaction is not None:
+                self._emit(self._waiting)
+                self._waiting = None
+            self._emit(event)
+        elif isinstance(event, RowChange):
+            self.left_out += 1
 
     def _count(self, transactions: int, first: int | None, last: int | None) -> None:
         """Count transactions that ended, from their first to their last time."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pgtail.changes.ddl import PREFIX
 from pgtail.outputs import OUTPUTS
 from tests.support.encode import (
     INT4,
@@ -115,6 +116,16 @@ def test_rows_are_the_same_by_scanner_and_decoder(output: str) -> None:
         assert "".join(found).count("bob") == "".join(plain).count("bob") + 20
     else:
         assert found == plain
+
+
+def test_schema_changes_have_it() -> None:
+    drop = {"version": 1, "tag": "DROP TABLE", "oid": 100, "schema": "public", "name": "t", "dropped": True}
+    messages = (relation(), begin(), message(BOB, "who"), message(json.dumps(drop).encode(), PREFIX), commit())
+    assert contexts(rendered(*messages)) == [("who", None), ("ddl", {"user": "bob"})]
+    [transaction] = rendered(*messages, output="json-tx").objects
+    ops = [(change["op"], change.get("context")) for change in transaction["changes"]]
+    assert ops == [("message", None), ("ddl", {"user": "bob"})]
+    assert texts(*messages, output="line")[1].endswith('context {"user": "bob"}')
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------

@@ -129,6 +129,18 @@ def test_an_open_segment_counts_and_stays(shop: Database, tmp_path: Path) -> Non
     assert parse_lsn(place) <= parse_lsn(found[1]) <= parse_lsn(str(slots(shop)[0][1]))
 
 
+def test_triggers_are_neither_installed_nor_removed(shop: Database) -> None:
+    triggers = "SELECT evtname FROM pg_event_trigger ORDER BY 1"
+    out, said = pgtail("ddl", "install", shop.conninfo(), "--dry-run", "--yes")
+    assert ("CREATE EVENT TRIGGER pgtail_ddl ON ddl_command_end" in out, said) == (True, DONE)
+    assert not shop.query(triggers)
+    pgtail("ddl", "install", shop.conninfo(), "--yes")
+    before = shop.query(triggers)
+    out, said = pgtail("ddl", "remove", shop.conninfo(), "--dry-run")
+    assert ("DROP EVENT TRIGGER" in out, said) == (True, DONE)
+    assert shop.query(triggers) == before
+
+
 def test_a_capture_is_not_pruned(shop: Database, tmp_path: Path) -> None:
     capture = tmp_path / "c"
     for number in (3, 4, 5):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pgtail.capture.contents import PreparedTransaction, TableContents
+from pgtail.changes.ddl import DdlColumn
 from pgtail.changes.filters import OPS
 from pgtail.doctor import Severity
 from pgtail.native.plan import ROW_OPS
@@ -115,6 +116,9 @@ OF_ROW: Final = {
 }
 
 
+DDL_COLUMN: Final = {"not_null": BOOLEAN, "key": BOOLEAN, **dict.fromkeys(("generated", "missing", "default"), STRING)}
+
+
 def changes(of_transaction: dict[str, Schema]) -> dict[tuple[str, ...], Schema]:
     """The objects of rows, truncates and messages, with these keys of their transaction."""
     common = {**of_transaction, **OF_CHANGE}
@@ -129,11 +133,23 @@ def changes(of_transaction: dict[str, Schema]) -> dict[tuple[str, ...], Schema]:
     truncate = {"cascade": BOOLEAN, "restart_identity": BOOLEAN}
     named = {name: OF_ROW[name] for name in ("schema", "table", "relid", "seq")}
     with_new = tuple([op for op in ROW_OPS if op != "delete"])
+    ddl_column = {"attnum": COUNT, "name": STRING, "type": STRING}
+    assert {*ddl_column, *DDL_COLUMN} == {*DdlColumn.__struct_fields__}
+    ddl = {
+        **{name: OF_ROW[name] for name in ("schema", "table", "relid", "identity")},
+        "dropped": TRUE,
+        "partitioned": TRUE,
+        "columns": listed(record(ddl_column, DDL_COLUMN)),
+        "differences": NAMES,
+        "statement": STRING,
+        "error": STRING,
+    }
     return {
         with_new: record({"op": STRING, "new": OF_ROW["new"]}, {**OF_ROW, **common}, "A row."),
         ("delete",): record({"op": STRING}, {**OF_ROW, **common}, "A row."),
         ("truncate",): record({"op": STRING, **truncate}, {**named, **common}, "A table was truncated."),
         ("message",): record({"op": STRING, **message}, {**content, **common}, "A logical message."),
+        ("ddl",): record({"op": STRING, "tag": STRING}, {**ddl, **common}, "A schema change (pgtail ddl)."),
     }
 
 
