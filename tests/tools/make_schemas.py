@@ -22,6 +22,8 @@ from pgtail.postgres.wal_holder import OpenTransaction
 
 SCHEMAS: Final = Path(__file__).parents[2] / "man" / "schema"
 Schema = dict[str, Any]
+_WIDTH: Final = 110
+"""Characters of a line that is not broken."""
 
 STRING: Final[Schema] = {"type": "string"}
 INTEGER: Final[Schema] = {"type": "integer"}
@@ -484,7 +486,21 @@ def schemas() -> dict[str, Schema]:
 def texts() -> dict[str, str]:
     """The contents of every file by its name."""
     made = schemas().items()
-    return {f"{name}.json": json.dumps(schema, indent=1, ensure_ascii=False) + "\n" for name, schema in made}
+    return {f"{name}.json": _text(schema) + "\n" for name, schema in made}
+
+
+def _text(value: Any, indent: int = 0) -> str:
+    """JSON in which what fits a line has one."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if len(flat) + 2 * indent <= _WIDTH or not isinstance(value, dict | list):
+        return flat
+    inside, blank = indent + 1, "  "
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {_text(part, inside)}" for key, part in value.items()]
+    else:
+        parts = [_text(part, inside) for part in value]
+    start, end = "{}" if isinstance(value, dict) else "[]"
+    return f"{start}\n{blank * inside}" + f",\n{blank * inside}".join(parts) + f"\n{blank * indent}{end}"
 
 
 def write() -> None:
