@@ -19,6 +19,8 @@ from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.debezium import schema as kafka
 from pgtail.postgres import slot_growth, slot_report
 from pgtail.postgres.wal_holder import OpenTransaction
+from pgtail.stats.rate import Counts
+from pgtail.stats.report_json import OPS as OPS_OF_ROWS
 
 SCHEMAS: Final = Path(__file__).parents[2] / "man" / "schema"
 Schema = dict[str, Any]
@@ -305,13 +307,27 @@ def stats() -> Schema:
         description="With --watch: an interval.",
     )
     bound = nullable(SECONDS)
+    classes = listed(record({"from": said(NUMBER, "The least number of the class."), "count": COUNT}))
+    of_size = listed(record({"rows": COUNT, "bytes": COUNT}, table))
     size = record(
         {"xid": nullable(COUNT), **place, "rows": COUNT, "bytes": COUNT}
-        | {"seconds_at_least": bound, "seconds_at_most": bound},
+        | {"seconds_at_least": bound, "seconds_at_most": bound}
+        | {"streamed": BOOLEAN, "tables": of_size, "more_tables": COUNT},
         {"gid": STRING, **origin},
     )
-    histogram = record(dict.fromkeys(("total", "p50", "p95", "p99", "max"), COUNT))
-    step = {"from": TIME, "step_seconds": SECONDS, "rows": listed(COUNT), "bytes": listed(COUNT)}
+    histogram = record({**dict.fromkeys(("total", "p50", "p95", "p99", "max"), COUNT), "classes": classes})
+    steps = dict.fromkeys(OPS_OF_ROWS, listed(COUNT))
+    of_rate = record({name: listed(COUNT) for name in Counts._fields}, table)
+    step = {"from": TIME, "step_seconds": SECONDS, "rows": listed(COUNT), "bytes": listed(COUNT), **steps}
+    waiting = {"gid": STRING, "xid": nullable(COUNT), "lsn": nullable(LSN), "ts": TIME}
+    longest = record({**waiting, "outcome": nullable(known("commit_prepared", "rollback_prepared")), "seconds": bound})
+    prepared = record(
+        {
+            **dict.fromkeys(("count", "committed", "rolled_back", "without_outcome"), COUNT),
+            "longest": listed(longest),
+            "oldest": listed(record(waiting)),
+        }
+    )
     transactions = record(
         {
             **dict.fromkeys(("count", "empty", "incomplete"), COUNT),
@@ -319,6 +335,9 @@ def stats() -> Schema:
             "origins": map_of(COUNT),
             "clock_set_back": listed(record({"lsn": LSN, "from": TIME, "to": TIME})),
             **dict.fromkeys(("rows", "bytes"), histogram),
+            "seconds": nullable(record({"classes": classes})),
+            "streamed": record(dict.fromkeys(("count", "rows", "bytes"), COUNT)),
+            "prepared": prepared,
             **dict.fromkeys(("most_bytes", "most_rows", "longest"), listed(size)),
         }
     )
@@ -344,6 +363,7 @@ def stats() -> Schema:
             "behind_bytes": nullable(COUNT),
             "most_behind_bytes": nullable(COUNT),
             "stuck_seconds": bound,
+            "lag": listed(record({"ts": TIME, "behind_bytes": COUNT})),
         }
     )
     report = record(
@@ -351,10 +371,11 @@ def stats() -> Schema:
             "transactions": transactions,
             "tables": listed(of_table),
             "messages": record({"count": COUNT, "bytes": COUNT}),
-            "rate": nullable(record(step)),
+            "rate": nullable(record({**step, "tables": listed(of_rate)})),
             "hot_keys": record({"counted": COUNT, "error": COUNT, "keys": listed(key)}),
-            "schema_changes": listed(record({"differences": NAMES}, table)),
-            "more_schema_changes": COUNT,
+            "schema_changes": listed(record({**place, "differences": NAMES}, table)),
+            "truncates": listed(record(place, table)),
+            **dict.fromkeys(("more_schema_changes", "more_truncates"), COUNT),
             "clients": listed(client),
         },
         {"snapshots": record({"count": COUNT, "rows": COUNT, "bytes": COUNT})},
