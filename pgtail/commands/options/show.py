@@ -55,7 +55,7 @@ class ShowOptions(Struct, frozen=True):
     )
     filter: FilterOptions = family(
         FilterOptions,
-        **dict.fromkeys(("tables", "exclude", "ops", "xids", "since")),
+        **dict.fromkeys(("tables", "exclude", "ops", "xids", "since", "context")),
         where=UNCONFIGURED
         | {
             "help": 'Only rows for which it is true: "total > 100"; see pgtail-filter(7). Repeatable: all must be true.'
