@@ -163,36 +163,32 @@ class Stoppable:
         _Requests.stoppable = None
 
 
-class Interrupt:
-    """A context that counts requests and wakes the main loop through a descriptor. Enter it in the main thread.
+class Wakeup:
+    """A context that lets any thread wake the main loop through a descriptor, and ask it to stop.
 
-    During calls that cannot check the count (connecting, SQL) a request raises instead. After the context requests are
-    postponed: what is left to do is done.
+    Calls that cannot check the count of requests (connecting, SQL) are made inside of raising().
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self.raises = False
+        """How often somebody asked to stop."""
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
-        self._wakeup_before = -1
 
     def __enter__(self) -> Self:
-        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        self.count = int(_Requests.waiting is not None)
-        begin()
-        _Requests.interrupt = self
         return self
 
     def __exit__(self, *_: object) -> None:
-        postpone()
-        _Requests.interrupt = None
-        signal.set_wakeup_fd(self._wakeup_before)
         # A thread that is blocked in its output may call wake() later, when another file may have this descriptor.
         read, write, self._read, self._write = self._read, self._write, -1, -1
         os.close(read)
         os.close(write)
+
+    def stop(self) -> None:
+        """Ask the main loop to stop, from any thread."""
+        self.count += 1
+        self.wake()
 
     def fileno(self) -> int:
         """A descriptor that a request or wake() makes readable."""
@@ -211,6 +207,42 @@ class Interrupt:
 
     @contextlib.contextmanager
     def raising(self) -> Iterator[None]:
+        """A context that raises KeyboardInterrupt after a request to stop: at its start or its end."""
+        self._raise_if_asked()
+        yield
+        self._raise_if_asked()
+
+    def _raise_if_asked(self) -> None:
+        if self.count:
+            raise KeyboardInterrupt
+
+
+class Interrupt(Wakeup):
+    """A Wakeup that signals ask to stop. Enter it in the main thread.
+
+    In raising() a signal raises at once. After the context requests are postponed: what is left to do is done.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.raises = False
+        self._wakeup_before = -1
+
+    def __enter__(self) -> Self:
+        self._wakeup_before = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self.count = int(_Requests.waiting is not None)
+        begin()
+        _Requests.interrupt = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        postpone()
+        _Requests.interrupt = None
+        signal.set_wakeup_fd(self._wakeup_before)
+        super().__exit__()
+
+    @contextlib.contextmanager
+    def raising(self) -> Iterator[None]:
         """A context in which a request raises KeyboardInterrupt, also one that came before."""
         self.raises = True
         try:
@@ -219,7 +251,3 @@ class Interrupt:
         finally:
             self.raises = False
         self._raise_if_asked()  # a library may have caught the exception
-
-    def _raise_if_asked(self) -> None:
-        if self.count:
-            raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from psycopg import pq
 from psycopg.pq.abc import PGconn, PGresult
 
 from pgtail.errors import OptionError, ServerError
-from pgtail.files.stopping import Interrupt
+from pgtail.files.stopping import Wakeup
 from pgtail.pgoutput.walsender import StandbyStatusUpdate
 from pgtail.postgres import rows
 from pgtail.postgres.connection import Connection, Connector
@@ -34,7 +34,7 @@ class Session:
     All methods raise ServerError, and Unreachable if the connection broke or the server shut down.
     """
 
-    def __init__(self, connection: Connection, interrupt: Interrupt, *, encoding: str = "utf-8") -> None:
+    def __init__(self, connection: Connection, interrupt: Wakeup, *, encoding: str = "utf-8") -> None:
         self._connection = connection
         self._encoding = encoding
         self._pgconn: PGconn = connection.pgconn
@@ -48,7 +48,7 @@ class Session:
         self.on_notice(lambda *_: None)
 
     @classmethod
-    def open(cls, connector: Connector, interrupt: Interrupt, encoding: str | None = None) -> Self:
+    def open(cls, connector: Connector, interrupt: Wakeup, encoding: str | None = None) -> Self:
         """Connect; `encoding` is the stream's (--encoding): with it the server sends text as it stores it.
 
         Raises KeyboardInterrupt after a request to stop.

@@ -1,4 +1,4 @@
-"""The thread that takes frames from the queue and writes them; only this thread waits for the output."""
+"""What takes frames from the queue: a thread that writes them, or a reader's own thread."""
 
 from __future__ import annotations
 
@@ -21,21 +21,18 @@ class Stopped(Exception):
     """Raised to abandon the output."""
 
 
-class ConsumerThread(threading.Thread, ABC):
-    """Takes frames until the queue is closed, `reached` is set, or an error occurs.
+class Consumer(ABC):
+    """What takes frames from the queue, until that is closed, `reached` is set, or an error occurs.
 
-    The main thread reads these attributes, and `wake` is called when one of them changes: `position` (everything up to
-    it was processed), `delivered` (everything up to it was written and flushed), `reached` (whether the thread needs
-    no more frames) and `error`. Others are for pgtail.service.progress, which describes them.
+    The thread of the session loop reads these attributes, and `wake` is called when one of them changes: `position`
+    (everything up to it was processed), `delivered` (everything up to it was written and flushed), `reached` (whether
+    no more frames are needed), `ended` and `error`. Others are for pgtail.service.progress, which describes them.
     """
 
-    idle_timeout: ClassVar[float | None] = None
-    """Seconds without a frame after which _tick() is called."""
     tracks_server: ClassVar[bool] = False
     """Whether the output stores which server it came from, so that server_changed() has an effect."""
 
     def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int) -> None:
-        super().__init__(name="output", daemon=True)
         self._queue = queue
         self._wake = wake
         self.position = self.delivered = position
@@ -45,6 +42,69 @@ class ConsumerThread(threading.Thread, ABC):
         self.busy_since: float | None = None
         self.uploading_since: float | None = None
         self.commit_time: int | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin: frames come from now on."""
+
+    @abstractmethod
+    def stop(self, seconds: float) -> bool:
+        """Drop what is not yet processed. Returns whether it ended within this many seconds."""
+
+    @property
+    def acknowledged(self) -> int:
+        """The position to acknowledge to the server: `delivered`, unless the output must reach a later stage first."""
+        return self.delivered
+
+    @abstractmethod
+    def counts(self) -> Counts:
+        """The counts so far; any thread may ask."""
+
+    @property
+    @abstractmethod
+    def last_commit(self) -> int | None:
+        """The time of the last commit up to `position`, in microseconds since 2000-01-01 UTC; None if not known."""
+
+    @property
+    def commits_at(self) -> int | None:
+        """The commit position of the open transaction; None if there is none or it is unknown."""
+        return None
+
+    @property
+    @abstractmethod
+    def status_always(self) -> bool:
+        """Whether the status line is also shown while data arrives."""
+
+    @abstractmethod
+    def status_words(self) -> list[str]:
+        """Its part of the status line."""
+
+    def deliver_complete(self) -> None:
+        """After a lost connection, deliver all complete transactions. Call only while the queue is idle."""
+        return
+
+    @abstractmethod
+    def end_at(self, position: int) -> None:
+        """End at this position. The main thread may call it at any time."""
+
+    @abstractmethod
+    def restart(self, *, gap: bool, position: int) -> None:
+        """Prepare for a session from a position on, after a `gap` or not. Call only while the queue is idle."""
+
+    def server_changed(self, identity: Identity) -> None:
+        """The server or its timeline changed. Its history includes everything delivered."""
+        return
+
+
+class ConsumerThread(threading.Thread, Consumer):
+    """A consumer that is a thread of its own, which alone waits for the output."""
+
+    idle_timeout: ClassVar[float | None] = None
+    """Seconds without a frame after which _tick() is called."""
+
+    def __init__(self, queue: FrameQueue, wake: Callable[[], None], *, position: int) -> None:
+        threading.Thread.__init__(self, name="output", daemon=True)
+        Consumer.__init__(self, queue, wake, position=position)
         self._commit_times = CommitTimes()
 
     def run(self) -> None:
@@ -76,48 +136,6 @@ class ConsumerThread(threading.Thread, ABC):
         self._queue.close()
         self.join(seconds)
         return not self.is_alive()
-
-    @property
-    def acknowledged(self) -> int:
-        """The position to acknowledge to the server: `delivered`, unless the output must reach a later stage first."""
-        return self.delivered
-
-    @abstractmethod
-    def counts(self) -> Counts:
-        """The counts so far; any thread may ask."""
-
-    @property
-    @abstractmethod
-    def last_commit(self) -> int | None:
-        """The time of the last commit up to `position`, in microseconds since 2000-01-01 UTC; None if not known."""
-
-    @property
-    def commits_at(self) -> int | None:
-        """The commit position of the open transaction; None if there is none or it is unknown."""
-        return None
-
-    @property
-    @abstractmethod
-    def status_always(self) -> bool:
-        """Whether the status line is also shown while data arrives."""
-
-    @abstractmethod
-    def status_words(self) -> list[str]:
-        """The thread's part of the status line."""
-
-    def deliver_complete(self) -> None:
-        """After a lost connection, deliver all complete transactions. Call only while the queue is idle."""
-
-    @abstractmethod
-    def end_at(self, position: int) -> None:
-        """End at this position. The main thread may call it at any time."""
-
-    @abstractmethod
-    def restart(self, *, gap: bool, position: int) -> None:
-        """Prepare for a session from a position on, after a `gap` or not. Call only while the queue is idle."""
-
-    def server_changed(self, identity: Identity) -> None:
-        """The server or its timeline changed. Its history includes everything delivered."""
 
     @abstractmethod
     def _batch(self, frames: bytes) -> None:

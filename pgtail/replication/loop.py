@@ -16,7 +16,7 @@ from pgtail.pgoutput.kinds import MESSAGES
 from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, XLogData
 from pgtail.postgres.walsender import Session
-from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.consumer import Consumer
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity
@@ -86,7 +86,7 @@ class SessionLoop:
         self,
         publisher: Publisher,
         queue: FrameQueue,
-        consumer: ConsumerThread,
+        consumer: Consumer,
         timelines: TimelineProbe,
         end: EndPosition,
         limits: Limits,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from pgtail.files.stopping import Interrupt
+from pgtail.files.stopping import Wakeup
 from pgtail.postgres.connection import Connector
 from pgtail.replication.plan import Plan
 from pgtail.service.progress import SlotProgress
@@ -20,6 +20,6 @@ class Publisher(Struct, frozen=True):
 
     plan: Plan
     connector: Connector
-    interrupt: Interrupt
+    interrupt: Wakeup
     progress: SlotProgress
     show_status: Callable[[Sequence[str]], None] | None = None

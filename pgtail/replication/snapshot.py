@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from pgtail.errors import COMMAND, ServerError
-from pgtail.files.stopping import Interrupt
+from pgtail.files.stopping import Wakeup
 from pgtail.native import keep_memory
 from pgtail.pgoutput.transaction import Begin, Commit
 from pgtail.pgoutput.walsender import Keepalive, XLogData
@@ -204,7 +204,7 @@ class Copying:
         open_session: Callable[[], SnapshotSession],
         target: SnapshotTarget,
         form: CopyForm,
-        interrupt: Interrupt,
+        interrupt: Wakeup,
         *,
         attempts: int,
     ) -> None:

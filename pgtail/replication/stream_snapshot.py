@@ -11,7 +11,7 @@ from pgtail.changes.filters import selected
 from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, CopyStopped
-from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.consumer import Consumer
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, Progress, published_tables
@@ -30,7 +30,7 @@ class StreamSnapshot:
         self._exclude = exclude
 
     def copy(
-        self, source: Exported, queue: FrameQueue, consumer: ConsumerThread, check: Callable[[], None]
+        self, source: Exported, queue: FrameQueue, consumer: Consumer, check: Callable[[], None]
     ) -> ConsistentPoint:
         """Put the tables into the queue, one after another, until the consumer has ended; returns where they belong.
 
@@ -70,7 +70,7 @@ class StreamSnapshot:
 class _Target:
     """Puts frames into the queue, and waits while it is full."""
 
-    def __init__(self, queue: FrameQueue, consumer: ConsumerThread, point: ConsistentPoint, encoding: str) -> None:
+    def __init__(self, queue: FrameQueue, consumer: Consumer, point: ConsistentPoint, encoding: str) -> None:
         self._queue = queue
         self._consumer = consumer
         self._point = point

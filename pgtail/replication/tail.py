@@ -17,7 +17,7 @@ from pgtail.postgres import catalog
 from pgtail.postgres.errors import CredentialsRefused, Internal, Unreachable
 from pgtail.postgres.walsender import Session
 from pgtail.replication import decoding_errors
-from pgtail.replication.consumer import ConsumerThread
+from pgtail.replication.consumer import Consumer
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.followed_slot import FollowedSlot
@@ -40,8 +40,8 @@ _ANSWER_PAUSE: Final = 1.0
 """Seconds to wait at the end for a standby to answer which timeline it is on."""
 _BACKOFF: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
-MakeConsumer = Callable[[FrameQueue, int, Identity], ConsumerThread]
-"""Makes the consumer thread for this queue, start position and server."""
+MakeConsumer = Callable[[FrameQueue, int, Identity], Consumer]
+"""Makes the consumer for this queue, start position and server."""
 
 
 class Tail:

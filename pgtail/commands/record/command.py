@@ -29,7 +29,8 @@ from pgtail.commands.options.common import NOT_DONE
 from pgtail.commands.options.server import RecordOptions
 from pgtail.commands.record import dumps as convert
 from pgtail.commands.service.service import Service
-from pgtail.commands.stream.command import limits_of, report_withheld, request_of
+from pgtail.commands.stream.command import report_withheld
+from pgtail.commands.stream.following import limits_of, request_of
 from pgtail.errors import OptionError, PgtailError
 from pgtail.files.stopping import Interrupt, begin
 from pgtail.humanize import counted

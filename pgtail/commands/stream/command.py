@@ -9,67 +9,55 @@ import stat
 import sys
 import threading
 from collections.abc import Collection, Iterator
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from pgtail import __version__
-from pgtail.changes.assembler import Assembler
-from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
-from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.commands.connect import connector_of, with_name_cure
 from pgtail.commands.console.pager import paged, pager_in_use
 from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.console.styling import is_pipe
 from pgtail.commands.input.selection import (
     build_redaction,
-    check_range,
-    filter_arguments,
     report_context,
     report_filter,
     report_nothing_passed,
     report_unmasked,
 )
-from pgtail.commands.options.server import EndOptions, StreamOptions
+from pgtail.commands.options.server import StreamOptions
 from pgtail.commands.output.build import build_output, check_acknowledged, report_dropped, with_old_values
 from pgtail.commands.output.file_sink import FileSink, check_appended, continue_file, open_sink
 from pgtail.commands.service.service import Service
-from pgtail.commands.stream.column_check import check_columns
+from pgtail.commands.stream.following import Following, limits_of, report_plan, stream_filter
 from pgtail.errors import COMMAND, ClosedPipe, OptionError, OutputError, PgtailError, ServerError
 from pgtail.files.spool import SpoolLimit
 from pgtail.files.stopping import Interrupt
 from pgtail.humanize import counted, grouped
-from pgtail.local_time import clock
 from pgtail.log import log_detail, log_outcome, log_summary, logger
 from pgtail.outputs.base import Output
-from pgtail.pgoutput.scalars import Point, lsn_text
+from pgtail.pgoutput.scalars import lsn_text
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.pipeline.table_rows import TableRowCounter
-from pgtail.postgres import catalog, publications
+from pgtail.postgres import publications
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
-from pgtail.reading.build import seen_rows_of, show_of
-from pgtail.reading.notes import no_quotes, report_note
+from pgtail.reading.notes import no_quotes
 from pgtail.replication.consumer import Stopped
-from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Ending, Limits
-from pgtail.replication.plan import Plan, prepare
-from pgtail.replication.probe import complete_since_start
+from pgtail.replication.pipeline_consumer import Feed
+from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import Rendering, RenderThread
-from pgtail.replication.request import LsnOrNow, Request
-from pgtail.replication.same_tables import SameTables
-from pgtail.replication.stream_snapshot import StreamSnapshot
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import escape
-from pgtail.values import Types
 
 if TYPE_CHECKING:
-    from pgtail.changes.seen_rows import SeenRows
+    pass
 
 STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
 """The cure of commands that have no such option."""
@@ -152,8 +140,7 @@ class Stream:
     """The names of the publications that are read."""
     _resumable: bool
     """Whether the slot, or the one that was copied, still exists at the end."""
-    _complete: CompleteTables | None = None
-    """The tables of which the stream has every change, as far as known, for old values."""
+    _following: Following
     _copied = True
     """Whether the copy of the tables was complete, if there was one."""
     _name = "stream"
@@ -176,22 +163,14 @@ class Stream:
         options = self._options
         check_appended(options.format.file)
         self._filter = self._make_filter()
-        request = request_of(options.request, options.end)
-        exists = request.fork is not None or (request.slot is not None and not request.create_slot)
-        if options.snapshot.wanted and exists:
-            raise OptionError(
-                "--snapshot copies the tables as they are where a new slot begins: read a temporary slot (without"
-                " --slot and --fork), or a new one (--create-slot); with a slot that exists, pgtail record --snapshot"
-                " copies them"
-            )
-        request = replace(request, tables=options.filter.tables, exclude=options.filter.exclude)
+        self._following = Following(options, self._filter, asked=self._asked)
         self._connector = connector_of(options.connection)
         with contextlib.ExitStack() as self._around, self._open_messages() as self._stderr:
             if options.verbosity.settings:
                 log_detail(f"settings: {options.verbosity.settings}")
-            return self._run(request)
+            return self._run()
 
-    def _run(self, request: Request) -> bool:
+    def _run(self) -> bool:
         options = self._options
         try:
             with (
@@ -200,7 +179,7 @@ class Stream:
                 open_sink(options.format.file, append=True) as target,
                 self._shared(target) as sink,
             ):
-                return self._follow(request, sink, interrupt)
+                return self._follow(sink, interrupt)
         except ServerError as error:
             raise with_name_cure(error, options.connection.dsn, self._name) from None
         except KeyboardInterrupt:
@@ -231,32 +210,34 @@ class Stream:
         with sink.following():
             yield sink
 
-    def _follow(self, request: Request, sink: StreamSink, interrupt: Interrupt) -> bool:
+    def _follow(self, sink: StreamSink, interrupt: Interrupt) -> bool:
         """Write the stream to its end; returns whether something was damaged, or shown unmasked."""
-        options = self._options
-        types = Types(encoding=request.encoding or "utf-8", numbers=options.format.numbers, own_session=True)
-        plan = self._plan(request, types, interrupt)
+        following = self._following
+        plan = following.prepare(self._connector, interrupt)
         self._page(plan)
         self._resumable = not plan.temporary or plan.fork is not None
         self._published = list(plan.options.publications)
-        spool = SpoolLimit(options.end.spill_limit, self._spool_cure)
+        spool = SpoolLimit(self._options.end.spill_limit, self._spool_cure)
         output = self._output(sink, plan, spool)
-        self._check(plan, request, output)
-        self._report_plan(plan)
+        self._check(plan, output)
+        report_plan(plan)
         self._report_repeated(plan, sink)
         show_status = None if self._stderr is None else self._stderr.show_status
         publisher = Publisher(plan, self._connector, interrupt, self._progress, show_status)
-        assembler = Assembler(
-            types,
-            buffer=StreamBuffer(spool=spool),
-            show=show_of(options.format),
-            tells_descriptions=options.format.takes_seen,
-        )
-        with contextlib.closing(assembler):
-            rendering = self._rendering(publisher, assembler, output, sink)
-            self._pipeline = rendering.pipeline
-            self._tail = self._make_tail(rendering, request)
+        with contextlib.closing(following.assembler(spool)) as assembler:
+            feed = following.feed(publisher, assembler, output, self._redaction if self._masks else None)
+            self._pipeline = feed.pipeline
+            self._tail = following.tail(feed, self._limits(plan), partial(self._consumer, feed, sink), self._ready)
             return self._read()
+
+    def _limits(self, plan: Plan) -> Limits:
+        options = self._options
+        return limits_of(options.end, plan, output=_watched_output(options.format.file))
+
+    def _consumer(self, feed: Feed, sink: StreamSink, queue: FrameQueue, position: int) -> RenderThread:
+        durable = self._options.format.file not in (None, "-") and feed.publisher.plan.ack != "none"
+        rendering = Rendering(feed.publisher, feed.pipeline, feed.same_tables, sink=sink, durable=durable)
+        return self._render_thread(rendering, queue, position)
 
     def _page(self, plan: Plan) -> None:
         """Use a pager from now on if the server has everything already that is to be shown."""
@@ -267,68 +248,20 @@ class Stream:
             if pager_in_use():
                 self._stderr.show_status = None
 
-    def _rendering(self, publisher: Publisher, assembler: Assembler, output: Output, sink: StreamSink) -> Rendering:
-        plan, options = publisher.plan, self._options
-        same_tables = self._same_tables(publisher)
-        pipeline = Pipeline(
-            assembler,
-            output,
-            filter_=self._filter,
-            redaction=self._redaction if self._masks else None,
-            note=report_note,
-            limit=options.limit,
-            until=None if options.snapshot.wanted else plan.until,
-            seen_rows=self._seen_rows(plan, same_tables),
-            counter=TableRowCounter(),
-            context=options.filter.context,
-        )
-        durable = options.format.file not in (None, "-") and plan.ack != "none"
-        return Rendering(publisher, pipeline, sink, durable, same_tables)
-
-    def _make_tail(self, rendering: Rendering, request: Request) -> Tail:
-        options, publisher, same_tables = self._options, rendering.publisher, rendering.same_tables
-        copies = options.snapshot.wanted
-
-        def make_consumer(queue: FrameQueue, position: int, identity: Identity) -> RenderThread:
-            if same_tables is not None:
-                if copies:
-                    same_tables.copied(position)
-                same_tables.begin(identity)
-            return self._render_thread(rendering, queue, position)
-
-        return Tail(
-            publisher,
-            limits_of(options.end, publisher.plan, output=_watched_output(options.format.file)),
-            make_consumer,
-            reconnect=options.end.reconnect,
-            snapshot=StreamSnapshot(publisher, request.tables, request.exclude) if copies else None,
-            ready=self._ready,
-        )
-
-    def _check(self, plan: Plan, request: Request, output: Output) -> None:
+    def _check(self, plan: Plan, output: Output) -> None:
         """Raises OptionError if the options do not fit each other and the slot."""
         since = self._options.filter.since
-        if plan.source is None:
-            _check_since(since)
         check_acknowledged(self._options.format, plan, output)
-        if self._options.filter.context is not None and not plan.options.messages:
-            raise OptionError("--context needs logical messages: PostgreSQL 14 or later, without --no-messages")
         if self._options.format.undo and self._options.end.reconnect and plan.temporary:
             raise OptionError(
                 "--undo needs every change, and a temporary slot misses some when --reconnect makes another one: omit"
                 " --reconnect, or read a slot that stays (--slot NAME)"
             )
-        if since is not None and plan.slot is not None and plan.ack != "none" and not request.yes:
+        if since is not None and plan.slot is not None and plan.ack != "none" and not self._options.request.yes:
             raise OptionError(
                 "--since together with --ack permanently skips earlier changes of the slot, also for its other readers;"
                 " --yes confirms this"
             )
-
-    def _report_plan(self, plan: Plan) -> None:
-        for warning in plan.warnings:
-            logger.warning(warning)
-        for note in plan.notes:
-            logger.info(note)
 
     def _report_repeated(self, plan: Plan, sink: StreamSink) -> None:
         """Say from which position on a file may have the changes already: a killed run acknowledges nothing."""
@@ -340,27 +273,6 @@ class Stream:
                 f"{sink.name} may have changes of transactions that commit at or after {position} already, if the"
                 " run before was killed: they are written again"
             )
-
-    def _same_tables(self, publisher: Publisher) -> SameTables | None:
-        """The check that tables stay the same after a snapshot and over reconnections; None if no row is remembered
-        over one.
-        """
-        copies = self._options.snapshot.wanted
-        if not self._options.format.takes_seen or (publisher.plan.temporary and not copies):
-            return None
-        same_tables = SameTables(publisher)
-        if copies:
-            with publisher.interrupt.raising():
-                same_tables.before_slot()
-        return same_tables
-
-    def _seen_rows(self, plan: Plan, same_tables: SameTables | None) -> SeenRows | None:
-        """The store of the stream's rows; None if old values are not taken from it."""
-        is_same = None if same_tables is None else same_tables.is_same
-        seen_rows = seen_rows_of(self._options.format, self._filter, asked=self._asked, is_same=is_same)
-        if seen_rows is not None:
-            seen_rows.trust(self._complete, until=plan.server.position)
-        return seen_rows
 
     def _read(self) -> bool:
         try:
@@ -378,29 +290,12 @@ class Stream:
         self._report_withheld()
         return self._pipeline.damaged or unmasked
 
-    def _plan(self, request: Request, types: Types, interrupt: Interrupt) -> Plan:
-        with interrupt.raising(), self._connector.ordinary() as connection:
-            plan = prepare(request, connection)
-            plan.warnings.extend(check_columns(connection, plan, self._options.filter, self._filter))
-            if self._options.format.takes_seen:
-                if self._asked and plan.options.origin == "none":
-                    raise OptionError(
-                        "--old-values seen needs every change of a table, and --origin none leaves some out"
-                    )
-                self._complete = complete_since_start(connection, plan)
-            if plan.options.binary:
-                types.declare_enums(catalog.enums(connection))
-        return plan
-
     def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
         """The thread that feeds the pipeline."""
         return RenderThread(rendering, queue, position=position)
 
     def _make_filter(self) -> Filter:
-        options, time_ = self._options, until_time_of(self._options.end)
-        lsn = until_of(options.end)
-        check_range(options.filter.since, Point(time=clock()) if lsn == "now" else Point(lsn=lsn))
-        return Filter(**filter_arguments(options.filter, self._redaction, Point(time=time_), margin=0))
+        return stream_filter(self._options, self._redaction)
 
     def _output(self, sink: StreamSink, plan: Plan, spool: SpoolLimit) -> Output:
         format_ = replace(self._options.format, spool=spool, context=self._options.filter.context)
@@ -475,50 +370,6 @@ def report_withheld(connector: Connector, names: list[str], ops: Collection[str]
     asking.join(_LAST_PAUSE)
     for text in texts:
         logger.info(escape(text))
-
-
-def request_of(request: Request, end: EndOptions) -> Request:
-    """The options as a request of a slot, with the position to stop at. Raises OptionError."""
-    if request.create_slot and request.slot is None:
-        raise OptionError("--create-slot needs a name for the slot: --slot NAME")
-    if request.fork is not None and request.slot is not None:
-        raise OptionError("--fork reads a temporary copy, --slot the slot itself: give one of them")
-    return replace(request, until=until_of(end), until_time=until_time_of(end))
-
-
-def _check_since(since: Point | None) -> None:
-    """Check that a temporary slot, which begins now, can show the requested changes. Raises OptionError."""
-    if since is not None and since.time is not None and since.time < clock():
-        raise OptionError(
-            "--since names a time before now, but a temporary slot begins now: no earlier change can be read from it;"
-            " read a slot that exists (--slot NAME, --fork NAME), or a capture (pgtail decode)"
-        )
-
-
-def until_of(options: EndOptions) -> LsnOrNow:
-    """The position at which to stop. Raises OptionError."""
-    if options.until_lsn is not None and options.until is not None:
-        raise OptionError("--until and --until-lsn mean the same: give one of them")
-    if isinstance(options.until, Point):
-        return options.until.lsn
-    return options.until if options.until_lsn is None else options.until_lsn
-
-
-def until_time_of(options: EndOptions) -> int | None:
-    """The commit time at which to stop."""
-    return options.until.time if isinstance(options.until, Point) else None
-
-
-def limits_of(options: EndOptions, plan: Plan, *, output: int | None = None) -> Limits:
-    """When to end; `output` is the descriptor of a pipe or terminal whose closing also ends the stream."""
-    return Limits(
-        seconds=options.seconds,
-        until=plan.until if plan.until is not None and plan.until <= plan.server.position else None,
-        until_passes=plan.until_passes,
-        idle=options.idle,
-        spill=options.spill_limit,
-        output=output,
-    )
 
 
 def _watched_output(file: str | None) -> int | None:

@@ -29,7 +29,6 @@ from pgtail.log import log_outcome, log_summary
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.ndjson import Json
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.replication.request import Request
 from pgtail.terminal.escape import shell_word
 
 KEPT: Final = 5
@@ -145,10 +144,10 @@ class Expect(Stream):
         """Whether the changes came, and the command, if there was one, ended well."""
         return self.expectation.met and not self._failed
 
-    def _follow(self, request: Request, sink: StreamSink, interrupt: Interrupt) -> bool:
+    def _follow(self, sink: StreamSink, interrupt: Interrupt) -> bool:
         self._interrupt = interrupt
         try:
-            return super()._follow(request, sink, interrupt)
+            return super()._follow(sink, interrupt)
         finally:
             if self._process is not None:
                 self._end_command(self._process, interrupt)
