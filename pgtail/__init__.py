@@ -131,6 +131,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pgtail.api.arrow import read_arrow, table_at
+    from pgtail.api.expect import Expected, NotAsExpected, expect
+    from pgtail.api.follow import Stream, follow
     from pgtail.api.read import read
     from pgtail.api.records import (
         NOT_SENT,
@@ -165,15 +167,18 @@ __all__ = [
     "Change",
     "Column",
     "DecodeError",
+    "Expected",
     "InputError",
     "Lsn",
     "Malformed",
     "Message",
+    "NotAsExpected",
     "OptionError",
     "OutputError",
     "PgtailError",
     "Relation",
     "ServerError",
+    "Stream",
     "Text",
     "Transaction",
     "Transactions",
@@ -181,12 +186,17 @@ __all__ = [
     "Truncated",
     "UndecodedError",
     "__version__",
+    "expect",
+    "follow",
     "read",
     "read_arrow",
     "table_at",
 ]
 
-_MODULES = ("api.read", "api.arrow", "api.records", "api.values", "changes.relations", "errors", "pgoutput.cells")
+_MODULES = (
+    *("api.read", "api.arrow", "api.records", "api.values", "changes.relations", "errors", "pgoutput.cells"),
+    *("api.follow", "api.expect"),  # last: they import the driver
+)
 
 if not TYPE_CHECKING:  # they would take every name for one that exists
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal, TypedDict, TypeVar
+from typing import Any, Final, Literal, TypedDict, TypeVar, cast
 
 from msgspec import Struct
 
-from pgtail.api.records import EPOCH
+from pgtail.api.records import EPOCH, Lsn
 from pgtail.api.values import Form
 from pgtail.errors import OptionError
 from pgtail.humanize import did_you_mean
@@ -19,7 +19,7 @@ from pgtail.storage.options import StorageOptions
 
 S = TypeVar("S", bound=Struct)
 
-FIELDS: Final = {"op": "ops", "xid": "xids"}
+FIELDS: Final = {"op": "ops", "xid": "xids", "publication": "publications", "startpos": "start"}
 """The arguments that have another name than the field of their option."""
 
 
@@ -31,8 +31,8 @@ class FilterArguments(TypedDict, total=False):
     op: str | Iterable[str]
     xid: int | Iterable[int]
     where: str | Iterable[str]
-    since: str | datetime | None
-    until: str | datetime | None
+    since: str | Lsn | datetime | None
+    until: str | Lsn | datetime | None
     limit: int | None
     columns: str | Iterable[str]
     redact: str | Iterable[str]
@@ -54,6 +54,39 @@ class ReadArguments(FilterArguments, total=False):
     verify: bool
     strict: bool
     resync: bool
+
+
+class FollowArguments(FilterArguments, total=False):
+    """What is followed, and from where to where."""
+
+    host: str | None
+    port: int | str | None
+    username: str | None
+    dbname: str | None
+    slot: str | None
+    fork: str | None
+    create_slot: bool
+    publication: str | Iterable[str]
+    allow_missing_publication: bool
+    startpos: str | Lsn | None
+    snapshot: bool
+    reconnect: bool | None
+    spill_limit: int | str
+    encoding: str | None
+    proto_version: int | None
+    binary: bool
+    messages: bool | None
+    origin: Literal["any", "none"]
+    streaming: Literal["off", "on", "parallel"] | None
+    two_phase: bool
+
+
+def form_of(arguments: Mapping[str, Any]) -> Form:
+    """What values become. Raises OptionError."""
+    form = arguments.get("values", "python")
+    if form not in ("python", "text"):
+        raise OptionError(f"values: {form!r} is neither 'python' nor 'text'")
+    return cast(Form, form)
 
 
 def record_of(cls: type[S], arguments: Mapping[str, Any]) -> S:
@@ -91,7 +124,7 @@ def _converted(option: Option, value: Any) -> Any:
     """Raises ValueError for a value that the option does not have, TypeError for one of another type."""
     if value is None:
         return option()
-    if isinstance(option.default, bool):
+    if isinstance(option.default, bool) or "/" in option.names[0]:
         return _typed(bool, value)
     if isinstance(value, Mapping):
         return StorageOptions.of({_typed(str, key): _typed(str, text) for key, text in value.items()})
@@ -107,7 +140,8 @@ def _converted(option: Option, value: Any) -> Any:
         if _typed(int, value) < 1:
             raise ValueError(f"{value} is not a positive number")
         return value
-    text = str(value) if isinstance(value, int) and option.metavar == "SIZE" else _typed(str, os.fspath(value))
+    number = isinstance(value, Lsn) or (isinstance(value, int) and option.metavar in ("SIZE", "PORT"))
+    text = str(value) if number else _typed(str, os.fspath(value))
     if isinstance(option.kind, tuple) and text not in option.kind:
         raise ValueError(f"{text!r} is none of {', '.join(option.kind)}{did_you_mean(text, option.kind)}")
     return text if option.convert is None else option.convert(text)

@@ -6,14 +6,14 @@ import os
 from collections.abc import Generator
 from typing import TypeAlias, Unpack
 
-from pgtail.api.arguments import ReadArguments, check_names, record_of
+from pgtail.api.arguments import ReadArguments, check_names, form_of, record_of
 from pgtail.api.collect import Collected
 from pgtail.api.records import Reading, Transactions
 from pgtail.changes.events import Event
 from pgtail.commands.input.reader import reader_of, report_read
 from pgtail.commands.input.selection import build_redaction, report_unmasked
 from pgtail.commands.options.common import DecodeOptions
-from pgtail.errors import InputError, OptionError
+from pgtail.errors import InputError
 from pgtail.inputs.source.opened import BinaryFile, Content, Opened
 from pgtail.reading.checksums import verify
 
@@ -31,9 +31,7 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
     check_names("read", arguments, ReadArguments)
     if not sources:
         raise TypeError("read() needs what it is to read")
-    form = arguments.get("values", "python")
-    if form not in ("python", "text"):
-        raise OptionError(f"values: {form!r} is neither 'python' nor 'text'")
+    form = form_of(arguments)
     options = record_of(DecodeOptions, arguments)
     names = [*map(readable, sources)]
     reading, output = Reading(options.format, form), Collected()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import EllipsisType
-from typing import Any, Final, Literal, NoReturn, Self, TypeAlias, cast
+from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, cast
 
 from pgtail.api.values import Form, loader_of
 from pgtail.changes import events
@@ -378,19 +378,31 @@ class Transaction:
             raise InputError(f"{self!r} has a time that Python does not have: it is damaged") from None
 
 
+class EventStream(Iterator[events.Event], Protocol):
+    """The events of a stream; close() ends it."""
+
+    def close(self) -> None: ...
+
+
+_END: Final = events.Ended(events.Transaction(None), complete=False)
+"""What follows the last event."""
+
+
 class Transactions(Iterator[Transaction]):
     """The transactions of a stream, in the order of their commits. Close it, or use it as a context, to end early.
 
     An error of the input comes after everything before it. Objects are for one thread.
     """
 
-    def __init__(self, stream: Generator[events.Event], reading: Reading) -> None:
+    def __init__(self, stream: EventStream, reading: Reading) -> None:
         self._events: Iterator[events.Event] = stream
         self._stream, self._reading = stream, reading
         self.current: Transaction | None = None
         """The last one that was taken."""
         self._first: events.Change | None = None
         """The first change of it, until it is iterated over."""
+        self._started: events.Transaction | None = None
+        """The one that has started, and no change of it came yet."""
         self._inside = False
         """Whether the end of it was not read yet."""
 
@@ -404,23 +416,31 @@ class Transactions(Iterator[Transaction]):
         """End: close the files, and remove temporary ones."""
         self._stream.close()
 
+    def skip(self) -> None:
+        """Skip the rest of the transaction that was taken last: its end is known then."""
+        while self._inside:
+            self._inside = not isinstance(next(self._events, _END), events.Ended)
+
     def __next__(self) -> Transaction:
-        started = None
+        self.skip()
         for event in self._events:
-            if self._inside:
-                self._inside = not isinstance(event, events.Ended)
-            elif isinstance(event, events.Started):
-                started = event.transaction
+            if isinstance(event, events.Started):
+                self._started = event.transaction
+            elif isinstance(event, events.Ended):
+                self._started = None
             elif isinstance(event, events.RowChange | events.TableTruncate | events.LogicalMessage):
+                started, self._started = self._started, None
                 self._inside = started is not None
-                self.current, self._first = Transaction(started or events.Transaction(None), self), event
+                # One message alone is a transaction, which ends with it.
+                self.current = Transaction(started or events.Transaction(None, end_lsn=event.lsn), self)
+                self._first = event
                 return self.current
         raise StopIteration
 
     def changes(self, transaction: Transaction) -> Iterator[Change]:
         """The changes of the last transaction that was taken."""
         first, self._first = self._first, None
-        reading, alone = self._reading, not self._inside
+        reading = self._reading
         for event in itertools.chain((first,), self._events):
             if event.__class__ is events.RowChange:
                 yield Change(event, transaction, reading)
@@ -435,7 +455,7 @@ class Transactions(Iterator[Transaction]):
                 if not event.complete:
                     self._raise_broken_off(transaction)
                 return
-            if alone or self.current is not transaction:
+            if not self._inside or self.current is not transaction:
                 return
         raise InputError(f"{transaction!r} is not complete: the stream was closed")
 

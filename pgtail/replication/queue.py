@@ -38,11 +38,13 @@ class FrameQueue:
         self._busy = False
 
     def put(self, frames: bytes) -> bool:
-        """Add frames. Returns False if the queue is full now: put no more until it is empty.
+        """Add frames; a closed queue drops them. Returns False if it is full now: put no more until it is empty.
 
         Raises OutputError if the files cannot be written; then no frame was added.
         """
         with self._lock:
+            if self._closed:
+                return True
             if self._files or (self._queued and self._queued + len(frames) > self._memory):
                 self._spill(frames)
                 self._spilled += len(frames)
@@ -68,6 +70,12 @@ class FrameQueue:
                 return b""
             self._busy = True
             return self._take_frames(most)
+
+    def release(self) -> None:
+        """The caller of take_frames() does not count as busy any more."""
+        with self._lock:
+            self._busy = False
+            self._changed.notify_all()
 
     @property
     def paused(self) -> bool:

@@ -49,7 +49,7 @@ class Tail:
 
     `known` continues an earlier run: the server that it read, and the position it reached. `snapshot` copies tables
     where the slot to create begins, before the stream. `ready` is called with the start position, once every later
-    commit is sure to be received.
+    commit is sure to be received: when the slot is read, or before the tables are copied.
     """
 
     def __init__(
@@ -141,6 +141,8 @@ class Tail:
             )
             self._slot.report_start(start)
             if copied is not None:
+                if self._ready is not None:
+                    self._ready(start)
                 with self._progress.copying_tables():
                     self._copy(copied)
                 return self._follow_copy(session, copied)

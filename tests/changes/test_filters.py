@@ -17,7 +17,7 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.filters import Filter, condition_of
 from pgtail.changes.relations import Relation, Relations
-from pgtail.commands.stream.expect import Expectation
+from pgtail.commands.stream.expectation import Expectation
 from pgtail.errors import OptionError
 from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.pgoutput.schema import Relation as RelationMessage

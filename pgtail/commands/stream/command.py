@@ -11,7 +11,7 @@ import threading
 from collections.abc import Collection, Iterator
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -46,7 +46,7 @@ from pgtail.postgres import publications
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.reading.notes import no_quotes
 from pgtail.replication.consumer import Stopped
-from pgtail.replication.loop import Ending, Limits
+from pgtail.replication.loop import Ending
 from pgtail.replication.pipeline_consumer import Feed
 from pgtail.replication.plan import Plan
 from pgtail.replication.publisher import Publisher
@@ -55,9 +55,6 @@ from pgtail.replication.render_thread import Rendering, RenderThread
 from pgtail.replication.tail import Tail
 from pgtail.service.progress import SlotProgress
 from pgtail.terminal.escape import escape
-
-if TYPE_CHECKING:
-    pass
 
 STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
 """The cure of commands that have no such option."""
@@ -227,12 +224,9 @@ class Stream:
         with contextlib.closing(following.assembler(spool)) as assembler:
             feed = following.feed(publisher, assembler, output, self._redaction if self._masks else None)
             self._pipeline = feed.pipeline
-            self._tail = following.tail(feed, self._limits(plan), partial(self._consumer, feed, sink), self._ready)
+            limits = limits_of(self._options.end, plan, output=_watched_output(self._options.format.file))
+            self._tail = following.tail(feed, limits, partial(self._consumer, feed, sink), self._ready)
             return self._read()
-
-    def _limits(self, plan: Plan) -> Limits:
-        options = self._options
-        return limits_of(options.end, plan, output=_watched_output(options.format.file))
 
     def _consumer(self, feed: Feed, sink: StreamSink, queue: FrameQueue, position: int) -> RenderThread:
         durable = self._options.format.file not in (None, "-") and feed.publisher.plan.ack != "none"

@@ -1,0 +1,82 @@
+"""`pgtail.expect` in a test: the change that came, or what came instead."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import pgtail
+from tests.support.limits import within
+from tests.support.servers import Database
+
+
+@pytest.fixture
+def shop(newest_database: Database) -> Database:
+    """A database with published tables."""
+    newest_database.execute(
+        "CREATE TABLE orders (id int PRIMARY KEY, status text, card text)",
+        "CREATE TABLE audit (id int PRIMARY KEY)",
+        "CREATE PUBLICATION p FOR TABLE orders, audit",
+        "INSERT INTO orders VALUES (1, 'new', '4711'), (2, 'new', '4712')",
+    )
+    return newest_database
+
+
+def test_leaving_the_block_waits_for_the_change(shop: Database) -> None:
+    with pgtail.expect(shop.conninfo(), tables="orders", op="update", where="status = 'paid'") as expected:
+        threading.Timer(0.3, shop.execute, ["UPDATE orders SET status = 'paid' WHERE id = 2"]).start()
+    assert expected.change.new == {"id": 2, "status": "paid", "card": "4712"}
+    assert len(expected.changes) == 1
+
+
+def test_wait_returns_the_change_inside_of_the_block(shop: Database) -> None:
+    with pgtail.expect(shop.conninfo(), tables="orders", count=2) as expected:
+        shop.execute("UPDATE orders SET status = 'a' WHERE id = 1", "UPDATE orders SET status = 'b' WHERE id = 2")
+        assert expected.wait().key == {"id": 2}
+        assert [change.key["id"] for change in expected.changes] == [1, 2]
+
+
+def test_what_came_instead_is_in_the_message(shop: Database) -> None:
+    begun = time.monotonic()
+
+    def wait() -> None:
+        with pgtail.expect(shop.conninfo(), tables="orders", where="status = 'paid'", redact="card", timeout=0.5):
+            shop.execute("UPDATE orders SET status = 'lost' WHERE id = 1", "INSERT INTO audit VALUES (1)")
+
+    with pytest.raises(pgtail.NotAsExpected) as raised:
+        wait()
+    assert time.monotonic() - begun < within(10)
+    text = str(raised.value)
+    assert isinstance(raised.value, AssertionError)
+    assert "0 of 1 change came (tables='orders', where=[" in text
+    assert "instead came 1 update public.orders, 1 insert public.audit; the last ones:\n" in text
+    assert '"status":"lost"' in text
+    assert "4711" not in text
+
+
+def test_nothing_came(shop: Database) -> None:
+    with pytest.raises(AssertionError, match=r"0 of 1 change came \(any change\); nothing else came either"):
+        pgtail_expect_nothing(shop)
+
+
+def pgtail_expect_nothing(shop: Database) -> None:
+    with pgtail.expect(shop.conninfo(), timeout=0.2):
+        pass
+
+
+def test_a_failure_of_the_block_is_not_replaced(shop: Database) -> None:
+    def fail() -> None:
+        with pgtail.expect(shop.conninfo(), timeout=60):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+
+def test_an_unknown_argument_names_the_nearest(shop: Database) -> None:
+    with pytest.raises(TypeError, match=r"expect\(\) has no argument 'table'.*tables"):
+        pgtail.expect(shop.conninfo(), table="orders")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"follow\(\) has no argument 'slots'.*slot"):
+        pgtail.follow(shop.conninfo(), slots="s")  # type: ignore[call-arg]
