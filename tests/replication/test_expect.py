@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -19,7 +16,6 @@ from tests.support.run_process import pgtail
 from tests.support.servers import Database
 from tests.support.tail import Tailing, tailing, terminate, wait_for
 from tests.support.two_phase import ADVANCE, CREATE_SLOT
-from tests.tools.make_man import PARTS
 
 
 @pytest.fixture
@@ -273,53 +269,3 @@ def test_invalid_options_are_refused(shop: Database) -> None:
     ):
         with expect(shop, *arguments) as running:
             assert words in running.end(status=status)
-
-
-def test_the_fixture_of_the_man_page(shop: Database, tmp_path: Path) -> None:
-    """The example in pgtail-expect(1): no change, no database and a body that fails are errors."""
-    fixture, example = re.findall(
-        r"^```python\n(.*?)^```$", (PARTS / "pgtail-expect.1.md").read_text(), re.DOTALL | re.MULTILINE
-    )
-    (tmp_path / "conftest.py").write_text(fixture)
-    pay = f"""
-import psycopg, pytest
-
-def pay(order, status="paid"):
-    with psycopg.connect({shop.conninfo()!r}) as session:
-        session.execute("UPDATE orders SET status = %s WHERE id = %s", (status, order))
-
-def test_no_change(expect):
-    with expect("shop", "--timeout", "0.1s", "--where", "status = 'paid'"):
-        pay(1, "late")
-
-def test_no_database(expect):
-    with expect("-d", "nosuch"):
-        raise AssertionError("not reached")
-
-def test_failed_body(expect):
-    with expect("shop"):
-        1 / 0
-"""
-    (tmp_path / "test_shop.py").write_text((pay + example).replace('"shop"', f'"-d", {shop.conninfo()!r}'))
-    program = tmp_path / "pgtail"
-    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m pgtail \"$@\"\n")
-    program.chmod(0o755)
-    where = {"PGHOST": str(shop.server.directory), "PGPORT": str(shop.server.port), "PGUSER": "postgres"}
-    options = ["-p", "no:cacheprovider", "-rA", "--tb=short", "-c", os.devnull]
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path)],
-        env={**os.environ, **where, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(PARTS.parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=within(60),
-    )
-    for words in (
-        "3 failed, 1 passed",
-        "pgtail: not as expected",
-        "instead came 1 update public.orders",
-        'AssertionError: pgtail: error: connection failed.*database "nosuch" does not exist',
-        "ZeroDivisionError: division by zero",
-    ):
-        assert re.search(words, ran.stdout), ran.stdout
-    assert re.search("^PASSED .*::test_payment$", ran.stdout, re.MULTILINE)

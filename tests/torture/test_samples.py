@@ -11,7 +11,7 @@ from pgtail.demo.server import EmbeddedServer
 from pgtail.native import compiled
 from tests.support.render import need_compiled
 from tests.support.servers import Database
-from tests.torture import faults, fuzz, kills, last_faults, loads, soak, stop_signals, streams
+from tests.torture import faults, fuzz, kills, last_faults, loads, outbox_kills, soak, stop_signals, streams
 from tests.torture.fault_round import KINDS
 from tests.torture.signal_targets import TARGETS
 
@@ -29,6 +29,10 @@ def test_damaged_bytes(seed: random.Random, name: str) -> None:
 
 def test_kills_of_record(newest_server: EmbeddedServer, seed: random.Random) -> None:
     kills.kill(newest_server, seed, 4, None)
+
+
+def test_kills_of_an_outbox(newest_server: EmbeddedServer, seed: random.Random) -> None:
+    outbox_kills.kill(newest_server, seed, 3)
 
 
 @pytest.mark.parametrize("name", ["stream -o sql --undo", "record", "expect"])
