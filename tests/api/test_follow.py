@@ -256,6 +256,20 @@ def test_a_slow_program_does_not_block_the_server(shop: Database) -> None:
             assert not spilled()
 
 
+def test_beyond_the_spill_limit_it_connects_again_and_repeats_nothing(
+    shop: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "pgtail")
+    with follow(shop.conninfo(), slot="s", streaming="off", spill_limit="1MB") as stream:
+        shop.execute(insert(1))
+        transaction = stream.next(within(20))
+        shop.execute(insert(2, 20_000, 1000), insert(20_001, 40_000, 1000), insert(40_001))
+        wait_for("full queue", lambda: "does not keep up" in caplog.text)
+        assert ids(transaction) == [1]
+        found = [id_ for ids_ in taken(stream, 3) for id_ in ids_]
+        assert found == list(range(2, 40_002))
+
+
 def spilled() -> int:
     """Bytes in files without a name that this process has open."""
     found = 0
