@@ -16,7 +16,7 @@ from pgtail.commands.input.selection import report_filter, report_unmasked
 from pgtail.commands.options.server import StreamOptions
 from pgtail.commands.output.build import report_dropped
 from pgtail.commands.stream.following import Following, limits_of, report_plan
-from pgtail.errors import InputError
+from pgtail.errors import InputError, PgtailError
 from pgtail.files.spool import SpoolLimit
 from pgtail.files.stopping import Wakeup
 from pgtail.postgres.connection import Connector, parameters
@@ -94,6 +94,14 @@ class LiveEvents(Iterator[Event]):
             self._started.set()
 
     def __next__(self) -> Event:
+        try:
+            return self._next()
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a part of what was read may be lost
+                self.consumer.error = PgtailError("the stream was interrupted: follow it again to continue")
+            raise
+
+    def _next(self) -> Event:
         if self._gap:
             self._gap = False
             raise InputError("the rest of the transaction was not read: the connection was lost, and the slot with it")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from pgtail.errors import PgtailError
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.decoder import AnyFrame
 from pgtail.replication.consumer import BATCH
@@ -79,9 +78,8 @@ class SteppedConsumer(PipelineConsumer):
                     return False
         except TimeoutError:
             raise
-        except BaseException as error:
-            broken_off = PgtailError("the stream was interrupted inside a message: follow it again to continue")
-            self.error = error if isinstance(error, Exception) else broken_off
+        except Exception as error:
+            self.error = error
             raise
         self._note_position()
         return True

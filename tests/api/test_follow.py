@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from typing import Any
 
 import psycopg
 import pytest
 
-from pgtail import Change, InputError, Message, OptionError, ServerError, Stream, Transaction, follow
+from pgtail import Change, InputError, Message, OptionError, PgtailError, ServerError, Stream, Transaction, follow
 from pgtail.api.arguments import FIELDS, FollowArguments
 from pgtail.commands.options.server import StreamOptions
 from pgtail.options import options_of
@@ -462,3 +464,45 @@ def test_an_error_of_a_condition_is_raised_again(shop: Database) -> None:
         session.execute("INSERT INTO u VALUES (1, 1)")
     with pytest.raises(OptionError):
         follow(shop.conninfo(), where="v >")
+
+
+def test_an_interrupt_inside_of_the_iteration_loses_nothing_silently(newest_database: Database) -> None:
+    newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    newest_database.execute(*[insert(first, first + 49) for first in range(1, 5000, 50)])
+    seed, ended, armed = random.Random(3), Counter[str](), False
+
+    def interrupt(*_: object) -> None:
+        if armed:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(20):
+            found: list[int] = []
+            with follow(newest_database.conninfo(), slot="s", until="now") as stream:
+                signal.setitimer(signal.ITIMER_REAL, seed.uniform(0.0005, 0.05))
+                try:
+                    armed = True
+                    for transaction in stream:
+                        found += ids(transaction)
+                    armed = False
+                except KeyboardInterrupt:
+                    armed = False
+                    ended[end_after_interrupt(stream)] += 1
+            assert found == list(range(1, len(found) + 1))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert ended["interrupted"] > 3
+
+
+def end_after_interrupt(stream: Stream) -> str:
+    """Read on: it goes on after an interrupt between two events only."""
+    try:
+        rest = [ids(transaction) for transaction in stream]
+    except PgtailError as error:
+        assert "follow it again" in str(error)
+        return "interrupted"
+    assert all(len(one) == 50 for one in rest)
+    return "between"
