@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import anyio
 import pytest
 
 from pgtail import ServerError, follow
@@ -30,7 +31,6 @@ def run(request: pytest.FixtureRequest) -> Run:
     """Runs a coroutine in a loop that reports what it waits for too long."""
     if request.param == "asyncio":
         return lambda main: asyncio.run(main())
-    anyio = pytest.importorskip("anyio", reason="anyio is not installed")
     return lambda main: anyio.run(main, backend="asyncio")
 
 
