@@ -2,10 +2,10 @@
 
     from pgtail.spark import changes, read, relations, transactions
 
-    spark.dataSource.register(pgtail.spark.DataSource)
-    spark.read.format("pgtail").load("captures/shop")
+    changes(spark, "captures/shop").show()
 
-They work in any Spark session, of a notebook or of spark-submit; pgtail.spark.session has one of pgtail's own.
+They work in any Spark session, of a notebook or of spark-submit; pgtail.spark.session has one of pgtail's own. The data
+source "pgtail" needs none of them: Spark finds it by its name, in the module pyspark_pgtail.
 """
 
 from __future__ import annotations

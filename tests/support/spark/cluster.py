@@ -17,6 +17,7 @@ from tests.support.limits import within
 
 ROOT = Path(__file__).parents[3]
 BIN = Path(sys.executable).parent
+_DEPLOY = "org.apache.spark.deploy"
 _LIGHT = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """JVMs that live for seconds."""
 
@@ -31,21 +32,23 @@ def cluster(folder: Path, variables: Mapping[str, str]) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         port = free_port()
         where = ["--host", "127.0.0.1", "--webui-port", "0"]
-        master = stack.enter_context(_daemon(folder / "master", "master.Master", [*where, "--port", str(port)], {}))
-        _wait_for(master, "I have been elected leader")
+        master = stack.enter_context(
+            daemon(folder / "master", [f"{_DEPLOY}.master.Master", *where, "--port", str(port)], {})
+        )
+        wait_for(master, "I have been elected leader")
         url = f"spark://127.0.0.1:{port}"
         for name in ("one", "two"):
             own = folder / name
             limits = ["--cores", "1", "--memory", "1g", "--work-dir", str(own / "work")]
-            stack.enter_context(_daemon(own, "worker.Worker", [*where, *limits, url], variables))
+            stack.enter_context(daemon(own, [f"{_DEPLOY}.worker.Worker", *where, *limits, url], variables))
         for name in ("one", "two"):
-            _wait_for(folder / name / "log", "Successfully registered with master")
+            wait_for(folder / name / "log", "Successfully registered with master")
         yield url
 
 
 @contextlib.contextmanager
-def _daemon(folder: Path, name: str, arguments: list[str], variables: Mapping[str, str]) -> Iterator[Path]:
-    """A daemon of Spark's; yields its log."""
+def daemon(folder: Path, program: list[str], variables: Mapping[str, str]) -> Iterator[Path]:
+    """A daemon of Spark's, by its class and its arguments; yields its log."""
     folder.mkdir()
     environment = {
         "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -59,7 +62,7 @@ def _daemon(folder: Path, name: str, arguments: list[str], variables: Mapping[st
     }
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(
-            [BIN / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+            [BIN / "spark-class", *program],
             cwd=folder,
             env=environment,
             stdout=log,
@@ -72,7 +75,8 @@ def _daemon(folder: Path, name: str, arguments: list[str], variables: Mapping[st
         process.wait()
 
 
-def _wait_for(log: Path, said: str) -> None:
+def wait_for(log: Path, said: str) -> None:
+    """Wait until a daemon's log has this text."""
     end = time.monotonic() + within(60)
     while said not in (text := log.read_text()):
         assert time.monotonic() < end, text
