@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pgtail.cli import Commands
 from pgtail.cli.options import takes
 from pgtail.cli.settings import refuse_masks
-from pgtail.commands.options.spark import SparkOptions, VacuumOptions, VerifyOptions
+from pgtail.commands.options.spark import CatalogOptions, SparkOptions, VacuumOptions, VerifyOptions
 
 if TYPE_CHECKING:
     from pgtail.commands.spark.command import Dataset
@@ -147,3 +147,21 @@ def _vacuum(out: str, options: VacuumOptions) -> None:
     from pgtail.commands.spark import command as spark
 
     spark.vacuum(out, options)
+
+
+@command.command("catalog")
+@click.argument("out", metavar="OUT")
+@takes(CatalogOptions)
+def _catalog(out: str, options: CatalogOptions) -> None:
+    """Print the statements that register the tables of OUT in another program, under names such as state_public.orders.
+
+    Nothing is copied or changed: each name stands for the Delta table in OUT. DuckDB gets views, which a database file
+    keeps. Print and run the statements again when OUT has new tables. Needs no Java.
+
+    \b
+    pgtail spark catalog warehouse --for duckdb | duckdb shop.duckdb
+    pgtail spark catalog s3://warehouse/shop --for trino
+    """
+    from pgtail.commands.spark import command as spark
+
+    spark.print_statements(out, options)

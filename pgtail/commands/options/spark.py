@@ -169,3 +169,16 @@ class VacuumOptions(Struct, frozen=True):
     dry_run: bool = dry_run_option()
     storage: StorageOptions = storage_option()
     verbosity: Verbosity = family(Verbosity)
+
+
+class CatalogOptions(Struct, frozen=True):
+    """Options of `pgtail spark catalog`."""
+
+    engine: str = option(
+        "--for",
+        default="spark",
+        kind=("spark", "duckdb", "unity", "trino"),
+        help="The program whose statements are printed.",
+    )
+    storage: StorageOptions = storage_option()
+    verbosity: Verbosity = family(Verbosity)

@@ -18,7 +18,8 @@ from pgtail import __version__
 from pgtail.capture.lock import has_segments
 from pgtail.commands.console.progress import has_bar
 from pgtail.commands.options.common import NOT_DONE, Verbosity
-from pgtail.commands.options.spark import SparkOptions, VacuumOptions
+from pgtail.commands.options.spark import CatalogOptions, SparkOptions, VacuumOptions
+from pgtail.commands.output.file_sink import put
 from pgtail.commands.service.service import Service
 from pgtail.errors import OptionError
 from pgtail.files.stopping import Stoppable
@@ -173,6 +174,15 @@ def vacuum(out: str, options: VacuumOptions) -> None:
     log_outcome(f"{counted(len(found), 'file')} {done}")
     if options.dry_run:
         log_outcome(NOT_DONE)
+
+
+def print_statements(out: str, options: CatalogOptions) -> None:
+    """Print the statements that register the tables of `out`. Raises PgtailError."""
+    check_installed()
+    from pgtail.spark.lake.registration import statements
+
+    for text in statements(locate_target(out, options.storage), options.engine):
+        put(text)
 
 
 def _summary(kind: str, applied: Applied, *, verbose: bool) -> str:
