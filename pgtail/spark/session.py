@@ -123,6 +123,8 @@ SETTINGS: Final = {
 DRIVER_BYTES: Final = "spark.pgtail.driverBytes"
 """The setting of a session for the most bytes of files with which a batch is done in the driver."""
 _OPTIONS_OF_JVM: Final = "spark.driver.extraJavaOptions"
+_LIGHT: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The JVM only passes on bytes, for Python does the work: its optimizing compiler takes longer than that saves."""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 """The variable that spark-submit sets: its JVM runs already, and has its settings."""
 _LOOPBACK: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -270,7 +272,7 @@ def _settings(own: Mapping[str, str], folder: str) -> dict[str, str]:
         settings = {**_LOOPBACK, **settings}
     if not submitted:
         settings.setdefault("spark.driver.memory", _memory())
-        settings[_OPTIONS_OF_JVM] = f'"-Djava.io.tmpdir={folder}" {settings.get(_OPTIONS_OF_JVM, "")}'.strip()
+        settings[_OPTIONS_OF_JVM] = f'"-Djava.io.tmpdir={folder}" {settings.get(_OPTIONS_OF_JVM, _LIGHT)}'
     return settings
 
 
@@ -285,9 +287,12 @@ def _submitted() -> dict[str, str]:
 
 
 def _memory() -> str:
-    """A quarter of this machine's memory for the JVM, between 1 and 8 GB. It cannot be changed once the JVM runs."""
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return f"{min(max(there >> 22, 1024), 8192)}m"
+    """The JVM's heap: 256 MB for each core, and between 1 GB and a quarter of this machine's memory.
+
+    It cannot be changed once the JVM runs. The heap has what tasks pass on to others, and spills it to disk.
+    """
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    return f"{max(min(256 * (os.cpu_count() or 1), there // 4), 1024)}m"
 
 
 @contextlib.contextmanager

@@ -213,7 +213,12 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def _lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
-    """Arrays of one dimension. NULL if the elements' type cannot represent all of them."""
+    """Arrays of one dimension, equal texts read once. NULL if the elements' type cannot represent all of them."""
+    distinct = texts.dictionary_encode()
+    return _distinct_lists(distinct.dictionary, kind, delimiter).take(distinct.indices)
+
+
+def _distinct_lists(texts: pa.Array, kind: pa.DataType, delimiter: str) -> pa.Array:
     read = _LISTS[delimiter].json_text
     elements: list[str | None] = []
     offsets = [0]
