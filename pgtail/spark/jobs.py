@@ -100,9 +100,9 @@ def results(rows: DataFrame) -> list[Any]:
 
 
 def packed(rows: pa.Table) -> bytes:
-    """A table as Arrow's IPC stream."""
+    """A table as Arrow's IPC stream, compressed: Spark copies it several times from task to task."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
         writer.write_table(rows)
     data: bytes = sink.getvalue().to_pybytes()
     return data
