@@ -135,6 +135,9 @@ def versions_in(capture: Location, table: str) -> list[Version]:
             changes = SegmentChanges(opened, str(file.location), tables=pattern)
             for _ in changes:
                 pass
-        rows = [row for row in changes.survey.relations if any_matches(row["schema"], row["table"], pattern)]
-        versions |= {row["relation"]: Version.of(row) for row in rows}
+        versions |= {
+            key: Version.of(described(one))
+            for (_, key), one in changes.described.items()
+            if any_matches(one.schema, one.name, pattern)
+        }
     return list(versions.values())

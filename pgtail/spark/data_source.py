@@ -1,177 +1,149 @@
 """The data source "pgtail": the changes of captures, for spark.read and spark.readStream.
 
-spark.dataSource.register(pgtail.spark.DataSource)
-spark.read.format("pgtail").option("tables", "orders").load("captures/shop")
+spark.read.format("pgtail").option("table", "public.orders").load("captures/shop")
 """
 
 from __future__ import annotations
 
-import glob
-import json
+import functools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from itertools import pairwise
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import Struct
-from msgspec.structs import replace
 from pyspark.sql import datasource
-from pyspark.sql.datasource import EqualTo, Filter, In, InputPartition
+from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import StructType
 
-from pgtail.arrow.decoding.decode import changes_of
-from pgtail.arrow.schemas import CHANGES
-from pgtail.arrow.segments.ranges import EVERYWHERE
-from pgtail.arrow.segments.survey import name_of
-from pgtail.changes.filters import OPS
+from pgtail.arrow.decoding.decode import SegmentChanges, has_none
+from pgtail.arrow.schemas import CHANGES, SNAPSHOT
+from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Bounds
+from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, Place, Range
+from pgtail.arrow.segments.survey import folder_of, name_of
+from pgtail.capture.contents import read_contents
+from pgtail.capture.format import GAP, SegmentName
+from pgtail.capture.reader import SegmentFile, first_segment
+from pgtail.capture.segment import read_head
+from pgtail.changes.commit_range import point_of
 from pgtail.errors import InputError, OptionError
-from pgtail.humanize import did_you_mean
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text, parse_lsn
 from pgtail.spark.schemas import spark_schema
-from pgtail.spark.segments.listing import Listing, check_names, directories, listing, plan, survey_each
-from pgtail.storage import NO_OPTIONS, StorageOptions, locate
+from pgtail.spark.segments.listing import Listing, check_names, directories, plan, survey_each
+from pgtail.spark.segments.snapshots import SnapshotSegment, new_snapshots
+from pgtail.spark.selection import CDF, Selection
+from pgtail.spark.typed_source import TypedTable
+from pgtail.storage import locate
 
-_STORAGE: Final = "storage."
-"""The beginning of the names of options for the storage."""
-_OPTIONS: Final = ("tables", "ops", "columns", "maxSegmentsPerTrigger")
-_OF_SPARK: Final = (
-    *("path", "paths", "comment", "collation", "location", "provider", "owner", "external", "is_managed_location"),
-    "table_type",
-)
-"""Other options that Spark passes: load()'s argument, and the properties of a table of its catalog (CREATE TABLE)."""
-_OF_TABLE: Final = "option."
-"""The beginning of the names of such a table's options, which Spark passes under both names."""
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
+_SEGMENT, _SNAPSHOT, _START = "segment", "snapshot", "start"
+"""The parts of an offset: the name of the last segment that was read; while those of a snapshot are read, that of the
+last one of these; and the LSN at which a stream starts, until it has been reached."""
+_END: Final = Place(1 << 63, 0)
+
+Offset = dict[str, str]
 
 
-class Selection(Struct, frozen=True):
-    """What to read: captures (directories, segments, or patterns of them), and which rows and columns of them.
+class Source(NamedTuple):
+    """What is read: `table` is None for changes of any tables, with the columns of `changes`."""
 
-    `tables` are globs, as --table takes them; all tables, operations and columns if these are empty.
-    """
-
-    captures: tuple[str, ...]
-    tables: tuple[str, ...] = ()
-    ops: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    storage: StorageOptions = NO_OPTIONS
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> Selection:
-        """From the options of a DataFrameReader. Raises OptionError, for unknown ones too."""
-        known = {*map(str.lower, _OPTIONS), *_OF_SPARK}
-        for name in map(str.lower, options):
-            if name not in known and not name.startswith((_STORAGE, _OF_TABLE)):
-                cure = did_you_mean(name, _OPTIONS) or f"; there are {', '.join(_OPTIONS)} and {_STORAGE}NAME"
-                raise OptionError(f"there is no option {name}{cure}")
-        paths = json.loads(options["paths"]) if "paths" in options else [options["path"]] if "path" in options else []
-        if not paths:
-            raise OptionError(
-                'name a capture: spark.read.format("pgtail").load("captures/shop"), in SQL CREATE TEMPORARY VIEW name'
-                " USING pgtail OPTIONS (path 'captures/shop'); for a table of its catalog Spark passes no options"
-            )
-        storage = {name.removeprefix(_STORAGE): options[name] for name in options if name.startswith(_STORAGE)}
-        known_ops = [op for op in OPS if op != "ddl"]  # schema changes are the messages that they come in
-        ops, columns = _list(options, "ops", known_ops), _list(options, "columns", CHANGES.names)
-        return cls(tuple(paths), _list(options, "tables"), ops, columns, StorageOptions.of(storage))
+    selection: Selection
+    table: TypedTable | None
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns to read, in the order in which they were named."""
-        return pa.schema([CHANGES.field(name) for name in self.columns or CHANGES.names])
-
-    def listing(self) -> Listing:
-        """The segments and snapshots of the captures. Raises InputError."""
-        return listing(self.captures, self.storage)
-
-    def narrowed(self, filters: Iterable[Filter]) -> Selection:
-        """The same without rows that these filters would remove, as far as their form shows it."""
-        selection = self
-        for filter_ in filters:
-            column, values = _compared(filter_)
-            if column == "op" and not selection.ops:
-                selection = replace(selection, ops=values)
-            elif column == "table" and not selection.tables:
-                selection = replace(selection, tables=tuple(map(_glob, values)))
-        return selection
-
-
-def _list(options: Mapping[str, str], name: str, known: Sequence[str] = ()) -> tuple[str, ...]:
-    """The items of an option, which must be among the known ones, if any. Raises OptionError."""
-    items = tuple([item.strip() for item in options.get(name, "").split(",") if item.strip()])
-    for item in items:
-        if known and item not in known:
-            raise OptionError(f"option {name}: {item} is none of {', '.join(known)}")
-    return items
-
-
-def _compared(filter_: Filter) -> tuple[str, tuple[str, ...]]:
-    """The column and the texts that a filter compares it with; ("", ()) for filters of another form."""
-    match filter_:
-        case EqualTo((column,), str(text)):
-            return column, (text,)
-        case In((column,), texts) if texts and all(isinstance(text, str) for text in texts):
-            return column, tuple(texts)
-    return "", ()
-
-
-def _glob(table: str) -> str:
-    """A glob that matches the tables of this name, in any schema."""
-    pattern = glob.escape(table)
-    return f"*.{pattern}" if "." in table else pattern
+        """The columns to read, in the order in which they were named. Raises OptionError."""
+        whole = CHANGES if self.table is None else self.table.schema
+        for name in self.selection.columns:
+            if name not in whole.names:
+                raise OptionError(f"option columns: {name} is none of {', '.join(whole.names)}")
+        return pa.schema([whole.field(name) for name in self.selection.columns or whole.names])
 
 
 class DataSource(datasource.DataSource):
-    """Captures as one row for each change, with the columns of `changes` (man page pgtail-spark(1)).
-
-    Options: `tables`, `ops` and `columns`, each a list with commas; `storage.NAME` for an option of the storage; for
-    streams also `maxSegmentsPerTrigger`.
-    """
+    """Captures as rows of changes, or of one table's typed changes: man page pgtail-spark-source(7)."""
 
     @classmethod
     def name(cls) -> str:
         return "pgtail"
 
+    @functools.cached_property
+    def _source(self) -> Source:
+        selection = Selection.of(self.options)
+        return Source(selection, TypedTable.of(selection) if selection.table else None)
+
     def schema(self) -> StructType:
-        return spark_schema(Selection.of(self.options).schema)
+        return spark_schema(self._source.schema)
 
     def reader(self, schema: StructType) -> BatchReader:
         made = FilteringReader if _PUSHDOWN_WORKER in sys.modules else BatchReader
-        return made(Selection.of(self.options))
+        return made(self._source)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
-        return StreamReader(Selection.of(self.options), self.options.get("maxSegmentsPerTrigger"))
+        return StreamReader(self._source, self.options.get("maxSegmentsPerTrigger"))
 
 
 class SegmentReader:
-    """The base of the readers: a partition is the path of a segment, and the parts of it to read."""
+    """The base of the readers. A partition is a segment's path, the parts of it to read, and a position that none in it
+    exceeds."""
 
-    def __init__(self, selection: Selection) -> None:
-        self.selection = selection
-        self._named = selection.tables
+    def __init__(self, source: Source) -> None:
+        self.selection, self._table = source
+        self._names = source.schema.names
+        self._named = self.selection.tables
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        (path, parts), selection = partition.value, self.selection
-        for batch in changes_of(locate(path, selection.storage), path, parts=parts, tables=selection.tables):
-            rows = batch.filter(pc.is_in(batch["op"], pa.array(selection.ops))) if selection.ops else batch
-            yield rows.select(selection.schema.names)
+        (path, parts, end), selection = partition.value, self.selection
+        place, ops = locate(path, selection.storage), pa.array(selection.limits.ops, pa.string())
+        if (selection.tables or selection.limits != EVERYTHING) and has_none(
+            place, read_contents(place), selection.tables, selection.limits, end
+        ):
+            return
+        with place.open() as file:
+            changes = SegmentChanges(file, path, parts=parts, tables=selection.tables)
+            try:
+                for batch in changes:
+                    rows = batch.filter(pc.is_in(batch["op"], ops)) if len(ops) else batch
+                    for made in [rows] if self._table is None else self._table.rows(rows, changes.described):
+                        yield made.select(self._names)
+            except InputError as error:
+                error.source = error.source or path
+                raise
+
+    def _snapshots(self, listed: Listing) -> list[SnapshotSegment]:
+        """The segments of snapshots of the tables, in the order of their names."""
+        return sorted(new_snapshots(listed.snapshots, (), (), self.selection.tables), key=lambda one: one.name)
 
 
 class BatchReader(SegmentReader, datasource.DataSourceReader):
-    """All closed segments and snapshots; a change that several of them have comes once."""
+    """All closed segments and snapshots; a change that several of them have comes once. In the shape cdf, which is of
+    one snapshot and what follows, what a new stream would read."""
 
-    def partitions(self) -> list[InputPartition]:
-        surveys, listed = partial(survey_each, storage=self.selection.storage), self.selection.listing()
-        check_names(listed, self._named, self.selection.storage)
-        parts = {**plan(surveys, listed.segments), **dict.fromkeys(listed.snapshot_segments(self.selection.tables))}
-        return [InputPartition(part) for part in parts.items()]
+    def partitions(self) -> Sequence[InputPartition]:
+        selection, listed = self.selection, self.selection.listing()
+        if selection.shape == CDF or selection.start:
+            stream = StreamReader(Source(selection, self._table), None)
+            start = stream.initialOffset()
+            return stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+        check_names(listed, self._named, selection.storage)
+        surveys = partial(survey_each, storage=selection.storage)
+        ends = {one: _name(two).position for one, two in pairwise(listed.segments) if folder_of(one) == folder_of(two)}
+        parts = [(path, some, ends.get(path, BEYOND)) for path, some in plan(surveys, listed.segments).items()]
+        limits = selection.limits
+        if limits.want_op(SNAPSHOT) and limits.xid == Bounds():  # rows of snapshots have no xid
+            for one in self._snapshots(listed):
+                position = one.snapshot.table.lsn - 1
+                if not limits.position.excludes(position, position):
+                    parts.append((one.path, EVERYWHERE, BEYOND))
+        return [InputPartition(part) for part in parts]
 
 
 class FilteringReader(BatchReader):
-    """As BatchReader; skips rows that Spark's filters would remove."""
+    """As BatchReader; skips segments and rows that Spark's filters would remove."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 -- Spark's name
         """Use the filters, and return all of them: Spark applies them to the rows that are left."""
@@ -179,40 +151,139 @@ class FilteringReader(BatchReader):
         return filters
 
 
-class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
-    """The segments of one capture in the order of their names, as they are closed, without snapshots of tables: one may
-    be listed after later segments. Offsets are names of segments."""
+class _Step(NamedTuple):
+    """A segment for a stream, and the offset after it."""
 
-    def __init__(self, selection: Selection, limit: str | None) -> None:
+    path: str
+    parts: Parts
+    offset: Offset
+
+
+class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
+    """A snapshot of tables, then the segments of one capture in the order of their names, as they are closed."""
+
+    def __init__(self, source: Source, limit: str | None) -> None:
         """Raises OptionError."""
         if limit is not None and (not limit.isdecimal() or not int(limit)):
             raise OptionError(f"option maxSegmentsPerTrigger: expected a number of segments, not {limit}")
-        super().__init__(selection)
+        super().__init__(source)
         self._limit = limit
 
-    def initialOffset(self) -> dict[str, str]:  # noqa: N802 -- Spark's name
-        check_names(self.selection.listing(), self._named, self.selection.storage)
-        return {"segment": ""}
+    def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
+        text, listed = self.selection.start, self._listed()
+        check_names(listed, self._named, self.selection.storage)
+        names = [*map(name_of, listed.segments)]
+        if text == "latest":
+            return {_SEGMENT: names[-1] if names else ""}
+        copied = [one.snapshot.table.lsn for one in self._snapshots(listed)]
+        if text == "snapshot" and not copied:
+            raise OptionError(
+                "option startingPosition: the capture has no snapshot of these tables: pgtail record --snapshot-table"
+                " takes one; earliest begins with the first change"
+            )
+        if text == "earliest" or not (text or copied):
+            return {_SEGMENT: ""}
+        point = Point(lsn=min(copied)) if text in ("", "snapshot") else _point(text)
+        start = self._begin(listed, point)
+        return {**start, _SNAPSHOT: ""} if point.lsn in copied else start
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
         return ReadAllAvailable() if self._limit is None else ReadMaxFiles(int(self._limit))
 
-    def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 -- Spark's name
-        new = [name for name in self._names(start) if name > start["segment"]]
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 -- Spark's name
+        steps = self._steps(self._listed(), start)
         if isinstance(limit, ReadMaxFiles):
-            new = new[: limit.max_files]
-        return {"segment": new[-1]} if new else start
+            steps = steps[: limit.max_files]
+        return steps[-1].offset if steps else start
 
-    def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[InputPartition]:
-        paths = self._names(start).items()
-        return [InputPartition((path, EVERYWHERE)) for name, path in paths if start["segment"] < name <= end["segment"]]
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        listed = self._listed()
+        steps = [step for step in self._steps(listed, start) if _order(step.offset) <= _order(end)]
+        self._check_gaps(listed, start, steps)
+        return [InputPartition((step.path, step.parts, BEYOND)) for step in steps]
 
-    def _names(self, start: dict[str, str]) -> dict[str, str]:
-        """The names of the segments and their paths, in order. Raises InputError, also if some were pruned unread."""
+    def _listed(self) -> Listing:
+        """The capture. Raises InputError if there are several."""
         listed = self.selection.listing()
-        paths, begin = listed.segments, max((pruned.segment for pruned in listed.pruned.values()), default="")
-        if len(directories(paths)) > 1:
+        if len(directories(listed.segments)) > 1:
             raise InputError("a stream reads one capture: several may have the same changes")
-        if "" < start["segment"] < begin:
-            raise InputError(f"segments after {start['segment']} were pruned before the stream read them")
-        return {name_of(path): path for path in paths}
+        return listed
+
+    def _begin(self, listed: Listing, point: Point) -> Offset:
+        """The offset at which a stream starts. Raises OptionError if the capture has nothing since then."""
+        storage = self.selection.storage
+        files = [SegmentFile(locate(path, storage), _name(path), False, 0) for path in listed.segments]
+        index = first_segment(files, point) if files else 0
+        lsn = point.lsn
+        if lsn is None:
+            lsn = next(filter(None, (self._first_since(one, point.time or 0) for one in files[index:])), None)
+        if lsn is None:
+            raise OptionError("option startingPosition: the capture has no commit since then: write latest")
+        return {_SEGMENT: str(files[index - 1].name) if index else "", _START: lsn_text(lsn)}
+
+    def _first_since(self, segment: SegmentFile, time: int) -> int | None:
+        """The position of the first commit since a time in a segment; None if there is none."""
+        with segment.location.open() as file:
+            for batch in SegmentChanges(file, str(segment.location)):
+                times = batch["commit_ts"].cast(pa.int64())
+                place = pc.index(pc.greater_equal(times, time + UNIX_EPOCH_OFFSET), True).as_py()
+                if place >= 0:
+                    position: int = batch["position"][place].as_py()
+                    return position
+        return None
+
+    def _steps(self, listed: Listing, start: Offset) -> list[_Step]:
+        """What follows an offset. Raises InputError if segments were pruned unread."""
+        lsn = parse_lsn(start.get(_START, "0/0"))
+        for pruned in listed.pruned.values():
+            if "" < start[_SEGMENT] < pruned.segment or 0 < lsn < pruned.position:
+                after = start[_SEGMENT] or start[_START]
+                raise InputError(f"segments after {after} were pruned before the stream read them")
+        steps = [
+            _Step(one.path, EVERYWHERE, {**start, _SNAPSHOT: one.name})
+            for one in self._snapshots(listed)
+            if _SNAPSHOT in start and one.snapshot.table.lsn == lsn and one.name > start[_SNAPSHOT]
+        ]
+        for path in listed.segments:
+            name, begin, parts = name_of(path), _name(path).position, EVERYWHERE
+            offset = {_SEGMENT: name}
+            if begin < lsn:
+                # A transaction that was prepared before the segment begins is sent in it when it is committed.
+                late = Range(Place(0, 0), Place(begin, 0))
+                parts, offset = (late, Range(Place(lsn, 0), _END)), {**offset, _START: start[_START]}
+            if name > start[_SEGMENT]:
+                steps.append(_Step(path, parts, offset))
+        return steps
+
+    def _check_gaps(self, listed: Listing, start: Offset, steps: Sequence[_Step]) -> None:
+        """Raise InputError if there is a gap before one of these segments, and a snapshot after it."""
+        last = max((one.snapshot.table.lsn for one in self._snapshots(listed)), default=0)
+        for step in steps if last > parse_lsn(start.get(_START, "0/0")) else ():
+            gap = read_head(locate(step.path, self.selection.storage)).parameters.get(GAP, "").partition(" ")[2]
+            if gap and parse_lsn(start.get(_START, "0/0")) < parse_lsn(gap) <= last:
+                raise InputError(
+                    f"there is a gap before it, up to {gap}, and a snapshot after that: begin anew, with another"
+                    f" checkpoint and startingPosition {lsn_text(last)}",
+                    source=step.path,
+                )
+
+
+def _order(offset: Offset) -> tuple[bool, str]:
+    return _SNAPSHOT not in offset, offset.get(_SNAPSHOT, offset[_SEGMENT])
+
+
+def _name(path: str) -> SegmentName:
+    """The name of a segment of the stream."""
+    name = SegmentName.parse(name_of(path))
+    assert name is not None  # listings have no others
+    return name
+
+
+def _point(text: str) -> Point:
+    """The option startingPosition as an LSN or a time. Raises OptionError."""
+    try:
+        return point_of(text)
+    except ValueError as error:
+        raise OptionError(
+            f"option startingPosition: snapshot, earliest, latest, or an LSN or a time: {error}"
+        ) from None

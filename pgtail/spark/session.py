@@ -287,12 +287,11 @@ def _submitted() -> dict[str, str]:
 
 
 def _memory() -> str:
-    """The JVM's heap: 256 MB for each core, and between 1 GB and a quarter of this machine's memory.
+    """The JVM's heap: 256 MB for each core, between 1 and 8 GB. It cannot be changed once the JVM runs.
 
-    It cannot be changed once the JVM runs. The heap has what tasks pass on to others, and spills it to disk.
+    It has what tasks pass on to others; what does not fit is on disk.
     """
-    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    return f"{max(min(256 * (os.cpu_count() or 1), there // 4), 1024)}m"
+    return f"{min(max(256 * (os.cpu_count() or 1), 1024), 8192)}m"
 
 
 @contextlib.contextmanager

@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql.datasource import EqualTo, In
 
 import pgtail.spark
+from pgtail.arrow.segments.limits import Limits
 from pgtail.spark import changes
-from pgtail.spark.data_source import Selection
+from pgtail.spark.selection import Selection
 from tests.spark.test_changes import in_order, recorded, rows
 from tests.support.spark.captures import segments
 
@@ -21,7 +22,7 @@ __all__ = ["recorded", "rows"]  # fixtures
 
 @pytest.fixture(scope="module")
 def source(spark: Any) -> Any:
-    spark.dataSource.register(pgtail.spark.DataSource)
+    """Spark finds the source by its name."""
     return spark
 
 
@@ -33,6 +34,11 @@ def test_rows_are_those_of_changes(source: Any, recorded: Path, rows: list[dict[
     found = read(source).load(str(recorded / "one"))
     assert found.schema == changes(source, str(recorded / "one")).schema
     assert in_order(found) == rows
+
+
+def test_it_may_be_registered_as_before(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
+    source.dataSource.register(pgtail.spark.DataSource)
+    assert read(source).load(str(recorded / "one")).count() == len(rows)
 
 
 def test_overlapping_captures_give_each_change_once(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> None:
@@ -61,8 +67,8 @@ def test_options(source: Any, recorded: Path, rows: list[dict[str, Any]]) -> Non
         ({"ops": "insert,delet"}, "option ops: delet is none of insert, update"),
         ({"columns": "op,nosuch"}, "option columns: nosuch is none of op, schema"),
         ({"op": "insert"}, r"there is no option op; did you mean ops\?"),
-        ({"TABLE": "pt"}, r"there is no option table; did you mean tables\?"),
-        ({"x": "y"}, "there is no option x; there are tables, ops, columns, maxSegmentsPerTrigger and storage.NAME"),
+        ({"TABEL": "pt"}, r"there is no option tabel; did you mean table\?"),
+        ({"x": "y"}, "there is no option x; there are table, shape, .*, maxSegmentsPerTrigger and storage.NAME"),
         ({"tables": "pt,ptt"}, r"option tables: the captures have no table ptt; did you mean pt\?"),
         ({"tables": "public.pt,publik.pt"}, r"the captures have no table publik.pt; did you mean public.pt\?"),
         ({"path": ""}, "name a capture"),
@@ -100,6 +106,14 @@ FILTERS: list[tuple[str, Callable[[dict[str, Any]], bool]]] = [
     ("op = 'insert' OR table = 'pt'", lambda row: row["op"] == "insert" or row["table"] == "pt"),
     ("op = 'delete' AND op = 'insert'", lambda row: False),
     ("table IS NULL", lambda row: row["table"] is None),
+    (
+        "xid IN (1245, 1247) AND schema = 'public' AND position > 26700000",
+        lambda row: row["xid"] in (1245, 1247) and row["schema"] == "public" and row["position"] > 26700000,
+    ),
+    (
+        "commit_ts >= TIMESTAMP '2026-01-01 00:00:00+01:00' AND commit_date > DATE '2026-01-01'",
+        lambda row: (row["commit_ts"] or "") > "2026-01-02",
+    ),
 ]
 
 
@@ -129,9 +143,9 @@ def produced(source: Any, recorded: Path, condition: str) -> int:
 
 def test_which_filters_are_used() -> None:
     found = Selection(()).narrowed([EqualTo(("op",), "delete"), In(("table",), ("a.b", "c[1]"))])
-    assert (found.ops, found.tables) == (("delete",), ("*.a.b", "c[[]1]"))
-    assert Selection(()).narrowed([EqualTo(("xid",), 7), In(("op",), (None,))]) == Selection(())
-    given = Selection((), tables=("t*",), ops=("insert",))
+    assert (found.limits.ops, found.tables) == (("delete",), ("*.a.b", "*.c[[]1]"))
+    assert Selection(()).narrowed([EqualTo(("seq",), 7), In(("op",), (None,))]) == Selection(())
+    given = Selection((), tables=("t*",), limits=Limits(ops=("insert",)))
     assert given.narrowed([EqualTo(("op",), "delete"), EqualTo(("table",), "x")]) == given
 
 

@@ -236,7 +236,8 @@ def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each block of SQL and of Python, on a warehouse of its own; test_cluster.py runs those that need a cluster."""
-    page = (Path(__file__).parents[2] / "man/parts/pgtail-spark.1.md").read_text(encoding="utf-8")
+    parts = Path(__file__).parents[2] / "man/parts"
+    page = "".join((parts / f"pgtail-spark{name}.md").read_text(encoding="utf-8") for name in (".1", "-source.7"))
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     lake = Lake(spark, str(tmp_path / "warehouse"))
     lake.update([str(tmp_path / "capture")], typed=True)
@@ -247,8 +248,11 @@ def test_the_queries_of_the_manual_run_on_what_the_command_writes(
     assert len(programs) > 1
     names: dict[str, Any] = {"spark": spark}
     for program in programs:
-        exec(program.replace('"captures/shop"', repr(str(tmp_path / "capture"))), names)
+        program = program.replace('"captures/shop"', repr(str(tmp_path / "capture")))
+        exec(program.replace('"orders', f'"{tmp_path}/orders'), names)  # the JVM has another working directory
     assert names["by_polars"] == names["by_pandas"] == names["by_duckdb"] == names["by_spark"] > 0
+    of_table = [row for row in rows_of(paths) if row["table"] == "t_default"]
+    assert spark.read.parquet(str(tmp_path / "orders")).count() == len(of_table)
     [block] = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
     read(spark, "warehouse", "changes").createOrReplaceTempView("changes")
     counted, history = [spark.sql(text).collect() for text in block.split(";") if text.strip()]

@@ -39,6 +39,7 @@ from tests.torture import (
     spark_kills,
     stop_signals,
     store_faults,
+    stream_kills,
     streams,
     takeovers,
 )
@@ -80,6 +81,7 @@ KINDS: Final = {
     "old values over reconnections": Kind(old_values.trial, 20),
     "services": Kind(services.trial, 60),
     "kills of spark": Kind(spark_kills.trial, 20),
+    "kills of streams on spark": Kind(stream_kills.trial),
     "spark on a cluster": Kind(spark_cluster.trial, least=0),
 }
 

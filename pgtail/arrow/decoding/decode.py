@@ -15,6 +15,7 @@ from pgtail.arrow.decoding.batches import (
 )
 from pgtail.arrow.decoding.change_rows import ChangeRows, micros
 from pgtail.arrow.decoding.fast_path import Runs, runs
+from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Limits
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, within
 from pgtail.arrow.segments.survey import TWO_PHASE, Survey
 from pgtail.capture.contents import SegmentContents, read_contents
@@ -29,7 +30,7 @@ from pgtail.changes.events import (
     SchemaChange,
     TableTruncate,
 )
-from pgtail.changes.filters import Filter, any_matches
+from pgtail.changes.filters import Filter, selected
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
@@ -63,15 +64,24 @@ def changes_of(segment: Location, path: str, *, parts: Parts, tables: Sequence[s
         yield from SegmentChanges(file, path, parts=parts, tables=tables)
 
 
-def has_none(segment: Location, contents: SegmentContents | None, tables: Sequence[str]) -> bool:
-    """Whether a segment certainly has no change of these tables, and no outcome of a prepared transaction.
+def has_none(
+    segment: Location,
+    contents: SegmentContents | None,
+    tables: Sequence[str],
+    limits: Limits = EVERYTHING,
+    end: int = BEYOND,
+) -> bool:
+    """Whether a segment certainly has no change of these tables within these limits, and no outcome of a prepared
+    transaction. `end`: no position in the segment is greater.
 
     Its contents have no outcome of a transaction prepared in it, so its stream must be without prepared transactions.
     """
     if contents is None or contents.tables is None:
         return False
-    changed = [table for table in contents.tables if table.inserts or table.updates or table.deletes or table.truncates]
-    if any(any_matches(table.schema, table.table, tables) for table in changed):
+    changed = [table for table in contents.tables if limits.want_any(table)]
+    wanted = any(selected(table.schema, table.table, tables) for table in changed)
+    wanted |= not tables and contents.messages > 0 and limits.want_op("message")
+    if wanted and not limits.exclude(contents, end):
         return False
     head = read_head(segment)
     return head.parameters.get(TWO_PHASE) == "off" and head.encoding == "utf-8"  # else names differ

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -44,16 +44,16 @@ OWN: Final = frozenset([*(field.name for field in (*META, *ROW, *VALIDITY)), "_o
 """The names of all of pgtail's own columns."""
 
 
-def columns_of(versions: Iterable[Version]) -> list[TableColumn]:
+def columns_of(versions: Iterable[Version], own: Collection[str] = OWN) -> list[TableColumn]:
     """A column for every name that any of the versions has, of a type that holds them all.
 
-    A name that is equal to an earlier one except for case, or to one of pgtail's own, is stored as NAME~2, NAME~3 ...
+    A name that is equal to an earlier one except for case, or to one of pgtail's `own`, is stored as NAME~2, NAME~3 ...
     """
     named: dict[str, list[Declared]] = {}
     for version in versions:
         for column in version.columns:
             named.setdefault(column.name, []).append(column.declared)
-    taken = set(OWN)
+    taken = set(own)
     columns = []
     for name, types in named.items():
         stored, number = name, 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 import copy
 import struct
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -116,6 +116,11 @@ class Server:
                 self._transaction()
             if chance > 0.95:
                 self.alter(self._choose.choice(self.tables))
+
+    def transact(self, transactions: int) -> None:
+        """Transactions alone: none is prepared, and no table is altered."""
+        for _ in range(transactions):
+            self._transaction()
 
     def snapshot(self, tables: Sequence[Table], *, adjacent: bool = False) -> int:
         """Take one of some tables; with `adjacent` the next transaction's commit starts right there."""
@@ -249,8 +254,11 @@ def contents(rows: Iterable[Row]) -> Rows:
 class Recording:
     """A capture of a server's steps, which goes on with each call of record()."""
 
-    def __init__(self, directory: Path, *, snapshots: bool = True, part: int = 500) -> None:
+    def __init__(
+        self, directory: Path, *, snapshots: bool = True, part: int = 500, head: Mapping[str, str] = HEAD
+    ) -> None:
         """`part` are the bytes of a segment of a snapshot."""
+        self._head = dict(head)
         self.directory = directory
         self._snapshots = snapshots
         self._part = Rotation(size=part, sync_size=part)
@@ -262,9 +270,9 @@ class Recording:
         state = open_state(self.directory, 0) if start and not any(self.directory.iterdir()) else None
         if state is not None and self._snapshots and isinstance(steps[0], Snapshot):
             for one in self._copies(steps[0]):
-                state.list_snapshot(one, HEAD)
+                state.list_snapshot(one, self._head)
             steps = steps[1:]
-        recorder = Recorder(self.directory, HEAD, rotation=SMALL, gap=gap, start=start, state=state)
+        recorder = Recorder(self.directory, self._head, rotation=SMALL, gap=gap, start=start, state=state)
         described: dict[int, int] = {}
         for step in steps:
             if isinstance(step, Transaction):
@@ -274,8 +282,8 @@ class Recording:
                 recorder.close()
                 state = StateFile(self.directory)
                 for one in self._copies(step):
-                    state.list_snapshot(one, HEAD)
-                recorder, described = Recorder(self.directory, HEAD, rotation=SMALL, state=state), {}
+                    state.list_snapshot(one, self._head)
+                recorder, described = Recorder(self.directory, self._head, rotation=SMALL, state=state), {}
                 recorder.reached(step.lsn)
         recorder.close()
 
@@ -288,7 +296,7 @@ class Recording:
             for number, rows in enumerate(parts):
                 writer = SnapshotWriter(
                     self.directory,
-                    HEAD,
+                    self._head,
                     SnapshotPart(step.lsn, table.relid, number),
                     [_frame(message, step) for message in messages],
                     first=first,
