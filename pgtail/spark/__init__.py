@@ -5,7 +5,7 @@
     changes(spark, "captures/shop").show()
 
 They work in any Spark session, of a notebook or of spark-submit; pgtail.spark.session has one of pgtail's own. The data
-source "pgtail" needs none of them: Spark finds it by its name, in the module pyspark_pgtail.
+source "pgtail" needs none of them: Spark finds it by its name, in the module pyspark_pgtail (by_name/).
 """
 
 from __future__ import annotations
