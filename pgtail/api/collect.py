@@ -39,9 +39,7 @@ class Collected(Output):
         events = self._events
         while events:
             event = events.popleft()
-            if event.__class__ is RowChange:
-                yield event
-            elif isinstance(event, Iterator):
+            if event.__class__ is not RowChange and isinstance(event, Iterator):
                 yield from event
             else:
                 yield event

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec.structs import replace
+
 from pgtail.changes.events import (
     Change,
     Ended,
@@ -141,7 +143,7 @@ class PreparedBuffer:
     def _entry(self, change: Change) -> tuple[tuple[Any, ...], int]:
         """A change as a tuple that can be pickled, and its approximate size in bytes."""
         if isinstance(change, LogicalMessage):
-            return ("message", change.lsn, change.prefix, change.content, True), 100 + len(change.content)
+            return ("message", replace(change, transaction=None)), 100 + len(change.content)
         table = id(change.relation)
         self._tables[table] = change.relation
         if isinstance(change, TableTruncate):
@@ -188,7 +190,8 @@ class PreparedBuffer:
 
     def _change(self, transaction: Transaction, entry: tuple[Any, ...]) -> Change:
         if entry[0] == "message":
-            return LogicalMessage(transaction, *entry[1:])
+            message: LogicalMessage = entry[1]
+            return replace(message, transaction=transaction)
         op, seq, lsn, table, *rest = entry
         if op == "truncate":
             return TableTruncate(transaction, seq, lsn, self._tables[table], *rest)

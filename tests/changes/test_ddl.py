@@ -10,14 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pgtail
 from pgtail.changes.ddl import PREFIX, DdlReader
 from pgtail.changes.events import LogicalMessage, Transaction
 from tests.support.encode import (
     STREAM_STOP,
     begin,
+    begin_prepare,
     commit,
+    commit_prepared,
     insert,
+    lengths,
     message,
+    prepare,
     relation,
     stream_abort,
     stream_commit,
@@ -239,6 +244,15 @@ def test_what_a_savepoint_rolls_back_in_a_stream_may_be_shown_and_compared_with(
     found = all_ways(stream_start(), *streamed, *after)
     assert [one["op"] for one in found.objects] == ["ddl"] * 3
     assert found.objects[2]["differences"] == ["total numeric(12,2) → numeric(10,2)", "- note"]
+
+
+def test_a_prepared_transaction_that_is_buffered_has_its_schema_changes() -> None:
+    first = [begin(), ddl(CREATE), commit()]
+    prepared = [begin_prepare(8), ddl(ALTER), prepare(8), commit_prepared(8)]
+    undone = render(*first, relation(), *prepared, output="sql", undo=True)
+    assert "-- undo also: public.t ALTER TABLE: total numeric(10,2)" in undone.written.decode()
+    read = pgtail.read(lengths(*first, *prepared))
+    assert [change.op for transaction in read for change in transaction] == ["ddl", "ddl"]
 
 
 def test_messages_of_supabase_etl_are_shown_in_the_same_way() -> None:
