@@ -126,7 +126,7 @@ def _converted(option: Option, value: Any) -> Any:
         return option()
     if isinstance(option.default, bool) or "/" in option.names[0]:
         return _typed(bool, value)
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and option.metavar == "KEY=VALUE":
         return StorageOptions.of({_typed(str, key): _typed(str, text) for key, text in value.items()})
     if isinstance(value, datetime) and option.metavar == "TIME|LSN":
         if value.tzinfo is None:

@@ -109,7 +109,7 @@ def test_wrong_values(arguments: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [{"limit": "1"}, {"limit": True}, {"tables": 7}, {"strict": "yes"}, {"xid": "7"}, {"since": 7}, {"where": [1]},
-     {"storage": [("a", "b")]}],
+     {"storage": [("a", "b")]}, {"limit": {"a": "b"}}],
     ids=str,
 )  # fmt: skip
 def test_values_of_another_type(arguments: dict[str, Any]) -> None:
