@@ -5,9 +5,7 @@ Its figures are those that -o json writes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from decimal import Decimal
 from html import escape as escape_html
 from typing import Any, Final
 
@@ -15,10 +13,10 @@ from pgtail.humanize import plural, size_text, span_text
 from pgtail.local_time import clock, zone_text
 from pgtail.stats.charts import NBSP, SIGNS, Axis, Layer, Mark, Unit, bars, number, time_chart
 from pgtail.stats.collect import Statistics
-from pgtail.stats.report_json import stats_json
-from pgtail.stats.report_table import UNKNOWN, local_text, took_text
+from pgtail.stats.report_json import MAX_KEYS, stats_object
+from pgtail.stats.report_table import UNKNOWN, hot_keys, local_text, took_text
 from pgtail.terminal.escape import escape
-from pgtail.terminal.layout import middle_cut
+from pgtail.terminal.layout import Item, middle_cut
 from pgtail.terminal.values import identifier, name
 from pgtail.values.moments import moment
 
@@ -91,7 +89,7 @@ _HEAD: Final = """<!DOCTYPE html>
 
 def html_page(stats: Statistics, version: str, *, keys: bool) -> str:
     """The page, by this version of pgtail; with `keys` it has the values of keys."""
-    report = json.loads(stats_json(stats), parse_float=Decimal)  # keys have all their digits
+    report = stats_object(stats)
     title = "PostgreSQL changes"
     colors = "".join([f".c{place}{{fill:{color};background:{color}}}\n" for place, color in enumerate(_COLORS)])
     parts = [
@@ -107,7 +105,7 @@ def html_page(stats: Statistics, version: str, *, keys: bool) -> str:
         ("Largest transactions", _largest(report["transactions"]["most_bytes"])),
         ("Longest transactions", _largest(report["transactions"]["longest"])),
         ("Prepared transactions", _prepared(report["transactions"]["prepared"])),
-        ("Rows updated or deleted most often", _hot_keys(report["hot_keys"], keys=keys)),
+        ("Rows updated or deleted most often", _hot_keys(stats, keys=keys)),
         ("Clients", _clients(report["clients"])),
     ):
         text = "".join(lines)
@@ -291,17 +289,18 @@ def _prepared(prepared: dict[str, Any]) -> Iterator[str]:
     yield _table(["transaction", "prepared", "outcome", "waited"], rows, "w..n")
 
 
-def _hot_keys(hot: dict[str, Any], *, keys: bool) -> Iterator[str]:
-    rows = []
-    for key in hot["keys"]:
-        values = ", ".join([f"{column}={value}" for column, value in key["key"].items()])
-        most = f" to {number(key['changes'] + hot['error'])}" if hot["error"] else ""
-        rows.append([_name(key), _text(middle_cut(escape(values), _KEY_WIDTH)), f"{number(key['changes'])}{most}"])
+def _hot_keys(stats: Statistics, *, keys: bool) -> Iterator[str]:
+    hot = hot_keys(stats.hottest(MAX_KEYS), stats.hot_keys.error, _KEY_WIDTH)
+    rows = [[_shown(table), _shown(values), times.replace(" ", NBSP)] for table, values, times in hot]
     if keys:
         yield _table(["table", "key", "times"], rows, "wwn")
     elif rows:
         table, _, times = rows[0]
         yield f"<p>A row of {table}, {times} times. The option --hot-keys shows the keys, which are values.</p>"
+
+
+def _shown(item: Item) -> str:
+    return escape_html("".join([text for text, _ in item]))
 
 
 # -- clients -----------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ MAX_OPEN: Final = 10
 
 def stats_json(stats: Statistics) -> str:
     """The report as one line of JSON."""
-    return json_line(_object(stats))
+    return json_line(stats_object(stats))
 
 
 def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
@@ -60,7 +60,8 @@ def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
     return json_line(report)
 
 
-def _object(stats: Statistics) -> dict[str, Any]:
+def stats_object(stats: Statistics) -> dict[str, Any]:
+    """The report; values of keys are JSON already."""
     keys = stats.hot_keys
     total = stats.bytes
     return {

@@ -18,7 +18,7 @@ from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.layout import MARGIN, ReportLayout, StyledLine
 from pgtail.stats.transactions import LARGEST_KEPT, Histogram, Transactions, TransactionSize
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import Item, padding, paragraph, plot, sentence, wrap
+from pgtail.terminal.layout import SPACE, Item, padding, paragraph, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 from pgtail.terminal.values import ValueStyle, column_name, ddl_name, name, table_name
 
@@ -200,8 +200,10 @@ class _View(ReportLayout):
         if not hot:
             return
         heads: list[Fragment] = [("rows updated or deleted most often", "dim"), ("times", "dim")]
-        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(OutputOptions()), fill_unchanged=False)
-        yield from self.columns(heads, [[key_item(rows, key), ((_times(key, keys.error), "plain"),)] for key in hot])
+        rows = hot_keys(hot, keys.error, self.width // 3)
+        yield from self.columns(
+            heads, [[(*table, SPACE, *values), ((times, "plain"),)] for table, values, times in rows]
+        )
         if keys.error:
             yield from self.words(f"too many keys to count exactly: each count may be {grouped(keys.error)} too low")
         if any(table.relation.identity == "full" and table.rows > table.inserts for table in stats.tables.values()):
@@ -326,15 +328,13 @@ def took_text(least: int | None, most: int | None) -> str:
     return f"> {lower}" if upper is None else f"{lower} to {upper}"
 
 
-def key_item(rows: RowFormatter, key: HotKey) -> Item:
-    """The table and the key, as in tables of changes."""
-    change = RowChange("delete", Transaction(None), None, None, key.relation, "K", key.cells, None)
-    row = rows.change(change)
-    return *row.table[1], (" ", "plain"), *row.key[1]
-
-
-def _times(key: HotKey, error: int) -> str:
-    return f"{grouped(key.count)} to {grouped(key.count + error)}" if error else grouped(key.count)
+def hot_keys(keys: Sequence[HotKey], error: int, width: int) -> Iterator[tuple[Item, Item, str]]:
+    """The table, the values in at most `width` cells each, as in tables of changes, and how often they were counted."""
+    rows = RowFormatter(ValueStyle(width), ColumnChoice(OutputOptions()), fill_unchanged=False)
+    for key in keys:
+        row = rows.change(RowChange("delete", Transaction(None), None, None, key.relation, "K", key.cells, None))
+        most = f" to {grouped(key.count + error)}" if error else ""
+        yield row.table[1], row.key[1], f"{grouped(key.count)}{most}"
 
 
 def _span_of(transactions: Transactions, width: int) -> list[Item]:

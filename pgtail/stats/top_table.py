@@ -8,18 +8,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from pgtail.humanize import counted, grouped, size_text, span_text
-from pgtail.outputs import OutputOptions
-from pgtail.outputs.choice import ColumnChoice
-from pgtail.outputs.table.rows import RowFormatter
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.stats.collect import Statistics, TableCount
 from pgtail.stats.layout import ReportLayout, StyledLine
 from pgtail.stats.rate import Counts
-from pgtail.stats.report_table import key_item
+from pgtail.stats.report_table import hot_keys
 from pgtail.stats.top import Sample
-from pgtail.terminal.layout import GAP, Item, padding, sparkline, wrap
+from pgtail.terminal.layout import GAP, SPACE, Item, padding, sparkline, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.terminal.values import ValueStyle, name
+from pgtail.terminal.values import name
 
 _MAX_KEYS: Final = 5
 _BESIDE: Final = 28
@@ -109,9 +106,9 @@ class _TopView(ReportLayout):
         hot = self._stats.hottest(_MAX_KEYS)
         if not hot:
             return
-        rows = RowFormatter(ValueStyle(self.width // 3), ColumnChoice(OutputOptions()), fill_unchanged=False)
+        rows = hot_keys(hot, 0, self.width // 3)
         heads: list[Fragment] = [("rows updated or deleted most often since the start", "dim"), ("times", "dim")]
-        yield from self.columns(heads, [[key_item(rows, key), _plain(grouped(key.count))] for key in hot])
+        yield from self.columns(heads, [[(*table, SPACE, *values), _plain(times)] for table, values, times in rows])
 
 
 def _rate(count: float, seconds: float = 1) -> str:

@@ -181,10 +181,14 @@ def test_keys_are_shown_only_if_asked() -> None:
     assert "secret" not in page("--hot-keys", "--redact", "id", data=data).text
 
 
-def test_keys_have_all_digits() -> None:
-    key = "12345678901234567890.12345678901234567890"
-    data = lengths(relation(columns=(("id", 1700),)), begin(), *[update((key,))] * 2, commit())
-    assert page("--hot-keys", data=data).rows("Rows updated or deleted most often")[0][1] == f"id={key}"
+@pytest.mark.parametrize(
+    ("oid", "key"), [(1700, "12345678901234567890.12345678901234567890"), (1700, "1" * 5000), (3802, "[" * 99_999)]
+)
+def test_any_key_is_shown(oid: int, key: str) -> None:
+    data = lengths(relation(columns=(("id", oid),)), begin(), *[update((key,))] * 2, commit())
+    [[_, shown, _]] = page("--hot-keys", data=data).rows("Rows updated or deleted most often")
+    assert shown == f"id={key if len(key) < 200 else key[:199] + '…'}"
+    assert "A row of public.t, 2 times." in page(data=data).text
 
 
 def test_a_page_of_many_tables_and_steps_is_small() -> None:
