@@ -23,8 +23,8 @@ FIELDS: Final = {"op": "ops", "xid": "xids", "publication": "publications", "sta
 """The arguments that have another name than the field of their option."""
 
 
-class FilterArguments(TypedDict, total=False):
-    """Which changes, and what of them. As the options of these names; `tables` as --table, an iterable for several."""
+class SelectArguments(TypedDict, total=False):
+    """Which changes. As the options of these names; `tables` as --table, an iterable for several."""
 
     tables: str | Iterable[str]
     exclude: str | Iterable[str]
@@ -34,6 +34,11 @@ class FilterArguments(TypedDict, total=False):
     since: str | Lsn | datetime | None
     until: str | Lsn | datetime | None
     limit: int | None
+
+
+class FilterArguments(SelectArguments, total=False):
+    """What of them, too."""
+
     columns: str | Iterable[str]
     redact: str | Iterable[str]
     redact_hash: bool
@@ -44,8 +49,8 @@ class FilterArguments(TypedDict, total=False):
     values: Form
 
 
-class ReadArguments(FilterArguments, total=False):
-    """How files are read, too."""
+class FileArguments(TypedDict, total=False):
+    """How files are read."""
 
     input_format: str | None
     encoding: str
@@ -54,6 +59,14 @@ class ReadArguments(FilterArguments, total=False):
     verify: bool
     strict: bool
     resync: bool
+
+
+class ReadArguments(FilterArguments, FileArguments, total=False):
+    """The arguments of read()."""
+
+
+class ReadArrowArguments(SelectArguments, FileArguments, total=False):
+    """The arguments of read_arrow()."""
 
 
 class FollowArguments(FilterArguments, total=False):

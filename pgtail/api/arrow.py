@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import check_names, record_of
+from pgtail.api.arguments import ReadArrowArguments, check_names, record_of
 from pgtail.api.read import Readable, readable
+from pgtail.api.records import Lsn
 from pgtail.arrow import check_installed
 from pgtail.changes.filters import Filter
 from pgtail.commands.input.reader import reader_of
@@ -25,31 +26,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class ReadArrowArguments(TypedDict, total=False):
-    """As the options of `pgtail decode` of these names."""
-
-    tables: str | Iterable[str]
-    exclude: str | Iterable[str]
-    op: str | Iterable[str]
-    xid: int | Iterable[int]
-    where: str | Iterable[str]
-    since: str | datetime | None
-    until: str | datetime | None
-    limit: int | None
-    input_format: str | None
-    encoding: str
-    types: str | Iterable[str]
-    storage: Mapping[str, str]
-    verify: bool
-    strict: bool
-    resync: bool
-
-
 class TableAtArguments(TypedDict, total=False):
     """As the options of `pgtail show` of these names."""
 
-    at: str | datetime | None
-    before: str | datetime | None
+    at: str | Lsn | datetime | None
+    before: str | Lsn | datetime | None
     history: bool
     where: str | Iterable[str]
     storage: Mapping[str, str]

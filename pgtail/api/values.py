@@ -39,22 +39,15 @@ class Text(str):
         return f"Text({super().__repr__()})"
 
 
-def _integer(text: str) -> int:
-    if not (text.isascii() and text.lstrip("-").isdigit()):
-        raise ValueError("not an integer")
-    return int(text)
+def _number(convert: Callable[[str], object]) -> Callable[[str], object]:
+    """What converts a number, of which Python also takes other forms, such as with underscores."""
 
+    def converted(text: str) -> object:
+        if not _is_number(text):
+            raise ValueError("not a number")
+        return convert(text)
 
-def _float(text: str) -> float:
-    if not _is_number(text):
-        raise ValueError("not a number")
-    return float(text)
-
-
-def _decimal(text: str) -> Decimal:
-    if not _is_number(text):
-        raise ValueError("not a number")
-    return Decimal(text)
+    return converted
 
 
 def _bool(text: str) -> bool:
@@ -135,8 +128,8 @@ def _json(text: str) -> object:
 
 _OF_TYPE: Final[dict[str, Callable[[str], object]]] = {
     **dict.fromkeys(("text", "varchar", "bpchar", "name", "char", "xml"), str),
-    **dict.fromkeys(("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "oid8"), _integer),
-    **dict.fromkeys(("float4", "float8"), _float),
+    **dict.fromkeys(("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "oid8"), _number(int)),
+    **dict.fromkeys(("float4", "float8"), _number(float)),
     **dict.fromkeys(("json", "jsonb"), _json),
     **dict.fromkeys(("time", "timetz"), _or_text(_time)),
     "bool": _bool,
@@ -145,7 +138,7 @@ _OF_TYPE: Final[dict[str, Callable[[str], object]]] = {
     "date": _or_text(date.fromisoformat),
     "inet": _or_text(_inet),
     "interval": _or_text(_timedelta),
-    "numeric": _decimal,
+    "numeric": _number(Decimal),
     "timestamp": _or_text(_timestamp),
     "timestamptz": _or_text(_timestamptz),
     "uuid": _or_text(UUID),
