@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from pgtail.changes.ddl import Ddl, DdlMessage
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -91,7 +91,7 @@ class Mark(Struct):
     `lsn` and `time` are those of the transaction with changes that ended next; None if unknown.
     """
 
-    table: Relation | Ddl
+    table: Relation
     differences: list[str]
     lsn: int | None = None
     time: int | None = None
@@ -364,10 +364,11 @@ class Statistics(Output):
 
     def _ddl(self, message: DdlMessage) -> None:
         self._message(message)
-        shown = message if self.redaction is None else message.masked(MASK)
         if message.alters:
-            mark = Mark(shown.ddl, [shown.ddl.tag, *shown.texts])
-            self._unplaced.append(self.schema_changes.add(mark))
+            shown = message if self.redaction is None else message.masked(MASK)
+            ddl = shown.ddl
+            table = Relation(ddl.oid or 0, ddl.schema or "", ddl.name or "", "", ())
+            self._unplaced.append(self.schema_changes.add(Mark(table, [ddl.tag, *shown.texts])))
 
 
 def _tuple_size(cells: TupleData) -> int:

@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any, Final
 
 from pgtail._orjson import orjson
-from pgtail.changes.ddl import Ddl
 from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Relation
 from pgtail.pgoutput.cells import Binary
@@ -83,10 +82,8 @@ def stats_object(stats: Statistics) -> dict[str, Any]:
     }
 
 
-def name_object(relation: Relation | Ddl) -> dict[str, Any]:
+def name_object(relation: Relation) -> dict[str, Any]:
     """The name of a table; its OID if no description of it was seen."""
-    if isinstance(relation, Ddl):
-        return {"schema": relation.schema, "table": relation.name}
     return {"schema": relation.schema, "table": relation.name} if relation.seen else {"relid": relation.oid}
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from pgtail.changes.ddl import Ddl
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.humanize import counted, grouped, size_text, span_text
 from pgtail.local_time import to_local, zone_text
@@ -20,7 +19,7 @@ from pgtail.stats.transactions import LARGEST_KEPT, Histogram, Transactions, Tra
 from pgtail.terminal.escape import quoted
 from pgtail.terminal.layout import SPACE, Item, padding, paragraph, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.terminal.values import ValueStyle, column_name, ddl_name, name, table_name
+from pgtail.terminal.values import ValueStyle, column_name, name, table_name
 
 MAX_TABLES: Final = 30
 """The largest tables are shown, by bytes."""
@@ -214,9 +213,9 @@ class _View(ReportLayout):
         for number, mark in enumerate(changes.kept):
             if not number:
                 yield [padding(MARGIN), ("schema changes", "dim")]
-            title = ddl_name(mark.table) if isinstance(mark.table, Ddl) else table_name(mark.table)
-            differences = [((name(text), "plain"),) for text in mark.differences]
-            yield from self.indented(wrap([((title, "table"),), *differences], self.inner))
+            items: list[Item] = [((table_name(mark.table), "table"),)]
+            items += [((name(text), "plain"),) for text in mark.differences]
+            yield from self.indented(wrap(items, self.inner))
         if changes.more:
             yield from self.words(f"and {grouped(changes.more)} more")
 
