@@ -6,7 +6,6 @@ from collections import deque
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from pgtail.stats.collect import Statistics, TableCount
 from pgtail.stats.rate import NOTHING, Counts
@@ -40,7 +39,7 @@ class Sample(Struct, frozen=True):
     transactions: int
     tables: list[tuple[TableCount, Counts]]
     position: Position
-    rates: tuple[float, ...] = ()
+    rates: tuple[float, ...]
     """Rows per second of the last samples, this one last."""
 
     @property
@@ -71,8 +70,7 @@ class Top:
             self._before[id(table)] = counts
         tables.sort(key=lambda one: (-one[1].bytes, -one[0].bytes, one[0].relation.qualified))
         transactions, seconds = self.stats.transactions.count, max(now - self._last, 0.001)
-        sample = Sample(seconds, transactions - self._transactions, tables, position)
-        self._rates.append(sample.rows / seconds)
-        sample = replace(sample, rates=tuple(self._rates))
+        self._rates.append(sum([counts.rows for _, counts in tables]) / seconds)
+        sample = Sample(seconds, transactions - self._transactions, tables, position, tuple(self._rates))
         self._last, self._transactions = now, transactions
         return sample
