@@ -128,7 +128,8 @@ def main() -> None:
     pgtail demo                    try it on an embedded server
 
     Manual pages: pgtail help pgtail, tutorial, filter, output, json, formats, input, server, options, config, redact,
-    old-values, capture, storage, service, metrics, spark-cluster, security or changes.
+    old-values, python, follow, arrow, capture, storage, service, metrics, spark-source, spark-cluster, security or
+    changes.
     Who wrote a change, and what else the stream does not say: pgtail help server.
     """
 

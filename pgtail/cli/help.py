@@ -46,8 +46,9 @@ SCHEMAS: Final = {
 
 
 _PAGES: Final = """tutorial.7 filter.7 output.5 json.5 formats.5 input.5 server.7 options.7 config.5 redact.7 \
-old-values.7 capture.5 storage.7 service.7 metrics.7 spark-cluster.7 security.7 changes.7"""
-PAGES: Final = {"pgtail": "pgtail.1", **{page[:-2]: f"pgtail-{page}" for page in _PAGES.split()}}
+old-values.7 follow.3 arrow.3 capture.5 storage.7 service.7 metrics.7 spark-source.7 spark-cluster.7 security.7 \
+changes.7"""
+PAGES: Final = {"pgtail": "pgtail.1", "python": "pgtail.3", **{page[:-2]: f"pgtail-{page}" for page in _PAGES.split()}}
 """Word -> the manual page about it. That of the command config is shown by `pgtail config --help`."""
 
 
@@ -77,7 +78,8 @@ def command(ctx: click.Context, words: tuple[str, ...], schema: str | None) -> N
     The same as --help after the command: without more the options used most, with all every option, with the name of
     a group the options of that group. The pages are pgtail (what the commands have in common), tutorial, filter (which
     changes are shown), output (tables and lines), json, formats, input (forms of dumps), server, options, config,
-    redact, old-values, capture, storage, service, metrics, spark-cluster, security, and changes (between versions).
+    redact, old-values, python (the library), follow, arrow, capture, storage, service, metrics, spark-source,
+    spark-cluster, security, and changes (between versions).
 
     \b
     pgtail help stream

@@ -148,6 +148,12 @@ def test_a_manual_page(word: str, tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert f", {word}" in " ".join(shown("--help").split()).replace(" or ", ", ").replace("help ", ", ")
 
 
+def test_every_page_that_belongs_to_no_command_is_known_to_help() -> None:
+    commands = {make_man.page_name(context) for context in make_man.commands()}
+    pages = {page.name for page in make_man.MAN.glob("*.[1-8]")}
+    assert set(PAGES.values()) == pages - commands | {"pgtail.1"}
+
+
 def test_a_manual_page_without_man(tmp_path: Path) -> None:
     ran = here("help", "filter", PATH=str(tmp_path))
     assert ran.status == 2
