@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pgtail.capture.format import CONTENTS, END, GAP, POSITION, PREDECESSOR, SEGMENT, read_parameters
 from pgtail.capture.segment import SegmentFrames, position_of
+from pgtail.changes.ddl import PREFIX
 from pgtail.errors import DecodeError, InputError
 from pgtail.files.deflate import GZIP
 from pgtail.files.gunzip import MEMBER
@@ -53,6 +54,9 @@ _ROWS: Final = {TAGS[kind]: place for place, kind in enumerate((Insert, Update, 
 _TRUNCATE, _RELATION, _MESSAGE = TAGS[Truncate], TAGS[Relation], TAGS[Message]
 _TRUNCATED: Final = _BODY + 5
 """Where the OIDs of a Truncate start."""
+_PREFIX: Final = _BODY + 9
+"""Where the prefix of a logical message starts."""
+_DDL: Final = PREFIX.encode() + b"\0"
 _TRUNCATES, _DESCRIPTIONS = 3, 4
 _COUNTS: Final = 5
 _OTHER_TABLES: Final = (b"", b"")
@@ -118,6 +122,8 @@ class SegmentContents(NamedTuple):
     """How many transactions begin in it."""
     messages: int
     """Logical messages, inside of transactions and outside."""
+    ddl: int
+    """Those that may be about schema changes: all of them, if it was written by a pgtail that did not count these."""
     xids: tuple[int, int] | None
     """The least and the greatest xid, unsigned; None if no message has one."""
     times: tuple[int, int] | None
@@ -212,6 +218,7 @@ def _parsed(fields: Any, position: int, encoding: str) -> SegmentContents:
         else tuple([TableContents(name(schema), name(table), *map(int, counts)) for schema, table, *counts in tables]),
         int(fields["transactions"]),
         int(fields["messages"]),
+        int(fields.get("ddl", fields["messages"])),
         bounds(fields["xids"]),
         bounds(fields["times"]),
         prepared(fields["prepared"]),
@@ -246,7 +253,7 @@ class ContentsCounter:
         with self._lock:
             self._before = _joined(self._before, self._tables)
             self._tables = {}
-        self._transactions = self._messages = 0
+        self._transactions = self._messages = self._ddl = 0
         self._xids: tuple[int, int] | None = None
         self._times: tuple[int, int] | None = None
         self._prepared: dict[int, bytes] = {}
@@ -305,6 +312,7 @@ class ContentsCounter:
             },
             "transactions": self._transactions,
             "messages": self._messages,
+            "ddl": self._ddl,
             "xids": self._xids,
             "times": self._times,
             "prepared": [(xid, _text(gid)) for xid, gid in self._prepared.items()],
@@ -337,6 +345,7 @@ class ContentsCounter:
                 self._table_counts(oid)[_TRUNCATES] += 1
         elif tag == _MESSAGE:
             self._messages += 1
+            self._ddl += frame.startswith(_DDL, _PREFIX)
 
     def _count_end(self, tag: int, frame: bytes) -> None:
         """Count a Prepare, or the outcome of a prepared transaction."""

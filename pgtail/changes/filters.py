@@ -211,14 +211,15 @@ class Filter:
         self,
         tables: Mapping[tuple[str, str], bool],
         messages: int,
+        ddl: int,
         xids: tuple[int, int] | None,
         times: tuple[int, int] | None,
     ) -> bool:
         """Whether no event of a part of the stream passes, except for outcomes of prepared transactions.
 
         `tables` are its tables by schema and name, with whether it describes them again, `messages` the number of its
-        logical messages, `xids` and `times` the least and greatest of its transactions. State that later parts need is
-        updated as if it had been read.
+        logical messages and `ddl` that of those about schema changes, which may be of any table, `xids` and `times` the
+        least and greatest of its transactions. State that later parts need is updated as if it had been read.
         """
         passing = [name for name in tables if self.name_passes(*name)]
         if any(tables[name] for name in passing):
@@ -226,8 +227,7 @@ class Filter:
         of_xids = not self.xids or (xids is not None and any(xids[0] <= xid <= xids[1] for xid in self.xids))
         since = self.commits.since.time
         of_times = since is None or (times is not None and times[1] >= since)
-        # A logical message may be a schema change of any table.
-        of_names = bool(passing or messages) or not (self.tables or self._exclude)
+        of_names = bool(passing or ddl) or not (self.tables or (self._exclude and not messages))
         if of_xids and of_times and of_names:
             return False
         self.left_out.update(dict.fromkeys([f"{name[0]}.{name[1]}" for name in tables if name not in passing]))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.assembler import Assembler
-from pgtail.changes.ddl import PREFIXES, DdlReader
+from pgtail.changes.ddl import PREFIX, DdlReader
 from pgtail.changes.events import (
     Change,
     Described,
@@ -294,7 +294,7 @@ class Pipeline:
         if self._context is not None and contents.messages:
             return False
         described = {(table.schema, table.table): table.descriptions > 0 for table in tables}
-        if not filter_.skips(described, contents.messages, contents.xids, contents.times):
+        if not filter_.skips(described, contents.messages, contents.ddl, contents.xids, contents.times):
             return False
         self._assembler.skip([one.gid for one in contents.prepared], [one.gid for one in contents.outcomes])
         self._waiting = None
@@ -404,7 +404,7 @@ class Pipeline:
             return message
 
     def _show(self, event: Started | Change | SchemaChange | FromClient | SnapshotEnded) -> None:
-        if isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
+        if isinstance(event, LogicalMessage) and event.prefix == PREFIX:
             event = self._schema_change(event)
         if self._filter is None or isinstance(event, FromClient | SnapshotEnded):
             self._emit(event)

@@ -10,11 +10,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
 from pgtail.capture import verify
-from pgtail.capture.contents import PreparedTransaction, SegmentContents, TableContents, read_contents
+from pgtail.capture.contents import (
+    ContentsCounter,
+    PreparedTransaction,
+    SegmentContents,
+    TableContents,
+    read_contents,
+)
 from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.changes.ddl import PREFIX
 from pgtail.pgoutput.frames import LENGTHS, walk
 from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
@@ -120,7 +128,10 @@ class Random:
     def _change(self, oid: int) -> None:
         choose, columns = self._choose, self._columns[oid]
         if choose.random() < 0.02:
-            self._send(encode.message(b"inside", transactional=True, lsn=self._lsn))
+            form = {"version": 1, "tag": "DROP TABLE", "oid": oid, "dropped": True, "schema": "public"}
+            content = orjson.dumps(form | {"name": self._names[oid]})
+            prefix = choose.choice((PREFIX, "outbox"))
+            self._send(encode.message(content, prefix, transactional=True, lsn=self._lsn))
             return
         if self._described.get(oid) != (self._names[oid], columns) or choose.random() < 0.01:
             named = [(f"c{number}", INT4) for number in range(columns)]
@@ -226,6 +237,7 @@ def test_what_a_segment_says(tmp_path: Path) -> None:
         encode.begin(9, 0x100, 5),
         *[encode.insert("1", "x"), encode.update(["1", "y"]), encode.delete("1", None), encode.truncate(100)],
         encode.message(b"x"),
+        encode.message(b"{}", PREFIX),
         encode.commit(0x100, 0x108, 5),
         encode.begin_prepare(7, "kept", 0x200, 0x208, 3),
         encode.prepare(7, "kept", 0x200, 0x208, 3),
@@ -236,9 +248,30 @@ def test_what_a_segment_says(tmp_path: Path) -> None:
     ]
     (found,) = record(tmp_path, [encode.frame(one, 0x10) for one in messages])
     assert found.tables == (TableContents("public", "a", 1, 1, 1, 1, 1),)
-    assert (found.transactions, found.messages, found.xids) == (3, 1, (3, 9))
+    assert (found.transactions, found.messages, found.ddl, found.xids) == (3, 2, 1, (3, 9))
     assert found.prepared == (PreparedTransaction(7, "kept"),)
     assert found.outcomes == (PreparedTransaction(3, "before"),)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "older", "skipped"), [("outbox", False, 9), (PREFIX, False, 0), ("outbox", True, 0)]
+)
+def test_of_segments_with_messages_those_with_schema_changes_are_read(
+    prefix: str, older: bool, skipped: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an older pgtail, which did not count schema changes, are read, and so is the first one of a capture."""
+    if older:
+        text = ContentsCounter.text
+        monkeypatch.setattr(ContentsCounter, "text", lambda self: (text(self) or "").replace('"ddl":0,', ""))
+    recorder = Recorder(tmp_path, {}, rotation=Rotation())
+    for xid in range(1, 11):
+        lsn = 0x100 * xid
+        own = [encode.relation(100, "a"), encode.begin(xid, lsn), encode.insert("1", "x"), encode.message(b"", prefix)]
+        for message in [*own, encode.commit(lsn, lsn + 8)]:
+            recorder.take_frame(encode.frame(message, lsn))
+        recorder.follow({"pgtail.options": f"of segment {xid}"})
+    recorder.close()
+    assert same(tmp_path, "decode", ["-o", "json", "-t", "b"]) == skipped
 
 
 def test_names_are_bytes_of_any_encoding(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from pgtail.capture.format import PREDECESSOR, SEGMENT
 from pgtail.capture.reader import SegmentFile
 from pgtail.capture.segment import Head, SegmentFrames
 from pgtail.capture.verify import SegmentsToRead
-from pgtail.changes.ddl import PREFIXES
 from pgtail.changes.relations import Relations
 from pgtail.errors import InputError
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Decoder
@@ -29,7 +28,6 @@ SIZE: Final = 1 << 20
 """Bytes of the segments of a part, at least: to begin a part takes milliseconds."""
 _DEFAULT_SCHEMA: Final = "pg_catalog"
 """The schema of a Relation message without a namespace."""
-_DDL: Final = [prefix.encode() + b"\0" for prefix in PREFIXES]
 _DESCRIPTIONS: Final = frozenset([bytes((tag,)) for tag in tags(Role.DESCRIPTION)])
 
 Described: TypeAlias = tuple[AnyFrame, int | None]
@@ -99,7 +97,7 @@ class CaptureParts:
             self._known += self._descriptions(file)[1]
         elif self._before is not None and contents.predecessor != self._before.segment:
             return False
-        self._has_ddl = self._has_ddl or (contents.messages > 0 and _has_ddl(file))
+        self._has_ddl = self._has_ddl or contents.ddl > 0
         self._before = self._contents[index] = contents
         self._prepared.update([one.gid for one in contents.prepared])
         self._prepared.difference_update([one.gid for one in contents.outcomes])
@@ -150,10 +148,3 @@ class CaptureParts:
                 if isinstance(message, Relation):
                     relations.see(message)
             return frames.head, described
-
-
-def _has_ddl(file: SegmentFile) -> bool:
-    """Whether a segment may have a logical message about a schema change."""
-    with file.location.open() as reader:
-        frames = SegmentFrames(reader, str(file.location))
-        return any(frames.buf.find(prefix, start, stop) >= 0 for start, stop in frames for prefix in _DDL)
