@@ -1,7 +1,5 @@
 """Schema changes in logical messages, as `pgtail ddl install` makes a server send them (man page pgtail-ddl(1)).
 
-Those of Supabase ETL (github.com/supabase/etl, schema_change_messages.up.sql) are understood, too.
-
 A message describes a table after a command. Columns have numbers that are used again only if what used them was rolled
 back, so two messages about a table show what was added, dropped, renamed and retyped.
 """
@@ -9,7 +7,7 @@ back, so two messages about a table show what was added, dropped, renamed and re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, Struct, json
 from msgspec.structs import replace
@@ -18,8 +16,6 @@ from pgtail.changes.events import LogicalMessage
 
 PREFIX: Final = "pgtail.ddl"
 """The prefix of the messages."""
-_ETL_PREFIX: Final = "supabase_etl_ddl"
-PREFIXES: Final = (PREFIX, _ETL_PREFIX)
 VERSION: Final = 1
 """The version of their form."""
 AS_BEFORE: Final = "columns as before"
@@ -88,51 +84,6 @@ class Ddl(Struct, frozen=True, omit_defaults=True):
         return replace(self, columns=tuple(columns), statement=hidden(self.statement), error=hidden(self.error))
 
 
-class _EtlColumn(Struct, frozen=True):
-    attnum: Attnum
-    attname: str
-    formatted_type: str
-    attnotnull: bool = False
-    default_expression: str | None = None
-
-
-class _EtlIdentity(Struct, frozen=True):
-    relreplident: Literal["d", "n", "f", "i"]
-    primary_key_attnums: tuple[int, ...] = ()
-    replica_identity_index_attnums: tuple[int, ...] = ()
-
-
-class _Etl(Struct, frozen=True):
-    """The content of a message of Supabase ETL, which has no drops and no missing values."""
-
-    command_tag: str
-    oid: Oid
-    nspname: str
-    relname: str
-    relkind: str
-    identity: _EtlIdentity
-    columns: tuple[_EtlColumn, ...]
-    current_query: str | None = None
-
-    def as_ddl(self) -> Ddl:
-        identity, is_root = self.identity, self.relkind == "p"
-        by_index = identity.relreplident == "i"
-        keys = identity.replica_identity_index_attnums if by_index else identity.primary_key_attnums
-        names = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
-        return Ddl(
-            *(VERSION, self.command_tag, self.oid, self.nspname, self.relname),
-            partitioned=is_root,
-            identity=names[identity.relreplident],
-            columns=tuple([_column(one, key=one.attnum in keys, is_root=is_root) for one in self.columns]),
-            statement=self.current_query,
-        )
-
-
-def _column(column: _EtlColumn, *, key: bool, is_root: bool) -> DdlColumn:
-    default = column.default_expression if is_root else None
-    return DdlColumn(column.attnum, column.attname, column.formatted_type, column.attnotnull, key, default=default)
-
-
 class DdlMessage(LogicalMessage, kw_only=True):
     """A logical message about a schema change. `before` is the last message about the table, if one was read."""
 
@@ -190,8 +141,6 @@ class DdlReader:
 
 def _parsed(message: LogicalMessage) -> Ddl:
     try:
-        if message.prefix == _ETL_PREFIX:
-            return json.decode(message.content, type=_Etl).as_ddl()
         ddl = json.decode(message.content, type=Ddl)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its content is not readable: {error}") from None

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pgtail.changes.column_rules import ColumnRule, column_rules, unmatched
 from pgtail.changes.condition import CONTEXT
-from pgtail.changes.ddl import PREFIXES, DdlMessage
+from pgtail.changes.ddl import PREFIX, DdlMessage
 from pgtail.changes.events import Event, LogicalMessage, RowChange, SchemaChange
 from pgtail.changes.relations import Relation
 from pgtail.errors import OptionError
@@ -189,7 +189,7 @@ class Redaction:
             self.learn(event.before, event.now)
         elif isinstance(event, DdlMessage):
             return event.masked(MASK)
-        elif isinstance(event, LogicalMessage) and event.prefix in PREFIXES:
+        elif isinstance(event, LogicalMessage) and event.prefix == PREFIX:
             return replace(event, content=MASK.encode())  # of another form
         elif isinstance(event, LogicalMessage) and event.transactional and event.prefix == self._context:
             return replace(event, content=self.masked_context(event.content))

@@ -253,25 +253,3 @@ def test_a_prepared_transaction_that_is_buffered_has_its_schema_changes() -> Non
     assert "-- undo also: public.t ALTER TABLE: total numeric(10,2)" in undone.written.decode()
     read = pgtail.read(lengths(*first, *prepared))
     assert [change.op for transaction in read for change in transaction] == ["ddl", "ddl"]
-
-
-def test_messages_of_supabase_etl_are_shown_in_the_same_way() -> None:
-    columns = [
-        {"attname": "id", "attnum": 1, "atttypid": 23, "formatted_type": "integer", "attnotnull": True},
-        {"attname": "v", "attnum": 2, "atttypid": 25, "formatted_type": "text", "default_expression": "'x'"},
-    ]
-    form: dict[str, Any] = {"command_tag": "ALTER TABLE", "nspname": "public", "relname": "t", "oid": 100}
-    form |= {"relkind": "r", "identity": {"primary_key_attnums": [1], "relreplident": "d"}, "columns": columns}
-    by_index = {"relkind": "p", "identity": {"relreplident": "i", "replica_identity_index_attnums": [2]}}
-    forms = [form | {"current_query": "ALTER ..."}, form | {"columns": columns[:1]}, form | by_index, {"oid": 1}]
-    messages = [begin(), *[message(orjson.dumps(one), "supabase_etl_ddl") for one in forms], commit()]
-    found = all_ways(*messages)
-    first, second, third, other = found.objects
-    assert first["columns"] == [ID, {"attnum": 2, "name": "v", "type": "text"}]
-    shown = [first[key] for key in ("op", "tag", "table", "identity", "statement")]
-    assert shown == ["ddl", "ALTER TABLE", "t", "default", "ALTER ..."]
-    assert second["differences"] == ["- v"]
-    assert third["columns"][1] == {"attnum": 2, "name": "v", "type": "text", "key": True, "default": "'x'"}
-    assert other["op"] == "message"
-    assert "a logical message supabase_etl_ddl is shown as it is: " in found.notes[0]
-    assert b"ALTER ..." not in all_ways(*messages, redact=["id"]).written
