@@ -30,7 +30,10 @@ Oid: TypeAlias = Annotated[int, Meta(ge=1, lt=1 << 32)]
 
 
 class DdlColumn(Struct, frozen=True, omit_defaults=True):
-    """A column as pg_attribute has it. `missing` is its value in rows that are older than the column."""
+    """A column as pg_attribute has it. `missing` is its value in rows that are older than the column.
+
+    `has_default`: it has a default, or its type has. Where that was evaluated for each older row, nothing is `missing`.
+    """
 
     attnum: Attnum
     name: str
@@ -38,6 +41,7 @@ class DdlColumn(Struct, frozen=True, omit_defaults=True):
     not_null: bool = False
     key: bool = False
     generated: str | None = None
+    has_default: bool = False
     missing: str | None = None
     default: str | None = None
 
@@ -119,7 +123,7 @@ class DdlReader:
         """The schema change in a message. Raises ValueError, which quotes nothing of it, if it has another form."""
         if not message.transactional:
             raise ValueError("it is not transactional")
-        ddl, known = _parsed(message), self._known
+        ddl, known = parse(message.content), self._known
         before = known.get(ddl.oid)
         if not message.aborted and ddl.error is None:
             known.pop(ddl.oid, None)
@@ -139,9 +143,10 @@ class DdlReader:
         )
 
 
-def _parsed(message: LogicalMessage) -> Ddl:
+def parse(content: bytes) -> Ddl:
+    """The schema change in the content of a message. Raises ValueError, which quotes nothing of it."""
     try:
-        ddl = json.decode(message.content, type=Ddl)
+        ddl = json.decode(content, type=Ddl)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"its content is not readable: {error}") from None
     if ddl.version != VERSION:

@@ -40,10 +40,12 @@ _DESCRIPTION: Final = """convert_to(json_strip_nulls(json_build_object(
                     'not_null', nullif(a.attnotnull, false),
                     'key', nullif(coalesce(a.attnum = ANY (k.attnums), false), false),
                     'generated', CASE a.attgenerated WHEN 's' THEN 'stored' WHEN 'v' THEN 'virtual' END,
+                    'has_default', nullif(a.atthasdef OR y.typdefault IS NOT NULL, false),
                     'missing', CASE WHEN a.atthasmissing THEN array_to_string(a.attmissingval, '') END,
                     'default', CASE WHEN c.relkind = 'p' AND a.attgenerated = ''
                         THEN pg_get_expr(d.adbin, d.adrelid) END) ORDER BY a.attnum), '[]')
-                FROM pg_attribute a LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+                FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid
+                    LEFT JOIN pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped){statement}
         ))::text, 'UTF8')
         FROM {tables} t JOIN pg_class c ON c.oid = t.oid JOIN pg_namespace n ON n.oid = c.relnamespace

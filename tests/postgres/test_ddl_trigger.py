@@ -126,6 +126,16 @@ def test_a_column_dropped_with_its_type_is_sent(database: Database) -> None:
         assert (message["tag"], list(columns(message))) == ("DROP TYPE", ["id"])
 
 
+def test_what_older_rows_have_is_sent(database: Database) -> None:
+    with installed(database, "CREATE DOMAIN d AS int DEFAULT 3", "CREATE TABLE t AS SELECT 1 AS id") as watched:
+        watched.sent()
+        [message] = watched.after("ALTER TABLE t ADD a int, ADD b int DEFAULT 5, ADD d d")
+        found = {name: (one.get("has_default"), one.get("missing")) for name, one in columns(message).items()}
+        assert found == {"id": (None, None), "a": (None, None), "b": (True, "5"), "d": (True, "3")}
+        [message] = watched.after("ALTER TABLE t ADD c float DEFAULT random()")
+        assert columns(message)["c"] == {"attnum": 5, "type": "double precision", "has_default": True}
+
+
 def test_partitions_and_tables_that_inherit_are_sent_with_their_root(database: Database) -> None:
     setup = (
         "CREATE TABLE p (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -138,10 +148,11 @@ def test_partitions_and_tables_that_inherit_are_sent_with_their_root(database: D
         assert [one["name"] for one in watched.sent()] == ["p11", "h", "i"]
         root, middle, leaf = watched.after("ALTER TABLE p ADD v int NOT NULL DEFAULT 7")
         assert [one["name"] for one in (root, middle, leaf)] == ["p", "p1", "p11"]
+        column = {"attnum": 2, "type": "integer", "not_null": True, "has_default": True}
         for one in (root, middle):
             assert one["partitioned"] is True
-            assert columns(one)["v"] == {"attnum": 2, "type": "integer", "not_null": True, "default": "7"}
-        assert columns(leaf)["v"] == {"attnum": 2, "type": "integer", "not_null": True, "missing": "7"}
+            assert columns(one)["v"] == {**column, "default": "7"}
+        assert columns(leaf)["v"] == {**column, "missing": "7"}
         assert watched.tables("ALTER TABLE h ADD v int") == [("ALTER TABLE", "h"), ("ALTER TABLE", "i")]
         detach = "ALTER TABLE p1 DETACH PARTITION p11 CONCURRENTLY"
         assert watched.tables(detach) == [("ALTER TABLE", "p1")]

@@ -120,7 +120,10 @@ OF_ROW: Final = {
 }
 
 
-DDL_COLUMN: Final = {"not_null": BOOLEAN, "key": BOOLEAN, **dict.fromkeys(("generated", "missing", "default"), STRING)}
+DDL_COLUMN: Final = {
+    **dict.fromkeys(("not_null", "key", "has_default"), BOOLEAN),
+    **dict.fromkeys(("generated", "missing", "default"), STRING),
+}
 
 
 def changes(of_transaction: dict[str, Schema]) -> dict[tuple[str, ...], Schema]:
