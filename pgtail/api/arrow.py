@@ -32,6 +32,7 @@ class TableAtArguments(TypedDict, total=False):
     at: str | Lsn | datetime | None
     before: str | Lsn | datetime | None
     history: bool
+    ddl: bool
     where: str | Iterable[str]
     storage: Mapping[str, str]
 
@@ -86,5 +87,6 @@ def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[Ta
 
     options = record_of(ShowOptions, arguments)
     place, filter_ = locate(os.fspath(capture), options.storage), Filter(where=options.filter.where)
-    found = read_table(place, table, moment(options.at, options.before), history=options.history)
+    at = moment(options.at, options.before)
+    found = read_table(place, table, at, history=options.history, ddl=options.ddl)
     return matching(found, filter_) if filter_.active else found.rows

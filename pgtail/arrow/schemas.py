@@ -50,6 +50,10 @@ RELATIONS: Final = pa.schema(
 """One row for each version of a table, with the place where it was first seen, and the partition whose replica identity
 it has, as in Relation, as SQL writes its name."""
 
+DDL: Final = pa.schema(fields("relid bigint, position bigint, ordinal bigint, seq bigint, content text"))
+"""One row for each schema change of `pgtail ddl`, with its place, the `seq` of the row before it, and its content: NULL
+if it is not known what was done. `relid` is 0 where that may be to any table."""
+
 TRANSACTIONS: Final = pa.schema(
     fields(
         "position bigint, xid bigint, commit_lsn text, commit_ts time, prepare_lsn text, prepare_ts time, origin text,"

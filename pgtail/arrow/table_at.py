@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from glob import escape as literally
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.arrow.decoding.decode import SegmentChanges, has_none
+from pgtail.arrow.decoding.decode import SegmentChanges, has_none, survey
 from pgtail.arrow.segments.survey import TWO_PHASE
 from pgtail.arrow.table_fold import Prepared, TableFold
+from pgtail.arrow.typed.alterations import Alterations, alterations_of, note_of
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.versions import Version
 from pgtail.capture.contents import read_contents
@@ -52,23 +53,40 @@ class TableAt(NamedTuple):
     """Whether its rows begin with a snapshot, and none was lost since: else rows may be missing."""
 
 
-def read_table(capture: Location, table: str, at: Point = ANYWHERE, *, history: bool = False) -> TableAt:
+def read_table(
+    capture: Location, table: str, at: Point = ANYWHERE, *, history: bool = False, ddl: bool = False
+) -> TableAt:
     """The rows of SCHEMA.TABLE, or of the only TABLE, after the last commit up to `at`; with `history` all it had then.
 
-    Logs what may be missing. Raises OptionError if the capture has no such table, and InputError, also if changes
-    between the snapshot and `at` are missing.
+    With `ddl` the messages of `pgtail ddl` say what ALTER TABLE did. Logs what may be missing. Raises OptionError if
+    the capture has no such table, and InputError, also if changes between the snapshot and `at` are missing.
     """
     known = read_state(capture)  # before listing the segments: a recorder may be writing
     files = listed(capture, known)
     if known is not None and at.lsn is not None and at.lsn > known.position:
         raise InputError(f"ends at {lsn_text(known.position)}, before {lsn_text(at.lsn)}", source=str(capture))
     relid, names = None, {table}
+    described = _ddl_in(files) if ddl else ()
     while True:
         reading = _Reading(capture, known, files, table, relid, names, at, history=history)
+        reading.ddl = described
         reading.read()
         if reading.relid == reading.owner and reading.names <= names:
             return reading.result()
         relid, names = reading.owner, names | reading.names
+
+
+def _ddl_in(files: Sequence[SegmentFile]) -> list[dict[str, Any]]:
+    """The rows of `ddl` of closed segments. Raises InputError."""
+    rows: list[dict[str, Any]] = []
+    for file in files:
+        if file.snapshot is not None or file.open:
+            continue
+        contents = read_contents(file.location)
+        if contents is None or contents.ddl:
+            with file.location.open() as opened:
+                rows += survey(opened, str(file.location)).ddl
+    return rows
 
 
 def moment(at: Point | None, before: Point | None) -> Point:
@@ -108,6 +126,8 @@ class _Reading:
         """These two have all tables that were described, by their fingerprints, and by OIDs and fingerprints."""
         self._named: list[str] = []
         """The fingerprints of those with the name."""
+        self.ddl: Sequence[dict[str, Any]] = ()
+        """The rows of `ddl` that are to count."""
         self._last = 0, 0
         self._ended = False
         """Whether a later commit than `at` was reached."""
@@ -249,6 +269,7 @@ class _Reading:
 
     def _apply(self, rows: pa.Table, version: Version) -> None:
         """Fold rows of one version, and the snapshots that come before some of them."""
+        self._begin_table()
         while self._snapshots and rows["position"][-1].as_py() >= self._snapshots[0].lsn:
             snapshot = self._snapshots.pop(0)
             before = pc.sum(pc.less(rows["position"], snapshot.lsn)).as_py()
@@ -272,8 +293,14 @@ class _Reading:
         if count != snapshot.rows:
             raise InputError(f"{snapshot} has {count} rows, not {snapshot.rows}", source=str(self._capture))
 
+    def _begin_table(self) -> None:
+        """Before the first row of the table: know its alterations."""
+        if not self._fold.versions:
+            self._fold.alterations = Alterations(alterations_of(self.ddl, self.relid or 0))
+
     def _begin(self, changes: SegmentChanges, snapshot: TableSnapshot) -> Version:
         self._note_tables(changes)
+        self._begin_table()
         [row] = changes.survey.relations
         time = changes.survey.commit_ts
         self._last = max(self._last, (snapshot.lsn - 1, time - UNIX_EPOCH_OFFSET))
@@ -294,6 +321,8 @@ class _Reading:
                 f"{place} has no snapshot of {table} up to then: only rows that were written since the capture began"
                 " are known, not those that were there before and stayed as they were"
             )
+        if self._fold.alterations.dropped:
+            logger.info(note_of(self._fold.alterations.dropped, table))
         if lost:
             logger.warning(
                 f"{counted(lost, 'row')} of {table} left out: what became of the key was not sent when its columns"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
@@ -11,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.arrow.fold import BOTH_ROWS, FROM_SNAPSHOT, SIDE, SNAPSHOT_STARTS, UnknownRow, fold, why_unknown
+from pgtail.arrow.segments.ranges import Place, Range
+from pgtail.arrow.typed.alterations import Alterations, Origins, Step
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, schema_of
 from pgtail.arrow.typed.rows import as_stored, described, typed_rows
@@ -78,6 +81,8 @@ class TableFold:
 
     def __init__(self, *, history: bool) -> None:
         self._history = history
+        self.alterations = Alterations(())
+        """Those that the table has."""
         self.versions: list[Version] = []
         """All versions, the last one last."""
         self._rows: pa.Table = None
@@ -92,23 +97,41 @@ class TableFold:
     def start(self, version: Version, position: int, time: int) -> None:
         """A snapshot starts at this position and time (microseconds since 1970): its rows follow."""
         self._fold()
-        self._describe(version)
+        for step in self._steps(version, Range(Place(position, 0), Place(position, 1))):
+            self._describe(version, step.origins)
         row = {"_op": SNAPSHOT_STARTS, "_position": position, "_seq": 0, "_commit_ts": time}
         self._changes.append(pa.Table.from_pylist([row], schema_of(columns_of([version]), META, old=True)))
 
     def add(self, rows: pa.Table, version: Version, *, snapshot: bool = False) -> None:
         """Changes of one version; of a `snapshot`, its rows, all of which a history takes at once."""
-        if not self.versions or version != self.versions[-1]:
-            self._fold()
+        if snapshot or not self.alterations.unread:
             self._describe(version)
-        changes = typed_rows(rows, columns_of([version]))
+            self._add(rows, snapshot=snapshot)
+            return
+        places = [*map(Place, rows["position"].to_pylist(), rows["seq"].to_pylist())]
+        start = 0
+        for step in self._steps(version, Range(places[0], places[-1].next)):
+            self._describe(version, step.origins)
+            stop = bisect_left(places, step.places.end)
+            if start < stop:
+                self._add(rows.slice(start, stop - start))
+            start = stop
+
+    def _steps(self, version: Version, places: Range) -> list[Step]:
+        """The steps of changes of one version."""
+        before = self.versions[-1] if self.versions else None
+        return [*self.alterations.steps(before, version, places)]
+
+    def _add(self, rows: pa.Table, *, snapshot: bool = False) -> None:
+        """Changes of the last version."""
+        changes = typed_rows(rows, columns_of(self.versions[-1:]))
         if self._history:
             made = rows.group_by(["position", "xid"]).aggregate([]).to_pydict()
             self._xids.update(zip(made["position"], made["xid"], strict=True))
         self._changes.append(changes)
         self._size += _bytes_of(changes)
         kept = _bytes_of(self._rows)
-        _check_size(version, self._size + kept)
+        _check_size(self.versions[-1], self._size + kept)
         if self._size <= max(_LEAST_BYTES, kept // 2) or (snapshot and self._history):
             return
         position = rows["position"][-1].as_py()
@@ -144,16 +167,20 @@ class TableFold:
             rows = rows.rename_columns([_NAMES.get(name, name) for name in rows.column_names])
         return _with_schema(rows, schema_of(columns, _HISTORY if self._history else ROW))
 
-    def _describe(self, version: Version) -> None:
-        """The changes that follow are of this version."""
+    def _describe(self, version: Version, origins: Origins | None = None) -> None:
+        """The changes that follow are of this version; rows have their values from these origins, if there are any."""
         before = self.versions[-1] if self.versions else None
+        if before == version and origins is None:
+            return
+        if before is not None:
+            self._fold()
         self.versions = [*(one for one in self.versions if one != version), version]
         if before is None:
             own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
             self._rows = schema_of(columns_of([version]), own).empty_table()
-        elif before != version:
+        else:
             former = former_columns(version, columns_of(self.versions)) if self._history else ()
-            rows = described(self._rows, before, version, former)
+            rows = described(self._rows, before, version, former, origins)
             self.lost += len(self._rows) - len(rows)
             self._rows = rows
 

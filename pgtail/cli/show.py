@@ -9,7 +9,7 @@ from pgtail.cli.options import takes
 from pgtail.commands.options.show import ShowOptions
 
 
-@click.command("show", cls=Command, first=("at", "before", "history", "where", "columns", "output", "file"))
+@click.command("show", cls=Command, first=("at", "before", "history", "ddl", "where", "columns", "output", "file"))
 @click.argument("capture", metavar="CAPTURE", type=click.Path(file_okay=False))
 @click.argument("table", metavar="TABLE")
 @takes(ShowOptions)

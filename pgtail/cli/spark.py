@@ -16,7 +16,7 @@ from pgtail.commands.options.spark import CatalogOptions, SparkOptions, VacuumOp
 if TYPE_CHECKING:
     from pgtail.commands.spark.command import Dataset
 
-_OF_STATE = ("until", "allow_gap", "retain")
+_OF_STATE = ("until", "allow_gap", "ddl", "retain")
 
 
 @click.group("spark", cls=Commands)

@@ -48,7 +48,7 @@ def run(place: str, table: str, options: ShowOptions) -> bool:
     shown = 0
     begin()
     try:
-        found = read_table(capture, table, at, history=options.history)
+        found = read_table(capture, table, at, history=options.history, ddl=options.ddl)
         with paged(options.pager and format_.file is None, (place,)), open_sink(format_.file) as sink:
             output = build_output(format_, sink, masked=redaction is not None)
 

@@ -22,6 +22,7 @@ from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import HEAD
 from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.ddl import PREFIX, parse
 from pgtail.changes.events import (
     LogicalMessage,
     Note,
@@ -29,6 +30,7 @@ from pgtail.changes.events import (
     RowChange,
     SchemaChange,
     TableTruncate,
+    Transaction,
 )
 from pgtail.changes.filters import Filter, selected
 from pgtail.changes.relations import Relation
@@ -242,6 +244,8 @@ class SegmentChanges(ChangeRows):
                 if self._shows(event.relation):
                     self.add_truncate(event, size)
             elif isinstance(event, LogicalMessage):
+                if event.prefix == PREFIX and event.transaction is not None:
+                    self._add_ddl(event.transaction, event.content)
                 if self._filter is None:
                     assert isinstance(message, Message)
                     self.add_message(event, size, message.lsn)
@@ -252,6 +256,16 @@ class SegmentChanges(ChangeRows):
                 self._describe(event.now)
             elif isinstance(event, Note) and event.damage:
                 raise InputError(event.text)
+
+    def _add_ddl(self, transaction: Transaction, content: bytes) -> None:
+        """Add a schema change to the survey. Those of prepared transactions may be rolled back: they are unknown."""
+        try:
+            ddl = parse(content)
+        except ValueError:  # a forged one
+            return
+        text = content.decode(errors="replace") if transaction.state is None and ddl.error is None else None
+        place = {"position": transaction.lsn, "ordinal": self.ordinal, "seq": transaction.changes}
+        self.survey.ddl.append({"relid": ddl.oid or 0, **place, "content": text})
 
     def _describe(self, relation: Relation) -> None:
         row, transaction = described(relation), self._assembler.open_transaction

@@ -41,6 +41,8 @@ class Survey(Struct):
     late: tuple[Range, ...] = ()
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
+    ddl: list[dict[str, Any]] = field(default_factory=list)
+    """Rows of `ddl`."""
     start: int = 0
     """The position in its name: a transaction with a lower one was sent late."""
     doubtful: bool = False

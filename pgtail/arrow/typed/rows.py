@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.arrow.typed.alterations import Origins
 from pgtail.arrow.typed.arrays import flags, lists_of, maps_of, one_chunk, texts_by_name, without
 from pgtail.arrow.typed.casts import TableColumn, cast, retyped, texts_of, typed
 from pgtail.arrow.typed.columns import META, OWN, columns_of, former_columns, own_columns, schema_of
@@ -45,14 +46,22 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn], *, old: bool = Tr
     return pa.Table.from_arrays(stored, names=schema_of(columns, META, old=old).names)
 
 
-def described(rows: pa.Table, before: Version, now: Version, former: Sequence[TableColumn] = ()) -> pa.Table:
+def described(
+    rows: pa.Table,
+    before: Version,
+    now: Version,
+    former: Sequence[TableColumn] = (),
+    origins: Origins | None = None,
+) -> pa.Table:
     """Rows of a version (with the columns of columns_of()), converted to the next version.
 
-    `_unknown` names the columns whose values are unknown. Rows whose new key is unknown are left out. `former` are the
-    former_columns() now, which have the values that rows had under these names.
+    `origins` says where their values come from; without it that is concluded as in kept(). `_unknown` names the columns
+    whose values are unknown. Rows whose new key is unknown are left out. `former` are the former_columns() now, which
+    have the values that rows had under these names.
     """
     was = {column.name: column for column in columns_of([before])}
-    came_from = {new: was[old] for old, new in kept(before, now).items()}
+    stays = kept(before, now) if origins is None else origins.kept
+    came_from = {new: was[old] for old, new in stays.items()}
     columns = columns_of([now])
     pairs = [(came_from[column.name], column) for column in columns if column.name in came_from]
     rows, carried = _with_former(rows, former)
@@ -61,8 +70,19 @@ def described(rows: pa.Table, before: Version, now: Version, former: Sequence[Ta
     lists = {name: one_chunk(rows[name]) for name in ("_undecoded", "_unknown")}
     undecoded = {column.name: flags(lists["_undecoded"], old.name) for old, column in pairs}
     unknown = {column.name: flags(lists["_unknown"], old.name) for old, column in pairs}
+    added = {} if origins is None else origins.added
+    if added:
+        new = [column for column in columns if column.name in added]
+        values, rescued = typed([pa.repeat(pa.scalar(added[one.name], pa.string()), len(rows)) for one in new], new)
+        arrays |= dict(zip([column.stored for column in new], values, strict=True))
+        texts: dict[str, pa.Array] = {}
+        for maps, some in ((arrays["_rescued"], [column for _, column in pairs]), (rescued, new)):
+            names = [column.name for column in some]
+            texts |= zip(names, texts_by_name(maps, names), strict=True)
+        arrays["_rescued"] = maps_of(texts, len(rows))
+        unknown |= {column.name: np.zeros(len(rows), bool) for column in new}
     for column in columns:
-        if column.name not in came_from:
+        if column.name not in came_from and column.name not in added:
             arrays[column.stored] = pa.nulls(len(rows), column.kind)
             unknown[column.name] = np.ones(len(rows), bool)
     arrays["_undecoded"], arrays["_unknown"] = lists_of(undecoded, len(rows)), lists_of(unknown, len(rows))

@@ -71,10 +71,15 @@ def kept(before: Version, now: Version) -> dict[str, str]:
     """
     names = {}
     for old, new in _same_columns(before, now):
-        stays = same_text if now.full or new.name in now.key else same_value
-        if stays(old.declared, new.declared) if old.name == new.name else _same_type(old, new):
+        if keeps_values(old, new, now) if old.name == new.name else _same_type(old, new):
             names[old.name] = new.name
     return names
+
+
+def keeps_values(old: VersionColumn, new: VersionColumn, now: Version) -> bool:
+    """Whether the values of a column of the version before stay known as those of a column `now`."""
+    stays = same_text if now.full or new.name in now.key else same_value
+    return stays(old.declared, new.declared)
 
 
 _MayBecome: TypeAlias = Callable[[VersionColumn, VersionColumn], bool]

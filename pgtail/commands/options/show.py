@@ -53,6 +53,11 @@ class ShowOptions(Struct, frozen=True):
         default=False,
         help="Every version of the rows up to then: from when to when, and the transactions that began and ended it.",
     )
+    ddl: bool = range_option(
+        "--ddl",
+        default=False,
+        help="The messages of pgtail ddl say what ALTER TABLE did with the rows. Every role may forge one.",
+    )
     filter: FilterOptions = family(
         FilterOptions,
         **dict.fromkeys(("tables", "exclude", "ops", "xids", "since", "context")),

@@ -86,6 +86,12 @@ class SparkOptions(Struct, frozen=True):
         default=False,
         help="Continue where a segment is missing, and record the gap: its changes are then wrong or absent.",
     )
+    ddl: bool = option(
+        "--ddl",
+        default=False,
+        help="The messages of pgtail ddl say what ALTER TABLE did with the rows. Every role may forge one. The choice"
+        " holds for the life of the tables.",
+    )
     retain: float = option(
         "--retain",
         default="1h",

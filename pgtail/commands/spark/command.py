@@ -141,6 +141,7 @@ def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
         history=dataset == "history",
         until=None if options.until is None else bound_of(options.until),
         allow_gap=options.allow_gap,
+        ddl=options.ddl,
         wait=options.watch,
         retain=options.retain,
     )

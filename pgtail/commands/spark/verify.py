@@ -226,7 +226,7 @@ class _Verify(Struct, frozen=True):
             show_task=progress.show_task,
         )
         state.update(self.captures, typed=True)
-        for text in update_state(state, Settings(until=copy.lsn - 1)).stopped:
+        for text in update_state(state, Settings(until=copy.lsn - 1, ddl=base.notes.ddl)).stopped:
             logger.error(text)
         return compare_tables(state, copy.capture, sample=self._sample)
 

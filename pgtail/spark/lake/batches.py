@@ -60,6 +60,8 @@ class TableNotes(Struct):
     """The position of the last snapshot in it, or -1."""
     snapshots: int = 0
     """How many snapshots up to that one are in it, or were superseded."""
+    altered: tuple[Place, Place] = (Place(-1, 0), Place(-1, 0))
+    """As `done` of Alterations."""
 
 
 class Notes(Struct):
@@ -69,6 +71,8 @@ class Notes(Struct):
     gaps: list[dict[str, Any]] = field(default_factory=list)
     pending: list[tuple[str, int, int]] = field(default_factory=list)
     """Prepared transactions without an outcome: gid, xid and position."""
+    ddl: bool = False
+    """As in Settings."""
     tables: dict[int, TableNotes] = field(default_factory=dict)
     vacated: list[str] = field(default_factory=list)
     """Folders that tables left for others, and that no table has now."""

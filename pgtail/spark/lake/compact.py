@@ -100,7 +100,7 @@ def vacuum(out: Location, *, delete: bool) -> list[str]:
     if not batches.plan.batch:
         raise InputError("has nothing that pgtail spark wrote", source=str(out))
     batches.finish()
-    own = ["changes", "transactions", "relations", "snapshots", "catalog", "_batches"]
+    own = ["changes", "transactions", "relations", "snapshots", "ddl", "catalog", "_batches"]
     vacated = [folder for notes in batches.plan.notes.values() for folder in notes.vacated]
     names = [*own, *vacated, *(entry.folder for entry in entries(out))]
     expired = []

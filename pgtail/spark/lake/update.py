@@ -11,7 +11,7 @@ import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgtail.arrow.schemas import CHANGES, RELATIONS, SNAPSHOTS, TRANSACTIONS
+from pgtail.arrow.schemas import CHANGES, DDL, RELATIONS, SNAPSHOTS, TRANSACTIONS
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts
 from pgtail.arrow.segments.survey import Survey, first_seen, folder_of
 from pgtail.arrow.typed.versions import Version
@@ -90,7 +90,7 @@ class Lake:
         self.batches = Batches(self.out)
         self.plan = self.batches.plan
         if not self.plan.batch:
-            for kind in ("changes", "transactions", "relations", "snapshots"):
+            for kind in ("changes", "transactions", "relations", "snapshots", "ddl"):
                 if self.batches.table(kind).schema is not None:
                     raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
             self.plan.tables = list(tables)
@@ -208,6 +208,7 @@ class Lake:
         """Relations and transactions first: a reader that opens `changes` before them finds all that it needs there."""
         self.show_task("collecting tables")
         relations, commits = self._relations(surveyed)
+        commits += self._ddl(surveyed)
         commits += self._transactions(decoded.transactions, decoded.shared, split)
         if known is not None:
             commits += self._typed(decoded.tables, known, versions_of(relations), done)
@@ -226,6 +227,20 @@ class Lake:
         if rows == before:
             return rows, []
         return rows, [table.replacing("relations", pa.Table.from_pylist(rows, RELATIONS), self.codec)]
+
+    def ddl(self) -> list[dict[str, Any]]:
+        """The schema changes that are in OUT: rows of DDL, in order."""
+        return self.batches.table("ddl").rows()
+
+    def _ddl(self, surveyed: Sequence[Survey]) -> list[Commit]:
+        """The commit of all schema changes, each once, if there are more."""
+        new = [row for survey in surveyed for row in survey.ddl]
+        before = self.ddl() if new else []
+        rows = {(row["position"], row["ordinal"]): row for row in (*before, *new)}
+        if len(rows) == len(before):
+            return []
+        in_order = pa.Table.from_pylist([rows[place] for place in sorted(rows)], DDL)
+        return [self.batches.table("ddl").replacing("ddl", in_order, self.codec)]
 
     def newest(self) -> datetime | None:
         """When the newest transaction that is in OUT was committed; None if there is none."""

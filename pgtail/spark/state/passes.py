@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from pgtail.arrow.fold import UnknownRow
 from pgtail.arrow.segments.ranges import Place, Range
+from pgtail.arrow.typed.alterations import Origins
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.columns import columns_of
 from pgtail.arrow.typed.versions import Version
@@ -52,10 +53,14 @@ Together = Mapping[tuple[int, int], list[int]]
 
 
 class VersionRun(NamedTuple):
-    """Changes of one version of a table without one of another version between them; their positions and seqs."""
+    """Changes of one version of a table without one of another version between them; their positions and seqs.
+
+    `origins` is as in Pass.
+    """
 
     version: Version
     places: Range
+    origins: Origins | None = None
 
 
 class TableBatch(Struct):
@@ -85,7 +90,7 @@ class TableBatch(Struct):
 
     def pass_of(self, number: int) -> tuple[Pass, list[tuple[Item, int]]]:
         """The pass for a run, and the files, with their bytes, that are split for it."""
-        version, places = self.runs[number]
+        version, places, origins = self.runs[number]
         # Between two passes the rows of a state are as their version has them.
         layout = TableLayout(
             version, self.stored if self.history else columns_of([version]), self.buckets, self.block_bits
@@ -93,8 +98,9 @@ class TableBatch(Struct):
         files: dict[int, list[DataFile]] = {}
         items: list[tuple[Item, int]] = [(start, 0) for start in self.starts if start.position == places.first.position]
         by_value = bool(items) and not version.identified
+        as_it_is = not by_value and origins is None
         for old in self.now:
-            if old.bucket is not None and old.layout == layout and not by_value:
+            if old.bucket is not None and old.layout == layout and as_it_is:
                 files.setdefault(old.bucket, []).append(old.file)
             elif old.bucket is not None:
                 items.append((old, old.file.size))
@@ -102,7 +108,7 @@ class TableBatch(Struct):
             if file.bounds("_relation").least == version.relation:
                 items.append((source, file.size))
         wanted = replace(self.wanted, run=places if len(self.runs) > 1 else None)
-        done = Pass(self.relid, self.folder, self.history, layout, wanted, files, by_value)
+        done = Pass(self.relid, self.folder, self.history, layout, wanted, files, by_value, origins)
         return done, items
 
     def move(self, spark: SparkSession, place: Location) -> None:
@@ -124,10 +130,11 @@ class TableBatch(Struct):
 
     def replace_files(self, done: Pass, buckets: Container[int], written: Iterable[DataFile]) -> None:
         """Replace the files of these buckets, and all that were split, with those that a pass wrote."""
+        as_it_is = not done.by_value and done.origins is None
         left = [
             old
             for old in self.now
-            if old.bucket is None or (old.layout == done.layout and not done.by_value and old.bucket not in buckets)
+            if old.bucket is None or (old.layout == done.layout and as_it_is and old.bucket not in buckets)
         ]
         needed = {old.file.path for old in (*left, *self.before)}
         for old in self.now:
@@ -141,15 +148,20 @@ def _copied(source: Location, folder: TableFolder, path: str) -> DataFile:
 
 
 def runs_of(
-    changes: Changes, wanted: WantedChanges, snapshots: Sequence[Snapshot], versions: Mapping[str, Version]
+    changes: Changes,
+    wanted: WantedChanges,
+    snapshots: Sequence[Snapshot],
+    versions: Mapping[str, Version],
+    *,
+    exact: bool = False,
 ) -> tuple[list[VersionRun], int]:
     """The runs of a table's versions among the wanted rows of its files, in order, and how many rows are wanted. Each
-    snapshot is at the beginning of a run.
+    snapshot is at the beginning of a run. `exact`: runs begin and end with a row, also where there is one version.
     """
     stream = [(file, source) for file, source in changes if not source.snapshot]
     copied = sum(one.rows for one in snapshots)
     relations = {file.bounds("_relation").least for file, _ in stream} | {one.relation for one in snapshots}
-    if len(relations) == 1 and all(wanted.has_all(file) for file, _ in stream):
+    if len(relations) == 1 and not exact and all(wanted.has_all(file) for file, _ in stream):
         runs = _runs_of_version(versions[relations.pop()], [file.bounds("_position") for file, _ in stream], snapshots)
         return runs, sum(file.rows for file, _ in stream) + copied
     places = _places_in(stream, wanted)

@@ -23,6 +23,8 @@ class Settings(Struct, frozen=True):
     until: int | datetime.datetime | None = None
     allow_gap: bool = False
     wait: bool = False
+    ddl: bool = False
+    """Whether the messages of `pgtail ddl` say what ALTER TABLE did; that holds for the life of a state."""
     retain: float = 3600.0
     """Seconds that replaced files are kept: for readers that opened an earlier version."""
     bucket_size: int = 512 << 10

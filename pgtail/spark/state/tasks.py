@@ -29,6 +29,7 @@ from pgtail.arrow.fold import (
     identities,
 )
 from pgtail.arrow.segments.ranges import Place, Range
+from pgtail.arrow.typed.alterations import Origins
 from pgtail.arrow.typed.arrays import Flags, one_chunk
 from pgtail.arrow.typed.casts import TableColumn, texts_of
 from pgtail.arrow.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, own_columns, schema_of
@@ -252,6 +253,8 @@ class Pass(Struct, frozen=True):
     """The files of each bucket whose rows are kept like this already."""
     by_value: bool = False
     """Whether rows that nothing identifies are in buckets by all their values: a snapshot is compared with them."""
+    origins: Origins | None = None
+    """Where the rows have their values from, if they are of an earlier version and that is known."""
 
     def split(self, item: Item) -> Iterator[pa.RecordBatch]:
         """Parts of a file's changes, or of its rows in another layout."""
@@ -263,7 +266,7 @@ class Pass(Struct, frozen=True):
                 yield from self._parts(bucket, rows)
         else:
             rows = self._read(item.file.path, item.layout)
-            rows = described(rows, item.layout.version, self.layout.version, self.layout.former)
+            rows = described(rows, item.layout.version, self.layout.version, self.layout.former, self.origins)
             for bucket, some in self.layout.by_bucket(rows, by_value=self.by_value):
                 yield from self._parts(bucket, some)
 

@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from pgtail.arrow.fold import why_unknown
 from pgtail.arrow.segments.ranges import Place, joined
+from pgtail.arrow.typed.alterations import Alterations, alterations_of, note_of
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.columns import ROW, VALIDITY, columns_of, schema_of
 from pgtail.arrow.typed.versions import Version
-from pgtail.errors import COMMAND
+from pgtail.errors import COMMAND, OptionError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.spark.jobs import translate_spark_errors
 from pgtail.spark.lake.batches import Notes, TableNotes
@@ -56,7 +57,7 @@ class Applied(Struct):
     begun_pruned: list[str] = field(default_factory=list)
     """Tables that begin without a snapshot, in captures that were pruned before they were applied."""
     passed: list[str] = field(default_factory=list)
-    """Messages about names that passed to other tables."""
+    """Messages about names that passed to other tables, and about schema changes that were left out."""
     stopped: list[str] = field(default_factory=list)
     """Messages about tables to which nothing more is applied."""
 
@@ -68,7 +69,10 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     """
     lake.show_task(f"bringing {settings.kind} up to date")
     plan = copy.deepcopy(lake.plan)
-    notes = plan.notes.setdefault(settings.kind, Notes())
+    notes = plan.notes.setdefault(settings.kind, Notes(ddl=settings.ddl))
+    if notes.ddl != settings.ddl:
+        scope, cure = ("with", "give it again") if notes.ddl else ("without", "leave it out")
+        raise OptionError(f"the {settings.kind} in {lake.out} was made {scope} --ddl: {cure}, or use another directory")
     increment = next_increment(plan.runs, notes, plan.following, allow_gap=settings.allow_gap)
     snapshots = by_table(lake.snapshots())
     alone = None if increment.missing is not None else apart(snapshots, plan.captures, notes, increment)
@@ -160,6 +164,8 @@ class _Batch:
         """The tables that begin in this batch, but not with a snapshot."""
         self.passed: list[str] = []
         """As in Applied."""
+        self._ddl = lake.ddl() if settings.ddl else []
+        self._notes_of_ddl: list[str] = []
         self._moved: set[int] = set()
         """The tables that get another folder."""
         self._by_names = lake.versions()
@@ -186,9 +192,15 @@ class _Batch:
             if start is None and relid in notes.stopped:
                 continue
             snapshots = () if start is None else start.snapshots
-            runs, counts[relid] = runs_of(changes, self._of_started.get(relid, self._wanted), snapshots, self._versions)
+            own = None if start is not None and start.again else notes.tables.get(relid)
+            known = alterations_of(self._ddl, relid)
+            alterations = Alterations(known) if own is None else Alterations(known, own.altered)
+            wanted = self._of_started.get(relid, self._wanted)
+            runs, counts[relid] = runs_of(changes, wanted, snapshots, self._versions, exact=alterations.unread)
             if runs:
+                runs = self._altered(runs, own, alterations)
                 tables.append(self._table(relid, changes, runs, start))
+                notes.tables[relid].altered = alterations.done
         passed = former_owners(notes.tables, self.names(), before)
         left = self._move(tables, self.folders_to_take(before), passed)
         fold_all(self._lake.spark, tables)
@@ -206,9 +218,23 @@ class _Batch:
             f" the one before, OID {former}, was dropped or renamed, and is in {notes.tables[former].folder}"
             for relid, former in passed.items()
             if relid in now and former in now
-        ]
+        ] + self._notes_of_ddl
         count = sum(counts[table.relid] for table in tables if table.stopped is None and table.runs)
         return commits + changed(self._lake.out, new, self._lake.codec, notes.vacated) + left, count
+
+    def _altered(
+        self, runs: Sequence[VersionRun], before: TableNotes | None, alterations: Alterations
+    ) -> list[VersionRun]:
+        """The runs of a table, divided at its alterations; `before` are its notes, if it has rows."""
+        last = None if before is None else self._versions[before.versions[-1]]
+        divided = []
+        for run in runs:
+            divided += [VersionRun(run.version, *step) for step in alterations.steps(last, run.version, run.places)]
+            last = run.version
+        if alterations.dropped:
+            version = runs[-1].version
+            self._notes_of_ddl.append(note_of(alterations.dropped, f"{version.schema}.{version.table}"))
+        return divided
 
     def names(self) -> dict[int, Names]:
         """The names of the tables, as far as they were applied."""
@@ -293,7 +319,7 @@ class _Batch:
                 notes.versions, notes.since, notes.whole = [last.relation], first.position, False
         self._note_versions(notes, runs)
         if runs:
-            self._note_buckets(notes, there, changes, [last, *(run.version for run in runs)])
+            self._note_buckets(notes, there, changes, last, runs)
         return TableBatch(
             relid=relid,
             folder=TableFolder(table.place, self._lake.codec),
@@ -312,24 +338,29 @@ class _Batch:
 
     def _note_versions(self, notes: TableNotes, runs: Sequence[VersionRun]) -> None:
         """Note the versions of these runs, the last one last, and since when the table has its name."""
-        for version, places in runs:
+        for version, places, _ in runs:
             last = self._versions[notes.versions[-1]]
             if (last.schema, last.table) != (version.schema, version.table):
                 notes.since = places.first.position
             notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
 
     def _note_buckets(
-        self, notes: TableNotes, there: Sequence[RowsFile], changes: Changes, versions: Sequence[Version]
+        self,
+        notes: TableNotes,
+        there: Sequence[RowsFile],
+        changes: Changes,
+        before: Version,
+        runs: Sequence[VersionRun],
     ) -> None:
-        """Note the number of buckets of the table; `versions` are that of its rows, and those of the runs."""
+        """Note the number of buckets of the table, whose rows are of the version `before`."""
         size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
         while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
             notes.buckets *= 2
-        before, *following = versions
-        partly_known = notes.whole or any(version != before for version in following)
-        if partly_known and any(version.full for version in following):
+        altered = any(run.version != before or run.origins is not None for run in runs)
+        partly_known = notes.whole or altered
+        if partly_known and any(run.version.full for run in runs):
             notes.buckets = 1
-        notes.whole = partly_known and versions[-1].full
+        notes.whole = partly_known and runs[-1].version.full
         notes.block_bits = BLOCK_BITS
 
     def _new(self, relid: int, run: VersionRun) -> TableNotes:

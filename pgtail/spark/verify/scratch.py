@@ -91,7 +91,7 @@ def _opened(out: Location) -> Base:
             raise InputError("has no state: make it with pgtail spark state CAPTURE... OUT", source=str(out))
         catalog = batches.table(CATALOG)
         folders = [row["folder"] for row in catalog.rows() if row["kind"] in ("tables", "state")]
-        names = ("changes", "transactions", "relations", "snapshots", *folders)
+        names = ("changes", "transactions", "relations", "snapshots", "ddl", *folders)
         tables = {CATALOG: catalog, **{name: batches.table(name) for name in names}}
         if batches.settled(tables):
             return Base(batches.plan, tables)
