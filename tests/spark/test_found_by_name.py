@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark_pgtail import DefaultSource
 
 import pgtail.spark.session
 from pgtail.demo.server import free_port
 from pgtail.errors import OptionError
 from pgtail.spark.session import set_java_home
+from pyspark_pgtail import DefaultSource
 from tests.spark.test_changes import in_order, recorded, rows
 from tests.support.limits import within
 from tests.support.spark.cluster import BIN, daemon, wait_for
