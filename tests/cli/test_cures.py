@@ -15,8 +15,9 @@ _ROOT: Final = Path(pgtail.__file__).parent
 _OPTION: Final = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]+")
 _COMMAND: Final = re.compile(r"pgtail ((?:[a-z]+ ?)+)")
 _OTHER_PROGRAMS: Final = re.compile(r"(?:pip|hadoop classpath) [^;]*")
-_NO_MESSAGES: Final = ("cli/", "demo/", "spark/session.py", "__init__.py")
-"""The help, the arguments of other programs, and what is no text of the program; nor are declarations of options."""
+_NO_MESSAGES: Final = ("cli/", "demo/", "spark/session.py", "stats/report_html.py", "__init__.py")
+"""The help, the arguments of other programs, a style sheet, and what is no text of the program; nor are declarations of
+options."""
 COMMANDS: Final = {
     context.command_path.removeprefix("pgtail "): {
         name for one in make_man.options(context) for name in (*one.opts, *one.secondary_opts)
