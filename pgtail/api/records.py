@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import ItemsView, Iterator, Sequence, ValuesView
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import EllipsisType
@@ -63,17 +63,28 @@ class Lsn(int):
 
 
 class _Row(dict[str, Any]):
-    """A row without those of its values that could not be decoded: to read one of these raises UndecodedError."""
+    """A row with errors in place of the values that could not be decoded: reading one of these raises its error."""
 
-    def __init__(self, values: dict[str, Any], undecoded: dict[str, UndecodedError]) -> None:
-        super().__init__(values)
-        self.undecoded = undecoded
-
-    def __missing__(self, name: str) -> Any:
-        raise self.undecoded.get(name) or KeyError(name)
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, UndecodedError):
+            raise value
+        return value
 
     def get(self, name: str, default: Any = None) -> Any:
-        return self[name] if name in self.undecoded else super().get(name, default)
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())  # without this method dict(row) would not ask for each value
+
+    def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        return ItemsView(self)
+
+    def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        return ValuesView(self)
 
 
 class Layout:
@@ -123,22 +134,22 @@ class Layout:
     def undecoded(self, change: events.RowChange) -> tuple[str, ...]:
         """The columns with a value that cannot be decoded, in the order of the JSON output."""
         rows = [self.old(change) if change.old else {}, self.new(change) if change.new else {}]
-        return tuple(dict.fromkeys([name for row in rows if isinstance(row, _Row) for name in row.undecoded]))
+        values = [item for row in rows for item in dict.items(row)]
+        return tuple(dict.fromkeys([name for name, value in values if isinstance(value, UndecodedError)]))
 
     def _row(self, cells: Sequence[Cell | NotSent | EllipsisType]) -> dict[str, Any]:
         row: dict[str, Any] = {}
-        undecoded: dict[str, UndecodedError] = {}
-        sent = len(cells)
+        decoded, sent = True, len(cells)
         for index, column, load in self._columns:
             cell = cells[index] if index < sent else ...
             if isinstance(cell, bytes):
                 try:
                     row[column.name] = load(cell)
                 except Undecoded as found:
-                    undecoded[column.name] = self._error(column.name, column.type_name, found.text)
+                    row[column.name], decoded = self._error(column.name, column.type_name, found.text), False
             elif cell is not ...:
                 row[column.name] = cell
-        return _Row(row, undecoded) if undecoded else row
+        return row if decoded else _Row(row)
 
     def _error(self, column: str, type_: str, text: str) -> UndecodedError:
         shown = text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."

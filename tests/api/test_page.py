@@ -16,7 +16,7 @@ PAGE = ROOT / "man" / "parts" / "pgtail.3.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = [block for path in (PAGE, ROOT / "README.md") for block in BLOCK.findall(path.read_text(encoding="utf-8"))]
 EXAMPLES = [block for block in BLOCKS if block.startswith(">>> ")]
-PROGRAMS = [block for block in BLOCKS if block not in EXAMPLES]
+PROGRAMS = [block for block in BLOCKS if block.startswith("import pgtail")]
 
 
 def dump(database: Database, path: Path) -> None:

@@ -101,10 +101,11 @@ def compare_change(line: dict[str, Any], change: pgtail.Change) -> None:
     for row, of_json in ((change.new, line.get("new")), (change.old, line.get("old"))):
         assert (row is None) == (of_json is None)
         if row is not None and of_json is not None:
-            sent = [name for name, value in row.items() if value not in (pgtail.UNCHANGED, pgtail.NOT_SENT)]
-            assert sent == [name for name in of_json if name not in change.undecoded]
+            absent = (pgtail.UNCHANGED, pgtail.NOT_SENT)
+            sent = [name for name in row if name in change.undecoded or row[name] not in absent]
+            assert sent == [*of_json]
     assert [list(change.undecoded), list(change.unchanged)] == [line.get(x, []) for x in ("undecoded", "unchanged")]
-    assert list(change.key) == [name for name in line.get("key", change.key) if name not in change.undecoded]
+    assert list(change.key) == line.get("key", list(change.key))
 
 
 # -- sources -----------------------------------------------------------------------------------------------------------
@@ -344,8 +345,15 @@ def test_an_undecodable_value_raises_when_it_is_read() -> None:
     [change] = changes(lengths(relation(), begin(), insert("one", "a"), commit()))
     row = change.new
     assert row is not None
-    assert (change.undecoded, row["v"], dict(row)) == (("id",), "a", {"v": "a"})
-    reads: list[Callable[[], Any]] = [lambda: row["id"], lambda: row.get("id"), lambda: change.key["id"]]
+    assert (change.undecoded, row["v"], row.get("other"), list(row)) == (("id",), "a", None, ["id", "v"])
+    by_name: list[Callable[[], Any]] = [lambda: row["id"], lambda: row.get("id"), lambda: change.key["id"]]
+    whole: list[Callable[[], Any]] = [
+        lambda: dict(row),
+        lambda: {**row},
+        lambda: [*row.items()],
+        lambda: [*row.values()],
+    ]
+    reads: list[Callable[[], Any]] = [*by_name, *whole, lambda: json.dumps(row)]
     for read in reads:
         with pytest.raises(
             pgtail.UndecodedError, match="public.t, column id: 'one' is not a value of type integer"

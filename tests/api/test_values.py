@@ -237,9 +237,9 @@ def test_values_of_all_captures_are_those_of_the_text(scenario: Scenario) -> Non
 def compare(row: dict[str, Any], texts: dict[str, Any], change: pgtail.Change) -> None:
     types = {column.name: column.type_name for column in change.relation.columns}
     undecoded = set(change.undecoded)
-    assert set(row) == set(texts) - undecoded
-    for name, value in row.items():
-        text = texts[name]
+    assert list(row) == list(texts)
+    for name in set(row) - undecoded:
+        value, text = row[name], texts[name]
         if text is None or isinstance(text, type(pgtail.UNCHANGED)):
             assert value is text
             continue
