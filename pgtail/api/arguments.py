@@ -46,6 +46,7 @@ class FilterArguments(SelectArguments, total=False):
     old_values: Literal["sent", "seen"] | None
     old_values_limit: int | str
     fill_unchanged: bool
+    context: str | None
     values: Form
 
 

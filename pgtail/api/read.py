@@ -6,6 +6,8 @@ import os
 from collections.abc import Generator
 from typing import TypeAlias, Unpack
 
+from msgspec.structs import replace
+
 from pgtail.api.arguments import ReadArguments, check_names, form_of, record_of
 from pgtail.api.collect import Collected
 from pgtail.api.records import Reading, Transactions
@@ -34,7 +36,9 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
     form = form_of(arguments)
     options = record_of(DecodeOptions, arguments)
     names = [*map(readable, sources)]
-    reading, output = Reading(options.format, form), Collected()
+    context = options.filter.context
+    reading = Reading(replace(options.format, context=context), form)
+    output = Collected(contexts=context is not None)
     redaction = build_redaction(options.filter)
     reader = reader_of(options, output, redaction, asked=options.format.takes_seen)
 

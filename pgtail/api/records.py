@@ -9,7 +9,7 @@ from enum import Enum
 from types import EllipsisType
 from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, cast
 
-from pgtail.api.values import Form, loader_of
+from pgtail.api.values import Form, context_of, loader_of
 from pgtail.changes import events
 from pgtail.changes.events import OLD_ROWS, SEEN
 from pgtail.changes.relations import Relation
@@ -271,6 +271,15 @@ class Change:
     def undecoded(self) -> tuple[str, ...]:
         """The columns with a value that could not be read as its type; to read it from a row raises UndecodedError."""
         return self._layout.undecoded(self._event)
+
+    @property
+    def context(self) -> dict[str, Any] | str | bytes | None:
+        """The content of the last message with the prefix `context` that its transaction sent before it; None without.
+
+        A JSON object is a dict, other text a str. It is the client's claim, and as masked as the row.
+        """
+        context = self._event.transaction.context
+        return None if context is None else context_of(context.shown)
 
     def json(self) -> str:
         """The line of `pgtail decode -o json`."""

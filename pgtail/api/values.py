@@ -126,6 +126,19 @@ def _json(text: str) -> object:
     return Text(text) if value is None else value
 
 
+def context_of(content: bytes) -> dict[str, Any] | str | bytes:
+    """The content of a message that gives the context: a JSON object, another text, or bytes that are none."""
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content
+    try:
+        value = _json(text)
+    except json.JSONDecodeError:
+        return text
+    return value if isinstance(value, dict) else text
+
+
 _OF_TYPE: Final[dict[str, Callable[[str], object]]] = {
     **dict.fromkeys(("text", "varchar", "bpchar", "name", "char", "xml"), str),
     **dict.fromkeys(("int2", "int4", "int8", "oid", "xid", "cid", "xid8", "oid8"), _number(int)),

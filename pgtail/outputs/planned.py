@@ -41,6 +41,7 @@ from pgtail.outputs.fields import Clock, local_time
 from pgtail.outputs.rows import Rows, Shape, Write
 
 if TYPE_CHECKING:
+    from pgtail.changes.context import Context
     from pgtail.changes.seen_rows import SeenRows
 
 
@@ -65,6 +66,8 @@ class PreparedBuffer:
         self._waiting: dict[int, Transaction] = {}
         self._tables: dict[int, Relation] = {}
         """By id(): versions of tables, and of a table with masked columns what is shown of its rows."""
+        self._context: Context | None = None
+        """The last one that was kept for the transaction which is being kept."""
         self.inside = False
         """Whether events of a transaction are being passed on; transactions are never interleaved."""
         self._shown: set[int | None] = set()
@@ -131,12 +134,17 @@ class PreparedBuffer:
         assert transaction.xid is not None
         self._buffer.start(transaction.xid)
         self._waiting[transaction.xid] = transaction
+        self._context = None
 
     def _keep(self, transaction: Transaction, change: Change) -> None:
         xid = transaction.xid
         assert xid is not None
         if xid not in self._waiting:
             self._start(transaction)
+        context = transaction.context
+        if context is not None and context is not self._context:
+            self._context = context
+            self._buffer.add(xid, xid, ("context", context), 100 + 2 * len(context.content))
         entry, size = self._entry(change)
         self._buffer.add(xid, xid, entry, size)
 
@@ -182,9 +190,13 @@ class PreparedBuffer:
         """The events of a transaction as those of an ordinary committed one."""
         transaction.state, transaction.gid = None, outcome.gid if self._in_one else None
         transaction.commit_lsn, transaction.commit_ts, transaction.end_lsn = outcome.lsn, outcome.time, outcome.end_lsn
+        transaction.context = None
         yield Started(transaction)
         for entry in self._buffer.take_entries(outcome.xid):
-            yield self._change(transaction, entry)
+            if entry[0] == "context":
+                transaction.context = entry[1]
+            else:
+                yield self._change(transaction, entry)
         del self._waiting[outcome.xid]
         yield Ended(transaction)
 

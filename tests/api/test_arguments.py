@@ -25,8 +25,8 @@ REGCLASS = 2205
 LEFT_OUT = {"output", "format_string", "file", "changed", "wal2json", "source_name", "kafka_schema", "keys", "undo",
             "numbers", "transactions", "schema_changes", "show_aborted", "show_uncommitted", "all_columns", "max_width",
             "max_rows", "color", "colors", "highlight", "utc", "last", "follow", "client", "pager", "jobs", "verbose",
-            "quiet", "context"}  # fmt: skip
-"""Options of a format, of the console and of the process; the context, as records are taken after it was replaced."""
+            "quiet"}  # fmt: skip
+"""Options of a format, of the console and of the process."""
 
 
 def selected(**arguments: Any) -> list[tuple[int | None, str]]:
