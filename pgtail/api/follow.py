@@ -132,4 +132,5 @@ def stream_options(conninfo: str, options: StreamOptions) -> StreamOptions:
         options,
         connection=replace(options.connection, dsn=conninfo or options.connection.dsn),
         request=replace(options.request, ack="commit", yes=True),
+        format=replace(options.format, context=options.filter.context),
     )

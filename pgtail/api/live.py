@@ -48,7 +48,7 @@ class LiveEvents(Iterator[Event]):
             parameters(given.dsn, host=given.host, port=given.port, user=given.username, dbname=given.dbname)
         )
         self._spool = SpoolLimit(options.end.spill_limit, _SPOOL_CURE)
-        self._output = Collected(self._spool)
+        self._output = Collected(self._spool, contexts=options.filter.context is not None)
         self._taken = self._output.take()
         self._gap = False
         """Whether the last transaction is incomplete."""

@@ -194,7 +194,7 @@ def connection_error(error: psycopg.Error, parameters: Mapping[str, str]) -> Ser
         parameters = {"user": os.environ.get("PGUSER", ""), **parameters}
     cure = _cure(CONNECTING, None, text, parameters)
     refused = CredentialsRefused if _CREDENTIALS_TEXT.search(text) else ServerError
-    kind = Unreachable if _TRANSIENT_TEXT.search(text) else refused
+    kind = Unreachable if _is_transient(None, text) else refused
     return kind(text, cure=cure)
 
 
@@ -210,12 +210,17 @@ def server_error(
     cure = _cure((*first, *RUNNING, *CONNECTING), sqlstate, text, {"user": role})
     text = _shown(text) or "the server reports an error without a message"
     reason = text if doing is None else f"{doing}: {text}"
-    transient = sqlstate in TRANSIENT or (sqlstate is None and _TRANSIENT_TEXT.search(text))
-    state = sqlstate or ""
+    transient, state = _is_transient(sqlstate, text), sqlstate or ""
     kind = Unreachable if transient else Internal if state.startswith("XX") else _KINDS.get(state, ServerError)
     error = kind(reason, cure=cure)
     error.quotes = state.startswith(_DATA_EXCEPTION)
     return error
+
+
+def _is_transient(sqlstate: str | None, text: str) -> bool:
+    """Whether a retry may succeed: not where the server is set up without walsenders."""
+    transient = sqlstate in TRANSIENT or (sqlstate is None and _TRANSIENT_TEXT.search(text) is not None)
+    return transient and "(currently 0)" not in text
 
 
 def reported(result: PGresult) -> tuple[str | None, str]:

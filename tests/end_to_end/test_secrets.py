@@ -50,7 +50,7 @@ MISPLACED = [
 @pytest.mark.parametrize("arguments", MISPLACED, ids=" ".join)
 def test_a_password_in_a_wrong_place(arguments: list[str]) -> None:
     found = here(*arguments, PGCONNECT_TIMEOUT="2", PGTAIL_CONFIG="")
-    assert found.status in (1, 2, 3, 4)
+    assert found.status in (1, 2, 3, 4, 75)
     shown = found.stdout.decode() + found.stderr
     assert SECRET not in shown
     assert quote(SECRET) not in shown

@@ -40,10 +40,10 @@ def test_synchronized_slot_is_usable_only_after_the_promotion(start_server: Star
         insert(primary, standby, 1)
         catch_up(primary, standby)
         for arguments in uses(standby, tmp_path / "c"):
-            _, words = pgtail(*arguments, status=3)
+            _, words = pgtail(*arguments, status=75)
             assert USED in words, (arguments, words)
         assert "promoted, or read a copy of it: pgtail stream --fork cdc" in pgtail(
-            *uses(standby, tmp_path)[0], status=3
+            *uses(standby, tmp_path)[0], status=75
         )[1].replace("\n        ", " ")
         looked_at, _ = stream(standby, "--fork", "cdc", "--until", "now")
         assert [line["new"]["id"] for line in looked_at] == ["1"]

@@ -80,11 +80,11 @@ def test_a_copy_that_a_standby_ends_is_tried_three_times(
             wait_for("conflict", vacuum_once)
 
         with at_each_copy(vacuum) as positions:
-            said = refused(second, tmp_path / "c")
+            said = refused(second, tmp_path / "c", status=75)
         assert len({*positions}) == 3
         assert "set hot_standby_feedback = on there, or raise max_standby_streaming_delay" in said
         with at_each_copy(vacuum):
-            lines, said = streamed(second, "--until", "now", status=3)
+            lines, said = streamed(second, "--until", "now", status=75)
         assert lines == []
         assert "set hot_standby_feedback = on there, or raise max_standby_streaming_delay" in said
         recorded(second, tmp_path / "c")

@@ -196,7 +196,7 @@ class Round:
         """A copy of tables whose session ended cannot go on, nor can what could not be written: run it again."""
         if self.process.poll() is None:
             return
-        self.end(None, statuses=(3,) if self.kind == "snapshot" else (4,))
+        self.end(None, statuses=(3, 75) if self.kind == "snapshot" else (4,))
         self._empty_disk()
         self.start()
 
@@ -342,7 +342,7 @@ class Round:
     def finish(self) -> None:
         """End it, read the rest in peace, and compare."""
         self.proxy.heal()
-        self.end(signal.SIGTERM, statuses=(0, 143, -15) if self.kind != "snapshot" else (0, 3, 143, -15))
+        self.end(signal.SIGTERM, statuses=(0, 143, -15) if self.kind != "snapshot" else (0, 3, 75, 143, -15))
         self.start("--until", "now", proxied=False)
         self.end(None, statuses=(0,))
         self.compare()

@@ -67,7 +67,7 @@ def _ended(server: EmbeddedServer, fault: str, kind: str, choose: random.Random)
             one.proxy.heal()
             with contextlib.suppress(AssertionError):
                 wait_for("end", lambda: one.process.poll() is not None)
-            one.end(None, statuses=(3,))
+            one.end(None, statuses=(75,) if fault == "slot held" else (3,))
             if not re.search(_REPORTED[fault], one.said):
                 one.wrong.append(f"the message does not say it: {one.said[-600:]}")
             writer.stop()

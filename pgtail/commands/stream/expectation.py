@@ -61,10 +61,10 @@ class Expectation(Filter):
             self.came += 1
         elif isinstance(change, LogicalMessage):
             self.instead[change.op, ""] += 1
-            self._far.append(_kept(change))
+            self._far.append(self._kept(change))
         else:
             self.instead[change.op, change.relation.qualified] += 1
-            (self._near if self.table_passes(change.relation) else self._far).append(_kept(change))
+            (self._near if self.table_passes(change.relation) else self._far).append(self._kept(change))
         return passed
 
     def outcome_passes(self, outcome: Outcome, shown: bool | None = None) -> bool:
@@ -75,13 +75,11 @@ class Expectation(Filter):
             self.came += 1
         return passed
 
-
-def _kept(change: Change) -> Change:
-    """The change with the context that it has now: its transaction may get another one."""
-    transaction = change.transaction
-    if transaction is None or transaction.context is None:
-        return change
-    return replace(change, transaction=replace(transaction))
+    def _kept(self, change: Change) -> Change:
+        """The change with the context that it has now, if conditions test it: its transaction may get another one."""
+        if not self.tests_context or change.transaction is None:
+            return change
+        return replace(change, transaction=replace(change.transaction))
 
 
 def _settled(change: Change) -> bool:
@@ -96,13 +94,14 @@ def what_came_instead(expectation: Expectation) -> str:
     kinds = [f"{count} {op} {table}".strip() for (op, table), count in expectation.instead.most_common(10)]
     more = len(expectation.instead) - len(kinds)
     words = ", ".join(kinds) + (f", and {more} other kinds" if more else "")
-    lines = [_line(change, expectation.redaction) for change in expectation.last_instead]
+    options = OutputOptions(context="" if expectation.tests_context else None)  # of any prefix
+    lines = [_line(change, expectation.redaction, options) for change in expectation.last_instead]
     return "\n".join([f"instead came {words}{'; the last ones:' if lines else ''}", *lines])
 
 
-def _line(change: Change, redaction: Redaction | None) -> str:
+def _line(change: Change, redaction: Redaction | None, options: OutputOptions) -> str:
     """A change as JSON, cut if it is very long."""
     line = io.BytesIO()
-    Json(line, OutputOptions()).event(change if redaction is None else redaction.event(change))
+    Json(line, options).event(change if redaction is None else redaction.event(change))
     text = line.getvalue().decode("utf-8", "backslashreplace").rstrip("\n")
     return text if len(text) <= _LINE_LIMIT else text[:_LINE_LIMIT] + "..."
