@@ -46,6 +46,8 @@ _KEPT = (
     "612261633-439",  # --since leaves out the first segment of a snapshot
 )
 """Captures that were read wrongly by several processes, by what they are made from."""
+_CONTEXTS = ((), ("--context", "outbox"), ("--context", "outbox", "--where", "context is not null"))
+"""Half of the messages of the random streams have this prefix."""
 
 
 class Here(Executor):
@@ -119,10 +121,11 @@ def test_random_captures(divided: Divided, tmp_path: Path, seed: random.Random) 
         recorded(folder, made, choose, compress=choose.random() < 0.9)
         harm(folder, choose)
         divided.size = choose.choice((1, 600))
-        for _ in range(2):
+        for turn in range(2):
             options = [*options_of(choose, made.xids), *choose.choice(((), ("-v",), ("--resync",), ("--strict",)))]
             if choose.random() < 0.3:
                 options += ["--redact", choose.choice(("c1", "a.c0"))]
+            options += random.Random(f"{name} {turn}").choice(_CONTEXTS)
             words, before = ["decode", *options], divided.executor.decoded
             one, more = [with_jobs(jobs, words, folder) for jobs in (1, choose.choice((2, 3)))]
             several += divided.executor.decoded > before + 1
@@ -192,6 +195,37 @@ def test_schema_changes_are_compared_with_those_of_earlier_segments(divided: Div
         assert others == [one, one]
         changes = [change["differences"] for change in one.objects if "differences" in change]
         assert changes == [[f"c{xid - 1} renamed to c{xid}"] for xid in range(5, 9)]
+    assert divided.executor.decoded >= 3
+
+
+def test_contexts(divided: Divided, tmp_path: Path) -> None:
+    """Each part has those of its transactions, and a prefix that came in another part is not noted as missing."""
+    (tmp_path / "c").mkdir()
+    recorder = Recorder(tmp_path / "c", HEAD, rotation=Rotation(size=1 << 30))
+    for xid in range(1, 9):
+        lsn, texts = 0x1000 * xid, [b"%d of %d" % (number, xid) for number in (1, 2)]
+        inside = [part for text in texts for part in (message(text, "who"), insert(str(xid), "x"))]
+        rare = [message(b"x", "rare")] if xid == 4 else []
+        messages = [begin(xid, lsn), relation(), insert("0", "x"), *inside, *rare, commit(lsn, lsn + 8)]
+        take(recorder, [frame(one, lsn) for one in messages])
+        recorder.follow({"pgtail.options": f"of segment {xid}"})
+    recorder.close()
+    whole = [one for xid in range(1, 9) for one in (None, f"1 of {xid}", f"2 of {xid}")]
+    seconds = [one for one in whole if one is not None and one[0] == "2"]
+    for words, expected in (
+        (["-o", "json", "-t", "t"], whole),
+        (["-o", "json", "--where", "context like '2%' and op = insert"], seconds),
+        (["--format-string", "%{context}", "-t", "t"], None),
+        (["-o", "table"], None),
+    ):
+        for prefix in ("who", "rare", "none") if expected is whole else ("who",):
+            one, *others = [
+                with_jobs(jobs, ["decode", "--context", prefix, *words], tmp_path / "c") for jobs in (1, 2, 3)
+            ]
+            assert others == [one, one]
+            assert ("no transaction sent" in one.stderr) is (prefix == "none")
+            if expected is not None and prefix == "who":
+                assert [change.get("context") for change in one.objects] == expected
     assert divided.executor.decoded >= 3
 
 
