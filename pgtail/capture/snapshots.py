@@ -13,19 +13,20 @@ from pgtail.storage import Location
 from pgtail.storage.local import LocalLocation
 
 
-def open_state(directory: Path, position: int, *, spool: bool = False) -> StateFile:
+def open_state(directory: Path, position: int, *, spool: bool = False, dry_run: bool = False) -> StateFile:
     """Open the state of a capture that continues at this LSN, after recover().
 
     Unlists the snapshots that cannot count, and removes the files of those that are not listed: no SnapshotWriter may
     be open. The files of the snapshots that a `spool` lists are in its object store: Uploader has examined them.
-    Raises InputError, OutputError.
+    With `dry_run` no file is changed. Raises InputError, OutputError.
     """
-    state, place = StateFile(directory), LocalLocation(directory)
+    state, place = StateFile(directory, dry_run=dry_run), LocalLocation(directory)
     drop_uncut(state, directory, position)
     if not spool:
         missing = {*state.snapshots} - {*complete(place, state.snapshots)}
         state.drop("segments of it are missing", lambda snapshot: snapshot in missing)
-    remove_unlisted(place, () if spool else state.snapshots)
+    if not dry_run:
+        remove_unlisted(place, () if spool else state.snapshots)
     return state
 
 

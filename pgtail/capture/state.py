@@ -215,12 +215,13 @@ def _locked(path: Path) -> int | None:
 class StateFile:
     """The `capture.json` of a local directory, which this process and `pgtail capture prune` write.
 
-    The directory must be locked. Threads take turns. Methods raise OutputError, reading the file
-    InputError.
+    The directory must be locked. Threads take turns. With `dry_run` changes stay in memory. Methods raise OutputError,
+    reading the file InputError.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, dry_run: bool = False) -> None:
         self._directory = directory
+        self._dry_run = dry_run
         self._lock = threading.Lock()
         self._now = read_state(LocalLocation(directory))
         self._note_places()
@@ -272,13 +273,17 @@ class StateFile:
         with self._changing() as known:
             if known is None:
                 return
+            removed = "would be removed" if self._dry_run else "is removed"
             for one in filter(dropped, known.snapshots):
-                logger.warning(f"{one} does not count, and is removed: {why}")
+                logger.warning(f"{one} does not count, and {removed}: {why}")
             self._replace(known.with_snapshots(one for one in known.snapshots if not dropped(one)))
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[CaptureState | None]:
         """Lock the file, and yield its present state."""
+        if self._dry_run:
+            yield self._now
+            return
         with self._lock, locked_state(self._directory):
             try:
                 known = read_state(LocalLocation(self._directory)) or self._now
@@ -287,7 +292,8 @@ class StateFile:
             yield known
 
     def _replace(self, now: CaptureState) -> None:
-        write_state(self._directory, now)
+        if not self._dry_run:
+            write_state(self._directory, now)
         self._now = now
         self._note_places()
 

@@ -93,9 +93,7 @@ class SnapshotRecording:
 
         Raises OptionError, ServerError, OutputError, and KeyboardInterrupt; the tables that are complete then stay.
         """
-        self._drop_pending()
-        with self._publisher.interrupt.raising():
-            wanted = self.wanted()
+        wanted = self.wanted()
         if not wanted:
             logger.info("the capture has a copy of every published table; none is copied")
             return
@@ -118,9 +116,10 @@ class SnapshotRecording:
         return [snapshot for snapshot in before if snapshot not in state.snapshots]
 
     def wanted(self) -> dict[int, str]:
-        """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError."""
+        """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError, OutputError."""
+        self._drop_pending()
         plan = self._publisher.plan
-        with self._publisher.connector.ordinary() as connection:
+        with self._publisher.interrupt.raising(), self._publisher.connector.ordinary() as connection:
             raw = plan.server.encoding == "SQL_ASCII"  # a server of another encoding sends UTF8 here
             encoding = (plan.encoding if raw else None) or "utf-8"
             published = published_tables(SnapshotSession(connection, encoding), plan)

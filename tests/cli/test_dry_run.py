@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pgtail.capture.format import OPEN
+from pgtail.capture.state import StateFile
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.support.captures import segments
 from tests.support.run_process import pgtail
@@ -89,6 +90,23 @@ def test_a_recording_begins_and_continues(shop: Database, tmp_path: Path) -> Non
     assert "matches no published table" in pgtail(*command, "--snapshot-table", "no", "--dry-run", status=2)[1]
     assert files(capture) == before
     assert slots(shop) == [("s", position)]
+
+
+def test_a_snapshot_without_its_files_would_be_copied_again(shop: Database, tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    command = ("record", shop.conninfo(), "-S", "s", "-D", str(capture), "--snapshot")
+    pgtail(*command, "--until", "now")
+    [lost] = [one for one in StateFile(capture).snapshots if one.table == "orders"]
+    [file] = capture.glob(f"{lost.segments[0].name}*")
+    file.unlink()
+    before = files(capture)
+    _, said = pgtail(*command, "--dry-run")
+    assert "would be removed: segments of it are missing" in said
+    assert "1 table would be copied first: public.orders\n" in said
+    assert files(capture) == before
+    _, said = pgtail(*command, "--until", "now")
+    assert "is removed: segments of it are missing" in said
+    assert pgtail(*command, "--dry-run")[1].endswith(f"0 tables would be copied first\n{DONE}")
 
 
 def test_a_recording_is_checked(shop: Database, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ from pgtail.capture.reader import last_head
 from pgtail.capture.recorder import CopiedTable, Recorder, Rotation
 from pgtail.capture.recovery import recover, recoverable
 from pgtail.capture.snapshots import open_state
-from pgtail.capture.state import StateFile
 from pgtail.capture.store_state import TakenOver
 from pgtail.capture.upload import Uploader
 from pgtail.changes.complete_tables import CompleteTables
@@ -191,7 +190,8 @@ class RecordSlot:
         with contextlib.ExitStack() as stack, Interrupt() as interrupt:
             place = stack.enter_context(open_directory(directory) if exists else _empty_directory())
             position = recoverable(place).position
-            files = CaptureFiles(place, StateFile(place), _rotation(self._options), self._options.compress, None)
+            state = open_state(place, position, dry_run=True)
+            files = CaptureFiles(place, state, _rotation(self._options), self._options.compress, None)
             known = self._known(files, position)
             plan = self._plan(self._request, known, connector, interrupt)
             if self._options.snapshot.wanted:
