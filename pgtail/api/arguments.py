@@ -34,6 +34,7 @@ class SelectArguments(TypedDict, total=False):
     since: str | Lsn | datetime | None
     until: str | Lsn | datetime | None
     limit: int | None
+    context: str | None
 
 
 class FilterArguments(SelectArguments, total=False):
@@ -46,7 +47,6 @@ class FilterArguments(SelectArguments, total=False):
     old_values: Literal["sent", "seen"] | None
     old_values_limit: int | str
     fill_unchanged: bool
-    context: str | None
     values: Form
 
 

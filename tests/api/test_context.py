@@ -90,6 +90,11 @@ def test_conditions_are_those_of_the_command(condition: str) -> None:
     assert lines
 
 
+def test_arrow_is_selected_by_it() -> None:
+    found = pgtail.read_arrow(DUMP, table="t", context="who", where="context.user = 'ada'", op="insert").read_all()
+    assert found["id"].to_pylist() == [2, 3]
+
+
 def test_masks() -> None:
     found = dict(contexts(kept(DUMP, op="insert", redact="user")))
     assert found[2] == {"user": "(redacted)", "app": "psql", "level": 7}
