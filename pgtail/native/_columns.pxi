@@ -1,4 +1,5 @@
-"""The Arrow emitter: the rows of `changes` as the buffers of Arrow arrays (arrow/decoding)."""
+"""The Arrow emitter: the rows of `changes` as the buffers of Arrow arrays (arrow/decoding), and texts from their parts.
+"""
 
 cdef enum:
     # For each row: native integers of the width at the end of the name, or one byte (validity, operation).
@@ -269,3 +270,83 @@ cdef void pack_bits(Out *out) noexcept:
     if count & 7:
         data[count >> 3] = bits
     out.size = (count + 7) // 8
+
+
+@cython.final
+cdef class Strings:
+    """An Arrow array of strings that is being written; `name` and `place` are those of its column."""
+
+    cdef Out valid, ends, text
+    cdef bytes name
+    cdef Py_ssize_t place, entry
+
+    def __cinit__(self, Py_ssize_t room, str name="", Py_ssize_t place=0):
+        self.name, self.place, self.entry = name.encode(), place, -1
+        self.valid = self.ends = self.text = no_bytes()
+        new_object(&self.valid, room // 4)
+        new_object(&self.ends, room)
+        new_object(&self.text, room)
+        add_32(&self.ends, 0)
+
+    def __dealloc__(self):
+        Py_XDECREF(self.valid.object)
+        Py_XDECREF(self.ends.object)
+        Py_XDECREF(self.text.object)
+
+    cdef inline int add(self, const uint8_t *p, Py_ssize_t size) except -2:
+        add_8(&self.valid, True)
+        return add_string(&self.ends, p, size)
+
+    cdef inline int add_null(self) except -2:
+        add_8(&self.valid, False)
+        return add_32(&self.ends, <int32_t>self.text.size)
+
+    cdef tuple take_buffers(self):
+        pack_bits(&self.valid)
+        return finished(&self.valid), finished(&self.ends), finished(&self.text)
+
+
+cdef const void *data_of(buffer) except? NULL:
+    """The data of a buffer that stays as it is, and that the caller keeps; NULL for None."""
+    cdef Py_buffer view
+    if buffer is None:
+        return NULL
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    PyBuffer_Release(&view)
+    return view.buf
+
+
+def split_maps(list names not None, Py_ssize_t rows, offsets, key_ends, key_text, value_ends, value_text, value_valid):
+    """For each name the strings of these maps, NULL in a map that lacks it, as the buffers of an Arrow array.
+
+    The others are the buffers of the maps' arrays, but `value_valid`, which has a byte for each value; None for all.
+    """
+    cdef const int32_t *offset = <const int32_t *>data_of(offsets)
+    cdef const int32_t *key_end = <const int32_t *>data_of(key_ends)
+    cdef const int32_t *value_end = <const int32_t *>data_of(value_ends)
+    cdef const uint8_t *keys = <const uint8_t *>data_of(key_text)
+    cdef const uint8_t *values = <const uint8_t *>data_of(value_text)
+    cdef const uint8_t *valid = <const uint8_t *>data_of(value_valid)
+    cdef list columns = [Strings(4 * rows + 4, name, place) for place, name in enumerate(names)]
+    cdef dict named = {(<Strings>column).name: column for column in columns}
+    cdef Py_ssize_t row, entry, size, place = 0, width = len(columns)
+    cdef const uint8_t *key
+    cdef Strings column
+    for row in range(rows if width else 0):
+        for entry in range(offset[row], offset[row + 1]):
+            key, size = keys + key_end[entry], key_end[entry + 1] - key_end[entry]
+            column = <Strings>columns[place]    # most maps have the same names in the same order
+            if size != PyBytes_GET_SIZE(column.name) or memcmp(key, PyBytes_AS_STRING(column.name), size):
+                column = <Strings>named.get(key[:size])
+                if column is None:
+                    continue
+            column.entry = entry
+            place = column.place + 1 if column.place + 1 < width else 0
+        for column in columns:
+            entry = column.entry
+            if entry < 0 or (valid != NULL and not valid[entry]):
+                column.add_null()
+            else:
+                column.add(values + value_end[entry], value_end[entry + 1] - value_end[entry])
+            column.entry = -1
+    return [(<Strings>column).take_buffers() for column in columns]

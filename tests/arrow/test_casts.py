@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgtail.arrow.typed import arrow_types, casts
+from pgtail.arrow.typed import arrays, arrow_types, casts
 from pgtail.arrow.typed.arrays import texts_by_name
 from pgtail.arrow.typed.casts import retyped, texts_of
 from pgtail.arrow.typed.columns import columns_of
 from pgtail.arrow.typed.versions import Version, VersionColumn
 from pgtail.demo.server import EmbeddedServer
+from pgtail.native import compiled
 from pgtail.values.format_type import builtin_type_name
 from pgtail.values.oids import OIDS
 from tests.support.randoms import RANDOM
@@ -289,3 +290,49 @@ def test_what_was_not_decoded_is_rescued_and_what_is_absent_is_null() -> None:
     arrays, rescued = casts.typed(texts, columns, pa.array([["b"], None, [], []], pa.list_(pa.string())))
     assert [array.to_pylist() for array in arrays] == [[1, None, None, None], [None, 3, None, 4]]
     assert rescued.to_pylist() == [[("b", "2")], None, None, None]
+
+
+def in_both_ways(function: Callable[[], Any]) -> tuple[Any, Any]:
+    """What the compiled code makes, and what Python makes."""
+    if compiled() is None:
+        pytest.skip("the scanner was not built")
+    fast = function()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "compiled", lambda: None)
+        return fast, function()
+
+
+def sliced(values: list[Any], kind: Any) -> Any:
+    """An array that does not begin where its buffers do."""
+    return pa.array([values[-1], *values], kind)[1:] if values else pa.array(values, kind)
+
+
+NAMES = ["a", "bb", "é", "", "cc"]
+ROW_TEXTS = st.dictionaries(st.sampled_from(NAMES), st.none() | st.text(max_size=3))
+
+
+@given(rows=st.lists(ROW_TEXTS | st.none() | st.permutations(NAMES).map(lambda names: dict.fromkeys(names, "x"))))
+def test_texts_of_maps_are_the_same_in_compiled_code(rows: list[dict[str, str | None] | None]) -> None:
+    of_rows = sliced([None if row is None else list(row.items()) for row in rows], arrow_types.RESCUED)
+    fast, plain = in_both_ways(lambda: texts_by_name(of_rows, NAMES[:-1]))
+    for column, same in zip(fast, plain, strict=True):
+        column.validate(full=True)
+        assert column.equals(same)
+
+
+HEX = st.binary(max_size=4).map(lambda data: f"\\x{data.hex()}")
+
+
+@given(
+    texts=st.lists(st.none() | HEX),
+    other=st.lists(st.sampled_from(["", "\\x0", "\\x0g", "\\x00 0", "ab", "\\000", "\\xé", "x"])),
+)
+def test_bytes_in_hex_are_read_and_nothing_else(texts: list[str | None], other: list[str]) -> None:
+    for given_texts in (texts, [*texts, *other, "\\xAB", *texts]):
+        array = casts.cast(sliced(given_texts, pa.string()), pa.binary())
+        array.validate(full=True)
+        expected = [
+            bytes.fromhex(text[2:]) if text is not None and re.fullmatch(r"\\x([0-9a-fA-F]{2})*", text) else None
+            for text in given_texts
+        ]
+        assert array.to_pylist() == expected

@@ -280,10 +280,13 @@ def merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches that follow each other: rows may have alternated between the two paths."""
     small: list[pa.RecordBatch] = []
     for batch in batches:
-        small.append(batch)
-        if sum(rows.num_rows for rows in small) >= FEW:
+        if batch.num_rows < FEW:
+            small.append(batch)
+        if small and (batch.num_rows >= FEW or sum(rows.num_rows for rows in small) >= FEW):
             yield from _joined(small)
             small.clear()
+        if batch.num_rows >= FEW:
+            yield batch
     if small:
         yield from _joined(small)
 

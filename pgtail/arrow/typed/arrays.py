@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.arrow.typed.arrow_types import RESCUED, STRING, TEXTS
+from pgtail.native import compiled
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -25,39 +26,25 @@ def without(texts: pa.Array, rows: Flags | pa.Array) -> pa.Array:
     return pc.if_else(rows, pa.scalar(None, STRING), texts) if pc.any(rows).as_py() else texts
 
 
+def ends_of(strings: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the strings start in their buffer, and where the last one ends."""
+    data = np.frombuffer(strings.buffers()[1] or bytes(4), np.int32)
+    return data[strings.offset : strings.offset + len(strings) + 1]
+
+
 def texts_by_name(maps: pa.MapArray, names: Sequence[str]) -> list[pa.Array]:
     """For each name its text in each row's map."""
-    rows, width = len(maps), len(names)
-    offsets = maps.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    if first == last:
-        return [pa.nulls(rows, STRING)] * width
-    keys, items = maps.keys.slice(first, last - first), maps.items.slice(first, last - first)
-    if last - first == rows * width and _repeated(keys, names):
-        return [items.take(pa.array(np.arange(place, last - first, width))) for place in range(width)]
-    column = pc.index_in(keys, pa.array(names, STRING)).fill_null(width).to_numpy().astype(np.uint16)
-    row = np.repeat(np.arange(rows), np.diff(offsets))
-    order = np.argsort(column, kind="stable")
-    ends = np.searchsorted(column[order], np.arange(width), side="right")
-    columns = []
-    for entries in np.split(order, ends)[:width]:
-        entry_of = np.full(rows, -1)
-        entry_of[row[entries]] = entries
-        columns.append(items.take(pa.array(entry_of, mask=entry_of < 0)) if len(entries) else pa.nulls(rows, STRING))
-    return columns
-
-
-def _repeated(keys: pa.Array, names: Sequence[str]) -> bool:
-    """Whether the keys are these names in each row: all rows were sent whole."""
-    once = "".join(names).encode()
-    offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
-    lengths = np.array([len(name.encode()) for name in names])
-    if int(offsets[-1] - offsets[0]) != len(once) * (len(keys) // len(names)):
-        return False
-    if not (np.diff(offsets).reshape(-1, len(names)) == lengths).all():
-        return False
-    text = np.frombuffer(keys.buffers()[2], np.uint8)[offsets[0] : offsets[-1]].reshape(-1, len(once))
-    return bool((text == np.frombuffer(once, np.uint8)).all())
+    rows, offsets, fast = len(maps), maps.offsets.to_numpy(), compiled()
+    if offsets[0] == offsets[-1]:
+        return [pa.nulls(rows, STRING)] * len(names)
+    if fast is None:
+        texts = [dict(row or ()) for row in maps.to_pylist()]
+        return [pa.array([row.get(name) for row in texts], STRING) for name in names]
+    keys, items = maps.keys, maps.items
+    valid = items.is_valid().to_numpy(zero_copy_only=False) if items.null_count else None
+    strings = (ends_of(keys), keys.buffers()[2], ends_of(items), items.buffers()[2])
+    columns = fast.split_maps([*names], rows, offsets, *strings, valid)
+    return [pa.Array.from_buffers(STRING, rows, [*map(pa.py_buffer, column)]) for column in columns]
 
 
 def maps_of(texts: Mapping[str, pa.Array], rows: int) -> pa.Array:
