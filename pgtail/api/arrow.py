@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from glob import escape as literally
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from msgspec.structs import replace
 
@@ -14,16 +15,22 @@ from pgtail.api.arguments import ReadArrowArguments, check_names, record_of
 from pgtail.api.read import Readable, readable
 from pgtail.api.records import Lsn
 from pgtail.arrow import check_installed
+from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
 from pgtail.changes.filters import Filter
 from pgtail.commands.input.reader import reader_of
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.options.show import ShowOptions
-from pgtail.errors import OptionError
+from pgtail.errors import OptionError, PgtailError
 from pgtail.reading.checksums import verify
 from pgtail.storage import locate
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pgtail.api.live import LiveEvents
+
+_SECONDS: Final = 0.5
+"""For so long a batch of a stream waits for more changes."""
 
 
 class TableAtArguments(TypedDict, total=False):
@@ -52,7 +59,7 @@ def read_arrow(
     check_names("read_arrow", arguments, ReadArrowArguments)
     check_installed("read_arrow()")
     from pgtail.arrow.output import ArrowOutput
-    from pgtail.arrow.read_arrow import changes_reader, table_reader, versions_in
+    from pgtail.arrow.read_arrow import batches_of, changes_reader, table_reader, versions_in
 
     if not sources:
         raise TypeError("read_arrow() needs what it is to read")
@@ -66,11 +73,43 @@ def read_arrow(
         verify(names, options.dump.storage)
     output = ArrowOutput(utf8=options.dump.encoding == "utf-8", committed=table is not None)
     reader = reader_of(options, output, None, asked=False)
+    batches = batches_of(reader, output, names)
     if table is None:
-        return changes_reader(reader, output, names)
+        return changes_reader(batches)
     places = [locate(name, options.dump.storage) for name in names if isinstance(name, str) and name != "-"]
     versions = [version for place in places if place.is_folder() for version in versions_in(place, table)]
-    return table_reader(reader, output, names, table, versions, old=old)
+    return table_reader(batches, output, reader.filter_, table, versions, old=old)
+
+
+def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.RecordBatchReader:
+    """The changes of a stream, as read_arrow() has those of a dump."""
+    check_installed("read_arrow()")
+    from pgtail.arrow.output import ArrowOutput
+    from pgtail.arrow.read_arrow import changes_reader, table_reader
+
+    filter_ = Filter(tables=() if table is None else (literally(table),))
+    output = ArrowOutput(utf8=False, committed=False)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        """Whoever has a batch has every change that was taken of the events until then."""
+        event, error = None, None
+        while error is None:
+            if output.batch and events.deadline is None:
+                events.deadline = time.monotonic() + _SECONDS
+            try:
+                event = next(events)
+            except (TimeoutError, StopIteration, PgtailError) as raised:
+                event, error = None, None if isinstance(raised, TimeoutError) else raised
+            if isinstance(event, RowChange | TableTruncate | LogicalMessage) and filter_.passes(event):
+                output.event(event)
+            if event is None or (events.deadline is not None and time.monotonic() >= events.deadline):
+                events.deadline = None
+                output.finish()
+            yield from output.take_batches()
+        if isinstance(error, PgtailError):
+            raise error
+
+    return changes_reader(batches()) if table is None else table_reader(batches(), output, filter_, table, old=old)
 
 
 def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[TableAtArguments]) -> pa.Table:

@@ -7,11 +7,12 @@ import contextlib
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
 from pgtail.api.arguments import FollowArguments, check_names, form_of, record_of
+from pgtail.api.arrow import stream_reader
 from pgtail.api.live import LiveEvents
 from pgtail.api.records import Reading, Transaction, Transactions
 from pgtail.api.values import Form
@@ -20,6 +21,9 @@ from pgtail.changes.redaction import Redaction
 from pgtail.commands.input.selection import build_redaction
 from pgtail.commands.options.server import StreamOptions
 from pgtail.commands.stream.following import stream_filter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 R = TypeVar("R")
 
@@ -74,6 +78,14 @@ class Stream(Transactions):
         if transaction is not None and transaction.end_lsn is None:
             raise ValueError(f"{transaction!r} is not complete")
         self._live.consumer.acknowledge(None if transaction is None else transaction.end_lsn)
+
+    def read_arrow(self, table: str | None = None, *, old: bool = False) -> pa.RecordBatchReader:
+        """The transactions that follow as pgtail.read_arrow() has changes, in batches as they come, within a second.
+
+        A transaction may be in several of them. Once a batch is stored, acknowledge() covers every whole one in it.
+        """
+        self.skip()
+        return stream_reader(self._live, table, old=old)
 
     # -- asyncio -------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from pgtail.arrow.typed.rows import typed_rows
 from pgtail.arrow.typed.versions import Version
 from pgtail.capture.contents import read_contents
 from pgtail.capture.reader import segments
-from pgtail.changes.filters import any_matches
+from pgtail.changes.filters import Filter, any_matches
 from pgtail.errors import InputError, OptionError, PgtailError
 from pgtail.humanize import did_you_mean
 from pgtail.inputs.source.opened import Content, Opened
@@ -32,29 +32,28 @@ _OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_position", 
 """pgtail's own columns of a table's changes, as in tables/*."""
 
 
-def changes_reader(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> pa.RecordBatchReader:
-    """All changes that a reader of these files and captures gives its output, with maps of texts."""
-    return pa.RecordBatchReader.from_batches(CHANGES, _batches(reader, output, names))
+def changes_reader(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatchReader:
+    """All changes, with maps of texts."""
+    return pa.RecordBatchReader.from_batches(CHANGES, batches)
 
 
 def table_reader(
-    reader: Reader,
+    batches: Iterator[pa.RecordBatch],
     output: ArrowOutput,
-    names: Iterable[Source],
+    filter_: Filter,
     table: str,
-    versions: Sequence[Version],
+    versions: Sequence[Version] = (),
     *,
     old: bool,
 ) -> pa.RecordBatchReader:
-    """The changes of one table, typed, of which the reader's filter lets no other pass; with `old` also old rows.
+    """The changes of one table, typed, as `filter_` lets no other of the output pass; with `old` also old rows.
 
     The columns are those of `versions`; without any, those of the first version that comes. Raises OptionError if none
-    does; the reader's errors, and InputError for a version that does not fit, come from reading.
+    does; the errors of the batches, and InputError for a version that does not fit, come from reading.
     """
-    batches = _batches(reader, output, names)
     first = next(batches, None)
     if first is None and not versions:
-        known = [name if "." in table else name.partition(".")[2] for name in reader.filter_.left_out]
+        known = [name if "." in table else name.partition(".")[2] for name in filter_.left_out]
         meant = did_you_mean(table, known)
         raise OptionError(f"no change of a table {table}{meant}")
     if first is not None and not versions:
@@ -78,7 +77,7 @@ def table_reader(
     return pa.RecordBatchReader.from_batches(schema, typed())
 
 
-def _batches(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> Iterator[pa.RecordBatch]:
+def batches_of(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> Iterator[pa.RecordBatch]:
     """The output's batches; an error of reading comes after all of them."""
 
     errors: list[PgtailError] = []
