@@ -352,8 +352,7 @@ class Statistics(Output):
         self.anything = self.anything or message.transaction is not None
 
     def _from_client(self, message: FromClient) -> None:
-        last = self.transactions.last
-        self.clients.add(message, 0 if last is None else last.lsn or 0)
+        self.clients.add(message, max(self.transactions.commits.last, 0))
 
     def _schema(self, event: SchemaChange) -> None:
         if self.redaction is not None:

@@ -38,7 +38,7 @@ def stats_json(stats: Statistics) -> str:
 
 def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
     """The line; `now` is in microseconds since 2000. Tables without changes in the sample are left out."""
-    position, span = sample.position, stats.transactions.span
+    position, times = sample.position, stats.transactions.commits.times
     xid, changes = position.unfinished or (None, 0)
     report: dict[str, Any] = {
         "at": time_text(now),
@@ -49,7 +49,7 @@ def top_json(stats: Statistics, sample: Sample, *, now: int) -> str:
         "lsn": lsn_text(position.lsn) if position.lsn else None,
         "server_lsn": lsn_text(position.server_lsn) if position.server_lsn else None,
         "lag_bytes": position.lag,
-        "last_commit_ts": None if span is None else time_text(span[1]),
+        "last_commit_ts": time_text(times[-1]) if times else None,
         "open": {"xid": xid, "changes": changes} if changes else None,
         "tables": [
             {**name_object(table.relation), **counts._asdict()} for table, counts in sample.tables if any(counts)

@@ -65,9 +65,9 @@ class _TopView(ReportLayout):
             items.append(((lsn_text(position.lsn), "lsn"),))
         if position.lag is not None:
             items.append(((f"lag {size_text(position.lag)}", "warning" if position.lag else "good"),))
-        span = self._stats.transactions.span
-        if span is not None:
-            items.append(((f"last commit {span_text(max(0, self._now - span[1]))} ago", "plain"),))
+        times = self._stats.transactions.commits.times
+        if times:
+            items.append(((f"last commit {span_text(max(0, self._now - times[-1]))} ago", "plain"),))
         yield from self.indented(wrap(items, self.inner))
         if len(sample.rates) > 1:
             rates = sample.rates[-(self.inner - _BESIDE) :]

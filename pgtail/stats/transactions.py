@@ -118,7 +118,9 @@ class CommitTimes:
         self.last = -1
         """The LSN of the last commit."""
         self.first_time = 0
-        """The time of the first commit, if there is one."""
+        """The time of the first commit, if there is one; of several streams the least one."""
+        self.latest = -1 << 63
+        """The greatest time of the last commits of earlier streams."""
         self.set_back: list[SetBack] = []
         """The first times when the clock was set back."""
         self._least = -1 << 63
@@ -132,6 +134,7 @@ class CommitTimes:
         if lsn < self.last or time < self._least:
             if lsn >= self.last and len(self.set_back) < _MOST_KEPT:
                 self.set_back.append(SetBack(lsn, self.times[-1], time))
+            self.first_time, self.latest = min(self.first_time, time), max(self.latest, self.times[-1])
             del self.lsns[:], self.times[:]
             self._old, self._stride = 0, 1
         elif self.last < 0:
@@ -210,8 +213,9 @@ class Transactions:
         self.by_rows = Largest()
         self.by_time = Largest()
         self.count = self.empty = self.incomplete = 0
-        self.first: Transaction | None = None
-        self.last: Transaction | None = None
+        self._firsts: list[Transaction] = []
+        self._lasts: list[Transaction] = []
+        """These two have the first and the last one of each stream."""
         self.commits = CommitTimes()
         self.origins: Counter[str] = Counter()
         """The transactions with changes that have an origin, and the commit time of the server where they began."""
@@ -222,11 +226,17 @@ class Transactions:
         `cells` has six numbers for each table of a transaction: the place of the transaction in `commits`, the number
         of the table, its inserts, updates and deletes, and their bytes.
         """
-        times, durations = self.commits, list[int]()
+        times, durations, before = self.commits, list[int](), self._lasts[-1].lsn if self._lasts else None
         by_bytes, by_rows, by_time = [largest.least for largest in self.largest]
         for number, commit in enumerate(commits, self.count + 1):
             _, lsn, time, rows, size, first = commit
             large = size > by_bytes or rows > by_rows
+            if not self._firsts or (lsn is not None and before is not None and lsn < before):
+                if number > self.count + 1:
+                    self._lasts[-1] = _transaction(commits[number - self.count - 2])
+                self._firsts.append(_transaction(commit))
+                self._lasts.append(self._firsts[-1])
+            before = lsn
             if first is not None and time is not None and first < times.last and not times.restarts(lsn or 0, time):
                 took = times.at_least(first, time)
                 durations.append(took // 1000)
@@ -237,7 +247,7 @@ class Transactions:
             if lsn is not None and time is not None:
                 times.add(lsn, time)
         self.count += len(commits)
-        self.first, self.last = self.first or _transaction(commits[0]), _transaction(commits[-1])
+        self._lasts[-1] = _transaction(commits[-1])
         self.rows.add_all([commit[3] for commit in commits])
         self.bytes.add_all([commit[4] for commit in commits])
         if durations:
@@ -267,8 +277,18 @@ class Transactions:
     @property
     def span(self) -> tuple[int, int] | None:
         """The times of the first and the last commit without an origin."""
-        times = self.commits.times
-        return (self.commits.first_time, times[-1]) if times else None
+        commits = self.commits
+        return (commits.first_time, max(commits.latest, commits.times[-1])) if commits.times else None
+
+    @property
+    def first(self) -> Transaction | None:
+        """The first transaction; of several streams, which begin with an earlier LSN, the one with the least time."""
+        return min(self._firsts, key=_time, default=None)
+
+    @property
+    def last(self) -> Transaction | None:
+        """The last transaction; of several streams the one with the greatest time."""
+        return max(self._lasts, key=_time, default=None)
 
     def add_origin(self, origin: str) -> None:
         """Count a transaction of an origin."""
@@ -286,6 +306,10 @@ def _tables(cells: Sequence[int], place: int) -> dict[int, Counts]:
     places = cells[::6]
     rows = range(bisect.bisect_left(places, place), bisect.bisect_right(places, place))
     return {cells[6 * row + 1]: Counts(*cells[6 * row + 2 : 6 * row + 6]) for row in rows}
+
+
+def _time(transaction: Transaction) -> int:
+    return transaction.time or 0
 
 
 def _transaction(commit: Commit) -> Transaction:

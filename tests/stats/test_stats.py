@@ -117,6 +117,28 @@ def test_streamed_transaction_counts_like_a_plain_one() -> None:
     assert whole["hot_keys"] == streamed["hot_keys"]
 
 
+def test_inputs_in_any_order_have_the_same_first_and_last_transaction(tmp_path: Path) -> None:
+    paths = []
+    for lsn in (1, 2, 3):
+        commits = [(lsn << 24 | second << 8, (60 * lsn + second) * 1_000_000) for second in (1, 2)]
+        whole = [[begin(lsn, at, time), insert("1", "a"), commit(at, at + 8, time)] for at, time in commits]
+        paths.append(tmp_path / f"{lsn}.bin")
+        paths[-1].write_bytes(lengths(relation(), *whole[0], *whole[1]))
+    for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
+        arguments = "--input-format", "lengths", *[paths[place] for place in order]
+        for way in WAYS:
+            with rows_by(way):
+                found = stats(*arguments)["transactions"]
+                table, html = (
+                    decode(*arguments, "-o", form, name="stats").stdout.decode() for form in ("table", "html")
+                )
+            assert found["first"] == {"lsn": "0/1000100", "ts": "2000-01-01T00:01:01.000000Z"}
+            assert found["last"] == {"lsn": "0/3000200", "ts": "2000-01-01T00:03:02.000000Z"}
+            assert "2000-01-01 00:01:01 to 2000-01-01 00:03:02 UTC, 2 min" in table
+            assert "0/1000100 to 0/3000200" in table
+            assert "2000-01-01 00:01:01 to 2000-01-01 00:03:02" in html
+
+
 def one_of(*changes: bytes, xid: int = 7) -> list[bytes]:
     return [begin(xid), *changes, commit()]
 
