@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from pgtail.arrow.table_at import TableAt
 from pgtail.arrow.typed.arrays import flags, one_chunk, texts_by_name
-from pgtail.arrow.typed.casts import texts_of
+from pgtail.arrow.typed.casts import TableColumn, retyped, texts_of
+from pgtail.arrow.typed.columns import columns_of
 from pgtail.changes.events import RowChange, Transaction
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Column, Relation
@@ -50,12 +51,17 @@ def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]
         name: pa.array([one.relation for one in table.versions if name in dict(one.columns)], pa.string())
         for name in names
     }
+    types: dict[str, dict[str, TableColumn]] = {name: {} for name in names}
+    for version in table.versions:
+        for column in columns_of([version]):
+            if column.name in types:
+                types[column.name][version.relation] = column
     for start in range(0, len(table.rows), _ROWS):
         rows = table.rows.slice(start, _ROWS).combine_chunks()
         rescued = texts_by_name(one_chunk(rows["_rescued"]), names)
         columns = [texts_of(one_chunk(rows[name])).to_pylist() for name in own]
         for column, texts in zip(table.columns, rescued, strict=True):
-            known = pc.coalesce(texts_of(one_chunk(rows[column.stored]), column.delimiter), texts)
+            known = pc.coalesce(_texts(rows, column, types[column.name]), texts)
             unknown = pa.array(flags(one_chunk(rows["_unknown"]), column.name))
             # A row of a history has no value where its version has no such column.
             lacks = pc.invert(pc.is_in(rows["_relation"], having[column.name]))
@@ -64,6 +70,19 @@ def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]
         for number, row in enumerate(zip(*columns, strict=True), start + 1):
             cells = [cell.encode(table.encoding) if isinstance(cell, str) else cell for cell in row]
             yield RowChange("snapshot", transaction, number, None, relation, "", None, tuple(cells))
+
+
+def _texts(rows: pa.Table, column: TableColumn, versions: Mapping[str, TableColumn]) -> pa.Array:
+    """The text of a column's values as each row's version has them: numeric(10,2) has two digits after the point."""
+    values = one_chunk(rows[column.stored])
+    texts = texts_of(values, column.delimiter)
+    for relation, own in versions.items():
+        if own.kind != values.type:
+            of_version = pc.equal(one_chunk(rows["_relation"]), relation)
+            some = pc.if_else(of_version, values, pa.scalar(None, values.type))
+            some = retyped(some, own.kind, (column.delimiter, own.delimiter))
+            texts = pc.coalesce(texts_of(some, own.delimiter), texts)
+    return texts
 
 
 def matching(table: TableAt, filter_: Filter) -> pa.Table:

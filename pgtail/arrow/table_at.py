@@ -328,6 +328,11 @@ class _Reading:
                 f"{counted(lost, 'row')} of {table} left out: what became of the key was not sent when its columns"
                 " changed"
             )
+        if retyped := self._fold.retyped:
+            logger.warning(
+                f"{counted(retyped, 'row')} of {table} not written since ALTER TABLE changed the type of a column:"
+                " what its USING, if any, made of their values was not sent (ALTERED TABLES in pgtail-spark(1))"
+            )
         if relations[-1].name != self._table.rpartition(".")[2]:
             logger.info(f"{table} is {escape(relations[-1].qualified)} by then")
         unread = [file for file in self._files if file.open]

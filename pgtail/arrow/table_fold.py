@@ -17,7 +17,7 @@ from pgtail.arrow.typed.alterations import Alterations, Origins, Step
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, schema_of
 from pgtail.arrow.typed.rows import as_stored, described, typed_rows
-from pgtail.arrow.typed.versions import Version
+from pgtail.arrow.typed.versions import Version, kept
 from pgtail.errors import COMMAND, InputError
 from pgtail.humanize import size_text
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
@@ -93,6 +93,8 @@ class TableFold:
         self._xids: dict[int, int] = {}
         self.lost = 0
         """How many rows are left out, because ALTER TABLE made their keys unknown."""
+        self._retyped = -1
+        """The last position of rows with values of columns that got another type since."""
 
     def start(self, version: Version, position: int, time: int) -> None:
         """A snapshot starts at this position and time (microseconds since 1970): its rows follow."""
@@ -167,6 +169,11 @@ class TableFold:
             rows = rows.rename_columns([_NAMES.get(name, name) for name in rows.column_names])
         return _with_schema(rows, schema_of(columns, _HISTORY if self._history else ROW))
 
+    @property
+    def retyped(self) -> int:
+        """How many rows, after rows(), have values from before a column got another type."""
+        return pc.sum(pc.less_equal(self._rows["_position"], self._retyped)).as_py() or 0
+
     def _describe(self, version: Version, origins: Origins | None = None) -> None:
         """The changes that follow are of this version; rows have their values from these origins, if there are any."""
         before = self.versions[-1] if self.versions else None
@@ -179,6 +186,10 @@ class TableFold:
             own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
             self._rows = schema_of(columns_of([version]), own).empty_table()
         else:
+            stays = kept(before, version) if origins is None else origins.kept
+            old, new = dict(before.columns), dict(version.columns)
+            if len(self._rows) and any(old[was] != new[now] for was, now in stays.items()):
+                self._retyped = pc.max(self._rows["_position"]).as_py()
             former = former_columns(version, columns_of(self.versions)) if self._history else ()
             rows = described(self._rows, before, version, former, origins)
             self.lost += len(self._rows) - len(rows)

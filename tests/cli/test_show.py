@@ -140,6 +140,34 @@ def test_a_history_says_from_when_to_when_and_who(capture: Path) -> None:
     assert "extra" not in paid
 
 
+def test_types_that_changed(newest_database: Database, tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    newest_database.execute(
+        "CREATE TABLE t (id int PRIMARY KEY, n numeric(10,2))",
+        "CREATE TABLE u (id int PRIMARY KEY, v int)",
+        "CREATE PUBLICATION p FOR TABLE t, u",
+    )
+    record = "record", newest_database.conninfo(), "-S", "s", "-P", "p", "-D", str(capture), "--until", "now"
+    pgtail(*record, "--snapshot")
+    newest_database.execute(
+        "INSERT INTO t VALUES (1, 60.25)",
+        "UPDATE t SET n = 30",
+        "ALTER TABLE t ALTER n TYPE numeric(12,3)",
+        "UPDATE t SET n = 1.125",
+        "INSERT INTO u VALUES (1, 10), (2, 20)",
+        "ALTER TABLE u ALTER v TYPE bigint USING v * 100",
+        "INSERT INTO u VALUES (3, 3000)",
+    )
+    pgtail(*record)
+    text = show(capture, "t", "--history", "-o", "json").stdout.decode()
+    digits = [line.partition('"n":')[2].partition("}")[0] for line in text.splitlines()]
+    assert digits == ["60.25", "30.000", "1.125"], "each as it was at its end"
+    assert "2 rows of u not written since ALTER TABLE changed the type of a column" in show(capture, "u").stderr
+    newest_database.execute("UPDATE u SET v = v")
+    pgtail(*record)
+    assert "ALTER TABLE" not in show(capture, "u").stderr + show(capture, "t").stderr
+
+
 def test_without_a_snapshot_a_warning_says_what_is_missing(capture: Path) -> None:
     ran = show(capture, "late", status=1)
     assert [row["new"] for row in rows(ran.stdout.decode())] == [{"id": 1}, {"id": 2, "w": "b"}]

@@ -125,7 +125,7 @@ def test_inputs_in_any_order_have_the_same_first_and_last_transaction(tmp_path: 
         paths.append(tmp_path / f"{lsn}.bin")
         paths[-1].write_bytes(lengths(relation(), *whole[0], *whole[1]))
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0]):
-        arguments = "--input-format", "lengths", *[paths[place] for place in order]
+        arguments: list[str | Path] = ["--input-format", "lengths", *[paths[place] for place in order]]
         for way in WAYS:
             with rows_by(way):
                 found = stats(*arguments)["transactions"]
