@@ -20,7 +20,7 @@ from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.values import Types
 from pgtail.values.oids import OIDS
 
-_VALIDITY: Final = {"_valid_from": "timestamptz", "_xid": "xid", "_valid_to": "timestamptz", "_valid_to_xid": "xid"}
+VALIDITY: Final = {"_valid_from": "timestamptz", "_xid": "xid", "_valid_to": "timestamptz", "_valid_to_xid": "xid"}
 """The columns of a history that come before those of the table, and their types."""
 _ROWS: Final = 4096
 """Rows that are converted at a time."""
@@ -32,7 +32,7 @@ def relation_of(table: TableAt) -> Relation:
     if "_valid_from" not in table.rows.column_names:
         return last
     types, named = Types(encoding=table.encoding), {c.name: c for one in table.relations for c in one.columns}
-    own = [Column(name, OIDS[kind], -1, False, kind, types.codec(OIDS[kind])) for name, kind in _VALIDITY.items()]
+    own = [Column(name, OIDS[kind], -1, False, kind, types.codec(OIDS[kind])) for name, kind in VALIDITY.items()]
     return replace(last, columns=(*own, *(named[column.name] for column in table.columns)))
 
 
@@ -45,7 +45,7 @@ def row_changes(table: TableAt, transaction: Transaction) -> Iterator[RowChange]
     """An event for each row; what is not known of it is UNCHANGED."""
     relation = transaction.table
     assert relation is not None
-    own = [name for name in _VALIDITY if name in table.rows.column_names]
+    own = [name for name in VALIDITY if name in table.rows.column_names]
     names = [column.name for column in table.columns]
     having = {
         name: pa.array([one.relation for one in table.versions if name in dict(one.columns)], pa.string())

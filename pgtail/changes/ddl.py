@@ -199,3 +199,5 @@ def _alterations(before: DdlColumn, now: DdlColumn) -> Iterator[str]:
         yield f"{now.name} {f'generated {now.generated}' if now.generated else 'no longer generated'}"
     if before.default != now.default:
         yield f"{now.name} {f'default {now.default}' if now.default else 'without default'}"
+    elif before.has_default != now.has_default:
+        yield f"{now.name} {'with' if now.has_default else 'without'} default"

@@ -12,7 +12,7 @@ from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.relations import Relation
 from pgtail.commands.console.pager import paged
-from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked
+from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked, unknown_columns
 from pgtail.commands.options.show import ShowOptions
 from pgtail.commands.output.build import build_output
 from pgtail.commands.output.file_sink import open_sink
@@ -38,7 +38,7 @@ def run(place: str, table: str, options: ShowOptions) -> bool:
     check_installed("pgtail show")
     if options.history and options.format.output == "sql":
         raise OptionError("--history has rows that no table had at one time: -o sql cannot write them")
-    from pgtail.arrow.row_events import relation_of, row_changes, snapshot_of
+    from pgtail.arrow.row_events import VALIDITY, relation_of, row_changes, snapshot_of
     from pgtail.arrow.table_at import moment, read_table
 
     redaction = build_redaction(options.filter)
@@ -71,4 +71,7 @@ def run(place: str, table: str, options: ShowOptions) -> bool:
     if not shown and len(found.rows):
         logger.info(f"0 of {len(found.rows)} rows matched")
     report_filter(filter_)
+    for column, *_ in () if options.history else unknown_columns(filter_):
+        if column in VALIDITY:
+            logger.info(f"{column} is a column of --history")
     return report_unmasked(redaction) or not found.complete

@@ -292,8 +292,9 @@ class Line(PlannedOutput):
     def _of_context(self, transaction: Transaction) -> bytes:
         if transaction.context is None:
             return b""
-        text = text_of_item(self._contents.cell(UNKNOWN, transaction.context.shown, bare=True, mark=()))
-        return b" " + self._paint("context", "note") + b" " + text
+        shown = transaction.context.shown
+        text = text_of_item(self._contents.cell(UNKNOWN, shown, bare=shown.lstrip().startswith(b"{"), mark=()))
+        return b" " + self._paint("context=", "note") + text
 
     def _description(self, event: SchemaChange) -> list[Piece]:
         now = event.now

@@ -150,6 +150,8 @@ def _legend(layers: Sequence[Layer], marks: Sequence[Mark]) -> str:
     return f'<ul class="key">{"".join(names)}</ul>' if names else ""
 
 
+CUT: Final = "▲"
+"""Marks a step that is cut off."""
 SIGNS: Final = {"\N{BLACK DIAMOND}": "schema change", "\N{MULTIPLICATION SIGN}": "truncate"}
 
 
@@ -174,7 +176,7 @@ def _cut_signs(axis: Axis, cut: Sequence[int], totals: Sequence[int], unit: Unit
         side = ' class="left"' if 2 * step > axis.steps else ' class="right"'
         if totals[step] == max(totals):
             signs.append(_sign(left, escape(amount), axis.words(step), side))
-        signs.append(_sign(left, "▲", f"{axis.words(step)}: {amount}, cut off"))
+        signs.append(_sign(left, CUT, f"{axis.words(step)}: {amount}, cut off"))
     return "".join(signs)
 
 

@@ -147,6 +147,7 @@ class Statistics(Output):
         self.snapshots = 0
         """How many times a table was copied."""
         self.schema_changes, self.truncates = Marks(), Marks()
+        self._altered: set[int] = set()
         self._unplaced: list[Mark] = []
         """Those since the end of the last transaction with changes."""
         self.prepared = PreparedTransactions()
@@ -358,7 +359,9 @@ class Statistics(Output):
         if self.redaction is not None:
             self.redaction.learn(event.before, event.now)
         found = [] if event.before is None else differences(event.before, event.now)
-        if found:
+        if event.now.oid in self._altered:  # a message of `pgtail ddl` said it
+            self._altered.remove(event.now.oid)
+        elif found:
             self._unplaced.append(self.schema_changes.add(Mark(event.now, found)))
 
     def _ddl(self, message: DdlMessage) -> None:
@@ -366,6 +369,7 @@ class Statistics(Output):
         if message.alters:
             shown = message if self.redaction is None else message.masked(MASK)
             ddl = shown.ddl
+            self._altered.add(ddl.oid or 0)
             table = Relation(ddl.oid or 0, ddl.schema or "", ddl.name or "", "", ())
             self._unplaced.append(self.schema_changes.add(Mark(table, [ddl.tag, *shown.texts])))
 

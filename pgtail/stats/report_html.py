@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from pgtail.humanize import plural, size_text, span_text
 from pgtail.local_time import clock, zone_text
-from pgtail.stats.charts import NBSP, SIGNS, Axis, Layer, Mark, Unit, bars, number, time_chart
+from pgtail.stats.charts import CUT, NBSP, SIGNS, Axis, Layer, Mark, Unit, bars, number, time_chart
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import MAX_KEYS, stats_object
-from pgtail.stats.report_table import UNKNOWN, hot_keys, local_text, took_text
+from pgtail.stats.report_table import UNKNOWN, hot_keys, local_text, span_of, took_text
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import Item, middle_cut
 from pgtail.terminal.values import identifier, name
@@ -149,7 +149,7 @@ def _coverage(stats: Statistics, report: dict[str, Any], version: str) -> str:
     more = len(stats.sources) - _MOST_SOURCES
     lines += [("Source", f"and {number(more)} more")] if more > 0 else []
     if span is not None:
-        lines.append(("Committed", f"{local_text(span[0])} to {local_text(span[1])} {_zone(span[1])}"))
+        lines.append(("Committed", f"{span_of(*span)} {_zone(span[1])}"))
     if transactions["first"] is not None and transactions["first"]["lsn"] is not None:
         lines.append(("LSN", f"{transactions['first']['lsn']} to {transactions['last']['lsn']}"))
     for count, words in (
@@ -197,10 +197,11 @@ def _rate(report: dict[str, Any]) -> Iterator[str]:
         for sign, mark in _marked(report)
         if mark["ts"] is not None and axis.start <= _micros(mark["ts"]) < axis.stop
     ]
-    yield _figure(f"Rows {each} by table", time_chart(axis, layers, rows, marks))
-    yield _figure(f"Rows {each} by operation", time_chart(axis, operations, rows, marks))
-    yield _figure(f"Bytes {each}", time_chart(axis, [Layer("", "c0", rate["bytes"])], size, marks))
-    cut = " ▲: cut off, so that the others show."
+    figures = _figure(f"Rows {each} by table", time_chart(axis, layers, rows, marks))
+    figures += _figure(f"Rows {each} by operation", time_chart(axis, operations, rows, marks))
+    figures += _figure(f"Bytes {each}", time_chart(axis, [Layer("", "c0", rate["bytes"])], size, marks))
+    yield figures
+    cut = f" {CUT}: cut off, so that the others show." if CUT in figures else ""
     yield f'<p class="dim">By time of commit ({_zone(axis.start)}). A step is {width}.{cut}</p>'
 
 

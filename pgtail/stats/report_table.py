@@ -342,10 +342,16 @@ def _span_of(transactions: Transactions, width: int) -> list[Item]:
     if transactions.span is not None:
         start, end = transactions.span
         span, zone = span_text(abs(end - start)), zone_text(end).replace("Z", "UTC")
-        items.append(sentence(f"{local_text(start)} to {local_text(end)} {zone}, {span}", "plain", width))
+        items.append(sentence(f"{span_of(start, end)} {zone}, {span}", "plain", width))
     if first is not None and last is not None and first.lsn is not None and last.lsn is not None:
         items.append(((f"{lsn_text(first.lsn)} to {lsn_text(last.lsn)}", "lsn"),))
     return items
+
+
+def span_of(start: int, end: int) -> str:
+    """Two local times, without their zone, with microseconds if they are less than a second apart."""
+    digits = 6 if abs(end - start) < 1_000_000 else 0
+    return f"{local_text(start, digits=digits)} to {local_text(end, digits=digits)}"
 
 
 def local_text(time: int, *, digits: int = 0) -> str:

@@ -125,7 +125,7 @@ def test_schema_changes_have_it() -> None:
     [transaction] = rendered(*messages, output="json-tx").objects
     ops = [(change["op"], change.get("context")) for change in transaction["changes"]]
     assert ops == [("message", None), ("ddl", {"user": "bob"})]
-    assert texts(*messages, output="line")[1].endswith('context {"user": "bob"}')
+    assert texts(*messages, output="line")[1].endswith('context={"user": "bob"}')
 
 
 # -- conditions ------------------------------------------------------------------------------------------------------
@@ -238,15 +238,15 @@ def test_errors_about_conditions_do_not_quote_masked_members() -> None:
 
 def test_line() -> None:
     lines = texts(*MESSAGES, output="line")
-    assert [" context " in line for line in lines] == [
+    assert [" context=" in line for line in lines] == [
         *[False, False, True, True, True, False, True, True, True],
         *[False, False, False, True, False, True, True],
     ]
     assert lines[2].endswith(
-        r"v='a' context {\"user\": \"ada\",\n \"app\": \"psql\", \"level\": 7}".replace('\\"', '"')
+        r"v='a' context={\"user\": \"ada\",\n \"app\": \"psql\", \"level\": 7}".replace('\\"', '"')
     )
-    assert lines[12].endswith(r"context it's\n\x1bme")
-    assert lines[15].endswith(r"context \xff00")
+    assert lines[12].endswith(r"context=E'it''s\n\x1bme'")
+    assert lines[15].endswith(r"context=\xff00")
 
 
 def test_table() -> None:

@@ -29,6 +29,7 @@ from tests.support.encode import (
     stream_start,
 )
 from tests.support.render import Rendered, all_ways, render
+from tests.support.run import decode
 
 ID = {"attnum": 1, "name": "id", "type": "integer", "not_null": True, "key": True}
 TOTAL = {"attnum": 2, "name": "total", "type": "numeric(10,2)"}
@@ -72,6 +73,7 @@ def with_columns(*columns: dict[str, Any], **more: Any) -> dict[str, Any]:
     [
         (ALTER, ["total numeric(10,2) → numeric(12,2)", "+ note text not null (older rows: secret)"]),
         (with_columns(ID), ["- total"]),
+        (with_columns(ID, TOTAL | {"has_default": True}), ["total with default"]),
         (with_columns(ID, TOTAL | {"name": "sum"}), ["total renamed to sum"]),
         # Dropped and added under the same name is no change of the type.
         (with_columns(ID, TOTAL | {"attnum": 3}), ["- total", "+ total numeric(10,2)"]),
@@ -133,6 +135,23 @@ def test_people_read_what_changed() -> None:
 def rendered_text(output: str, *forms: Any, **options: Any) -> str:
     messages = map(ddl, forms or (CREATE, ALTER))
     return render(relation(), begin(), insert("1", "a"), *messages, commit(), output=output, **options).written.decode()
+
+
+def test_what_a_message_said_is_not_said_of_the_description_after_it() -> None:
+    def described(name: str) -> bytes:
+        return relation(columns=[("id", 23), (name, 25)])
+
+    renamed = with_columns(ID, TOTAL | {"name": "sum"})
+    messages = [described("total"), begin(), *map(ddl, (CREATE, renamed)), described("sum"), insert("1", "a")]
+    messages += [described("other"), insert("2", "b"), commit()]
+    text = render(*messages, output="sql").written.decode()
+    assert text.count("(the DDL is not in the stream)") == 1
+    assert "column sum renamed to other (the DDL" in text
+    undo = render(*messages, output="sql", undo=True).written.decode()
+    assert undo.count("undo also:") == 2
+    stats = decode("-o", "json", input=lengths(*messages), name="stats").objects[0]
+    changes = [mark["differences"] for mark in stats["schema_changes"]]
+    assert changes == [["ALTER TABLE", "total renamed to sum"], ["column sum renamed to other"]]
 
 
 @pytest.mark.parametrize("output", ["sql", "line", "table"])

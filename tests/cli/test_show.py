@@ -137,6 +137,7 @@ def test_a_history_says_from_when_to_when_and_who(capture: Path) -> None:
     assert (new["_valid_to"], new["_valid_to_xid"]) == (paid["_valid_from"], paid["_xid"])
     assert (paid["_valid_to"], paid["_valid_to_xid"]) == (sent["_valid_from"], sent["_xid"])
     assert (sent["_valid_to"], sent["_valid_to_xid"]) == (None, None)
+    assert "_xid is a column of --history" in show(capture, "orders", "--where", "_xid = 7").stderr
     assert "extra" not in paid
 
 

@@ -308,7 +308,7 @@ def test_columns_without_room_are_left_out(page: Callable[..., str]) -> None:
     """An ellipsis says so, and stands where a name was cut."""
     text = page(*arguments_of(capture("A_dml", "p1")), width=40)
     for words in (
-        "  2026-11-20 22:06:14 to 2026-11-20\n  22:06:14 UTC, 63 ms\n",
+        "  2026-11-20 22:06:14.070078 to\n  2026-11-20 22:06:14.133193 UTC, 63 ms\n",
         "  table               inserts  updates …\n  public.t_default        317       12\n",
         "  public.t_toast_fu…        2        2\n",
         "  a transaction has      half    95 % …\n  rows up to                1       5\n",

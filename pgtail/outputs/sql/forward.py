@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pgtail.changes.ddl import DdlMessage
+from pgtail.changes.ddl import AS_BEFORE, DdlMessage
 from pgtail.changes.events import (
     Ended,
     Event,
@@ -75,8 +75,14 @@ def _when(time: int | None) -> str:
     return "at an unknown time" if time is None else f"at {time_text(time).replace('T', ' ')}"
 
 
-def schema_change_text(event: SchemaChange) -> str:
-    """The differences of a table to its last description, in words; empty if there are none."""
+def schema_change_text(event: SchemaChange, altered: set[int]) -> str:
+    """The differences of a table to its last description, in words; empty if there are none.
+
+    Also if a message of `pgtail ddl` said it: it puts the table's OID into `altered`, from where it is removed.
+    """
+    if event.now.oid in altered:
+        altered.remove(event.now.oid)
+        return ""
     changes = [] if event.before is None else differences(event.before, event.now)
     return f"{event.now.qualified}: {'; '.join(changes)} (the DDL is not in the stream)" if changes else ""
 
@@ -126,6 +132,7 @@ class Sql(PlannedOutput):
         self.write = self._write
         self._checks = Rows(self._check)
         self._truncated: list[TableTruncate] = []
+        self._altered: set[int] = set()
         self._kept: SpoolFile | None = None
         """The text of the open transaction, if it is to be prepared."""
         self._undecided: dict[str, SpoolFile] = {}
@@ -174,10 +181,12 @@ class Sql(PlannedOutput):
             return
         self._write_truncated()
         if isinstance(event, LogicalMessage):
+            if isinstance(event, DdlMessage) and event.texts != [AS_BEFORE]:
+                self._altered.add(event.ddl.oid or 0)
             self.write(comment(message_text(event)))
         elif isinstance(event, Outcome):
             self._outcome(event)
-        elif isinstance(event, SchemaChange) and (text := schema_change_text(event)):
+        elif isinstance(event, SchemaChange) and (text := schema_change_text(event, self._altered)):
             self.write(comment(text))
 
     def ended(self, event: Ended) -> None:

@@ -114,7 +114,7 @@ def comment(text: str) -> bytes:
 
 def omission(what: str, op: str, relation: Relation, reason: str) -> Plan:
     """A comment in the place of a change: operation, table, position and reason."""
-    position = (Value(Field.XID, missing=b"None"), Value(Field.SEQ, b", seq "), Value(Field.LSN, b", "))
+    position = (Value(Field.XID, missing=b"unknown"), Value(Field.SEQ, b", seq "), Value(Field.LSN, b", "))
     before = f"-- {escape(f'{what}: {op} on {relation.qualified}')} (xid "
     return (before.encode(), *position, f"): {escape(reason)}\n".encode())
 

@@ -110,6 +110,7 @@ class SqlUndo(PlannedOutput):
         self.write = self._stack.push
         self._key_updates = Rows(self._key_update, one_by_one=True)
         self._finished = False
+        self._altered: set[int] = set()
         self._only_values = Rows(lambda shape: (_only_values(shape), _write_nothing))
         self._omitted: Counter[str] = Counter()
         """The omitted changes of committed transactions, by operation, table and reason."""
@@ -160,9 +161,10 @@ class SqlUndo(PlannedOutput):
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
             self._omit(event, "what the table held was not sent")
-        elif isinstance(event, SchemaChange) and (text := schema_change_text(event)):
+        elif isinstance(event, SchemaChange) and (text := schema_change_text(event, self._altered)):
             self.write(comment(f"undo also: {text}"))
         elif isinstance(event, DdlMessage) and event.alters:
+            self._altered.add(event.ddl.oid or 0)
             self.write(comment(f"undo also: {message_text(event)}"))
 
     def ended(self, event: Ended) -> None:
