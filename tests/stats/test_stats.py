@@ -137,6 +137,7 @@ def test_inputs_in_any_order_have_the_same_first_and_last_transaction(tmp_path: 
             assert "2000-01-01 00:01:01 to 2000-01-01 00:03:02 UTC, 2 min" in table
             assert "0/1000100 to 0/3000200" in table
             assert "2000-01-01 00:01:01 to 2000-01-01 00:03:02" in html
+            assert "▲" not in html
 
 
 def one_of(*changes: bytes, xid: int = 7) -> list[bytes]:
