@@ -350,7 +350,7 @@ def _span_of(transactions: Transactions, width: int) -> list[Item]:
 
 def span_of(start: int, end: int) -> str:
     """Two local times, without their zone, with microseconds if they are less than a second apart."""
-    digits = 6 if abs(end - start) < 1_000_000 else 0
+    digits = 6 if 0 < abs(end - start) < 1_000_000 else 0
     return f"{local_text(start, digits=digits)} to {local_text(end, digits=digits)}"
 
 
