@@ -26,6 +26,7 @@ from pgtail.humanize import did_you_mean
 from pgtail.inputs.source.opened import Content, Opened
 from pgtail.reading.reader import Reader
 from pgtail.storage import Location
+from pgtail.terminal.escape import escape
 
 Source: TypeAlias = str | Content | Opened
 _OWN: Final = ("_op", "_xid", "_commit_lsn", "_commit_ts", "_seq", "_position", "_unchanged", "_undecoded", "_rescued")
@@ -55,7 +56,7 @@ def table_reader(
     if first is None and not versions:
         known = [name if "." in table else name.partition(".")[2] for name in filter_.left_out]
         meant = did_you_mean(table, known)
-        raise OptionError(f"no change of a table {table}{meant}")
+        raise OptionError(escape(f"no change of a table {table}{meant}"))
     if first is not None and not versions:
         versions = [_version(output, first["relation"][0].as_py())]
     columns = columns_of(versions)
@@ -100,7 +101,8 @@ def batches_of(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> 
 def _version(output: ArrowOutput, relation: str | None) -> Version:
     found = output.relations[relation]
     if not found.seen:
-        raise InputError(f"a change of {found.qualified}, which was not described before: its columns are unknown")
+        name = escape(found.qualified)
+        raise InputError(f"a change of {name}, which was not described before: its columns are unknown")
     return Version.of(described(found))
 
 
@@ -108,14 +110,15 @@ def _check_fits(version: Version, first: Version, columns: Sequence[TableColumn]
     """Raise OptionError for another table, and InputError for a column that a reader with these columns cannot have."""
     name = f"{version.schema}.{version.table}"
     if (version.schema, version.table) != (first.schema, first.table):
-        raise OptionError(f"which table? There are {first.schema}.{first.table} and {name}")
+        raise OptionError(escape(f"which table? There are {first.schema}.{first.table} and {name}"))
     kinds = {column.name: column.kind for column in columns}
     for column in version.columns:
         kind = kinds.get(column.name)
         if kind is None or widest((kind, arrow_type(column.declared))) != kind:
+            shown = escape(f"{column.name} of {name} is {column.declared.name}")
             raise InputError(
-                f"column {column.name} of {name} is {column.declared.name} from here on, which the reader's columns"
-                " cannot have: read what comes before it, and what comes from it on, with one reader each"
+                f"column {shown} from here on, which the reader's columns cannot have: read what comes before it, and"
+                " what comes from it on, with one reader each"
             )
 
 

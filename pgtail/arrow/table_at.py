@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pgtail.arrow.decoding.batches import described
 from pgtail.arrow.decoding.decode import SegmentChanges, has_none, survey
 from pgtail.arrow.segments.survey import TWO_PHASE
 from pgtail.arrow.table_fold import Prepared, TableFold
@@ -120,7 +121,8 @@ class _Reading:
     ) -> None:
         self._capture, self._known, self._files, self._table, self._at = capture, known, files, table, at
         self._patterns = [literally(name) for name in names]
-        self._fold, self._prepared = TableFold(history=history), Prepared()
+        self._prepared = Prepared()
+        self._fold = TableFold(self._prepared, history=history)
         self._versions: dict[str, Version] = {}
         self._relations: dict[tuple[int, str], Relation] = {}
         """These two have all tables that were described, by their fingerprints, and by OIDs and fingerprints."""
@@ -185,7 +187,8 @@ class _Reading:
         earlier = 0 if start and read_head(stream[0].location).parameters.get(TWO_PHASE) != "off" else start
         before = ""
         for index, file in enumerate(stream[earlier:], earlier):
-            if self._ended or (self._at.lsn is not None and file.name.position > self._at.lsn):
+            self._ended |= self._at.lsn is not None and file.name.position > self._at.lsn
+            if self._ended:
                 return
             contents = read_contents(file.location)
             if index < start:  # what was prepared before the snapshot may be committed after it
@@ -201,8 +204,8 @@ class _Reading:
             )
             before = str(file.name)
             # One without changes of the table may say that it had another name, and the last one ends a transaction.
-            described = contents is None or any(one.descriptions for one in contents.tables or ())
-            if described or index == len(stream) - 1 or not has_none(file.location, contents, self._patterns):
+            describes = contents is None or any(one.descriptions for one in contents.tables or ())
+            if describes or index == len(stream) - 1 or not has_none(file.location, contents, self._patterns):
                 yield file
         missing = missing_at_end(self._files, self._known)
         if missing and not self._ended and not any(file.open for file in self._files):
@@ -229,7 +232,7 @@ class _Reading:
             return
         self._relations |= changes.described
         self._encoding = changes.encoding
-        self._versions |= {row["relation"]: Version.of(row) for row in changes.survey.relations}
+        self._versions |= {key: Version.of(described(one)) for (_, key), one in changes.described.items()}
         pattern = [literally(self._table)]
         named = {key: one for key, one in self._relations.items() if any_matches(one.schema, one.name, pattern)}
         self._named, schemas = [print_ for _, print_ in named], {one.schema for one in named.values()}
@@ -301,11 +304,11 @@ class _Reading:
     def _begin(self, changes: SegmentChanges, snapshot: TableSnapshot) -> Version:
         self._note_tables(changes)
         self._begin_table()
-        [row] = changes.survey.relations
+        [(_, relation)] = changes.described
         time = changes.survey.commit_ts
         self._last = max(self._last, (snapshot.lsn - 1, time - UNIX_EPOCH_OFFSET))
-        self._fold.start(self._versions[row["relation"]], snapshot.lsn - 1, time)
-        return self._versions[row["relation"]]
+        self._fold.start(self._versions[relation], snapshot.lsn - 1, time)
+        return self._versions[relation]
 
     def result(self) -> TableAt:
         """The rows; logs what may be missing. Raises OptionError if there was no row of the table, and InputError."""

@@ -39,9 +39,14 @@ class Prepared:
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[object, object], list[pa.Table]] = {}
+        self.size = 0
+        """Bytes of the changes that wait."""
 
     def committed(self, rows: pa.Table) -> Iterator[pa.Table]:
-        """The rows among these of `changes` that are committed, and those of prepared transactions committed here."""
+        """The rows among these of `changes` that are committed, and those of prepared transactions committed here.
+
+        Raises InputError if those that wait take more than MOST_BYTES.
+        """
         if rows["gid"].null_count == len(rows):
             yield rows
             return
@@ -52,10 +57,14 @@ class Prepared:
             start += len(own)
             if state == "prepared":
                 self._waiting.setdefault((gid, xid), []).append(own)
+                self.size += _bytes_of(own)
+                _check_size(own["schema"][0].as_py(), own["table"][0].as_py(), self.size)
             elif outcome is None:
                 yield own
-            elif (waited := self._waiting.pop((gid, xid), None)) and outcome == "commit_prepared":
-                yield _at(pa.concat_tables(waited), own)
+            elif waited := self._waiting.pop((gid, xid), None):
+                self.size -= sum(map(_bytes_of, waited))
+                if outcome == "commit_prepared":
+                    yield _at(pa.concat_tables(waited), own)
 
 
 def _outcome(row: dict[str, object]) -> tuple[object, ...]:
@@ -76,11 +85,12 @@ def _at(rows: pa.Table, outcome: pa.Table) -> pa.Table:
 class TableFold:
     """The rows of one table after the changes so far, which are rows of `changes`, committed and in order.
 
-    Methods raise InputError if the row of a change is not known, or if the rows take more than MOST_BYTES.
+    Methods raise InputError if the row of a change is not known, or if the rows and those that wait in `prepared` take
+    more than MOST_BYTES.
     """
 
-    def __init__(self, *, history: bool) -> None:
-        self._history = history
+    def __init__(self, prepared: Prepared, *, history: bool) -> None:
+        self._prepared, self._history = prepared, history
         self.alterations = Alterations(())
         """Those that the table has."""
         self.versions: list[Version] = []
@@ -133,7 +143,7 @@ class TableFold:
         self._changes.append(changes)
         self._size += _bytes_of(changes)
         kept = _bytes_of(self._rows)
-        _check_size(self.versions[-1], self._size + kept)
+        _check_size(version.schema, version.table, self._size + kept + self._prepared.size)
         if self._size <= max(_LEAST_BYTES, kept // 2) or (snapshot and self._history):
             return
         position = rows["position"][-1].as_py()
@@ -213,7 +223,8 @@ class TableFold:
             self._closed.append((version, closed))
         self._changes = [] if left is None else [left]
         self._size = 0 if left is None else _bytes_of(left)
-        _check_size(version, _bytes_of(self._rows) + sum(_bytes_of(rows) for _, rows in self._closed))
+        kept = sum(_bytes_of(rows) for rows in (self._rows, *(rows for _, rows in self._closed)))
+        _check_size(version.schema, version.table, kept + self._prepared.size)
 
 
 def _sortable(column: TableColumn) -> bool:
@@ -231,11 +242,11 @@ def _bytes_of(rows: pa.Table) -> int:
     return int(rows.nbytes) + ROW_BYTES * len(rows)
 
 
-def _check_size(version: Version, size: int) -> None:
+def _check_size(schema: str, table: str, size: int) -> None:
     """Raise InputError if the rows do not fit."""
     if size > MOST_BYTES:
         raise InputError(
-            f"the rows of {escape(f'{version.schema}.{version.table}')} take more than {size_text(MOST_BYTES)} in"
+            f"the rows of {escape(f'{schema}.{table}')} take more than {size_text(MOST_BYTES)} in"
             f" memory: fold them on Spark, which takes any number of rows:{COMMAND}pgtail spark state CAPTURE OUT"
         )
 

@@ -169,6 +169,19 @@ def test_wrong_arguments() -> None:
         read_arrow(data, table="t", tables="u")
 
 
+def test_names_in_errors_are_escaped() -> None:
+    name, shown = "t\x1b[31m", r"t\\x1b\[31m"
+    first = [encode.relation(5, name, [("id", INT4)]), encode.insert("1", oid=5)]
+    with pytest.raises(OptionError, match=rf"no change of a table t\[31m; did you mean {shown}\?$"):
+        read_arrow(dump(first), table="t[31m", input_format="lengths")
+    more = [encode.relation(5, name, [("id", INT4), (name, TEXT)]), encode.insert("2", "x", oid=5)]
+    with pytest.raises(InputError, match=rf"column {shown} of public\.{shown} is text"):
+        read_arrow(dump(first, more), table=name, input_format="lengths").read_all()
+    other = [encode.relation(6, name, [("id", INT4)], schema="s\x1b"), encode.insert("3", oid=6)]
+    with pytest.raises(OptionError, match=rf"which table\? There are public\.{shown} and s\\x1b\.{shown}$"):
+        read_arrow(dump(first, other), table=name, input_format="lengths").read_all()
+
+
 def test_without_pyarrow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else object())

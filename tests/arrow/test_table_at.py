@@ -17,6 +17,7 @@ from pgtail import table_at
 from pgtail.arrow import table_fold
 from pgtail.arrow.row_events import row_changes, snapshot_of
 from pgtail.arrow.table_at import TableAt, read_table
+from pgtail.capture.format import SegmentName
 from pgtail.errors import InputError, OptionError
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.scalars import Point, lsn_text, parse_lsn
@@ -58,9 +59,7 @@ def test_what_select_had_shown_at_fifty_commits(database: Database, tmp_path: Pa
     tables = workloads.tables(source)
     database.execute(*(statement for table in tables for statement in table.create))
     model.begin(database, two_phase=database.version >= 15)
-    work = list(workloads.workload(source, tables, 200))
-    if database.version < 14:  # as tests.support.servers.database has it, nothing can be prepared
-        work = [one for one in work if not any("PREPARE" in text for text in one)]
+    work = workloads.workload(source, tables, 200)
     transactions = list(workloads.interleaved(source, work, workloads.alterations(0)))
     moments = sorted(source.sample(range(len(transactions)), MOMENTS))
     selected: list[tuple[int, dict[str, Any]]] = []
@@ -69,9 +68,10 @@ def test_what_select_had_shown_at_fifty_commits(database: Database, tmp_path: Pa
         model.run(database, [transaction])
         if number >= len(transactions) // 2 and not copied_ and not database.value(_PREPARED):  # which a copy waits for
             copied_ = True
-            model.record(database, capture, "--segment-size", "96KB", "--snapshot-table", "*")
+            model.record(database, capture, "--segment-size", "96KB", "--snapshot-table", "t*")
         if number in moments:
-            lsn: int = parse_lsn(str(database.value("SELECT pg_current_wal_insert_lsn()")))
+            end = parse_lsn(str(database.value("SELECT pg_current_wal_insert_lsn()")))
+            lsn = end - 1  # a COMMIT PREPARED may begin at the end: its changes are in the WAL already
             names = [table.name for table in source.sample(tables, 2)]
             selected.append((lsn, {name: model.texts(database, name) for name in names}))
     model.record(database, capture, "--segment-size", "96KB")
@@ -92,12 +92,60 @@ def test_what_select_had_shown_at_fifty_commits(database: Database, tmp_path: Pa
         for name in source.sample(("columns", "columns_now", "types", "identity", "full"), 2):
             if (fold := folds.get(f"alt0_{name}")) is None:
                 continue
-            altered = at(capture, f"alt0_{name}", lsn)
-            if not altered.complete:
-                assert known(altered) == Counter(frozenset(row.values.items()) for row in fold.rows()), (name, lsn)
-                unknown += sum(bool(fold.unknown(row)) for row in fold.rows())
+            altered = known(at(capture, f"alt0_{name}", lsn))
+            assert altered == Counter(frozenset(row.values.items()) for row in fold.rows()), (name, lsn_text(lsn))
+            unknown += sum(bool(fold.unknown(row)) for row in fold.rows())
     assert from_snapshot, "no moment was after the snapshot"
     assert unknown, "nothing was unknown"
+
+
+def test_an_empty_snapshot_of_a_table_that_its_segment_only_repeats(newest_database: Database, tmp_path: Path) -> None:
+    capture, db = tmp_path / "capture", newest_database
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v int)", "CREATE TABLE other (body text)")
+    model.begin(db)
+    db.execute("INSERT INTO t VALUES (1, 0)", "DELETE FROM t")
+    db.execute(*["INSERT INTO other VALUES (repeat('x', 50000))"] * 3)
+    model.record(db, capture, "--segment-size", "96KB", "--snapshot-table", "t")
+    assert len(segments(capture)) > 2
+    found = read_table(locate(str(capture)), "t")
+    assert found.complete
+    assert [column.name for column in found.columns] == ["id", "v"]
+    assert not len(found.rows)
+
+
+def test_a_transaction_ends_in_a_segment_without_the_table(newest_database: Database, tmp_path: Path) -> None:
+    capture, db = tmp_path / "capture", newest_database
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (body text)")
+    model.begin(db)
+    db.execute("INSERT INTO t VALUES (1)")
+    large = "INSERT INTO other VALUES (repeat('x', 50000))"
+    model.run(db, [["BEGIN", "INSERT INTO t VALUES (2)", large, large, large, "COMMIT"], [large], [large], [large]])
+    model.record(db, capture, "--segment-size", "96KB")
+    commit = [row["position"] for row in model.changes(capture) if row["table"] == "t"][-1]
+    _, second, *later = [SegmentName.parse(path.name.removesuffix(".pgcap")) for path in segments(capture)]
+    assert second is not None
+    assert second.position == commit
+    assert later
+    for lsn in (commit, commit + 1):
+        assert table_at(capture, "t", at=lsn_text(lsn))["id"].to_pylist() == [1, 2]
+
+
+def test_where_the_log_ended_is_before_the_commit_that_begins_there(newest_database: Database, tmp_path: Path) -> None:
+    capture, db = tmp_path / "capture", newest_database
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    model.begin(db)
+    db.execute("INSERT INTO t VALUES (1, 0)")
+    with db.connect() as session:
+        session.execute("BEGIN")
+        session.execute("UPDATE t SET v = 1")
+        end = str(db.value("SELECT pg_current_wal_insert_lsn()"))
+        assert db.value("SELECT v FROM t") == 0
+        session.execute("COMMIT")
+    model.record(db, capture)
+    commit = model.changes(capture)[-1]["position"]
+    assert commit >= parse_lsn(end)  # equal, unless the server's own processes wrote something
+    assert table_at(capture, "t", before=end)["v"].to_pylist() == [0]
+    assert table_at(capture, "t", at=lsn_text(commit))["v"].to_pylist() == [1]
 
 
 # -- a made-up server --------------------------------------------------------------------------------------------------
@@ -165,6 +213,26 @@ def test_a_table_that_is_too_large_says_what_to_do(
     monkeypatch.setattr(table_fold, "MOST_BYTES", 100)
     with pytest.raises(InputError, match="take more than 100 bytes in memory.*\n    pgtail spark state CAPTURE OUT"):
         table_at(made[1], made[0].tables[0].name)
+
+
+def test_waiting_prepared_transactions_count_until_their_outcome(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture, db = tmp_path / "capture", newest_database
+    db.execute("CREATE TABLE t (id int PRIMARY KEY, v text)")
+    model.begin(db, two_phase=True)
+    insert = "INSERT INTO t SELECT {0} * 100 + n, repeat('x', 1000) FROM generate_series(0, 19) n"
+    prepare, roll_back = "PREPARE TRANSACTION 'p{0}'", "ROLLBACK PREPARED 'p{0}'"
+    first, second = ([one.format(n) for one in ("BEGIN", insert, prepare, roll_back)] for n in range(2))
+    model.run(db, [["INSERT INTO t VALUES (-1, '')"], first, second])
+    model.record(db, capture)
+    monkeypatch.setattr(table_fold, "MOST_BYTES", 50_000)
+    assert table_at(capture, "t")["id"].to_pylist() == [-1]
+    third, fourth = ([one.format(n) for one in ("BEGIN", insert, prepare)] for n in range(2, 4))
+    model.run(db, [third, fourth])
+    model.record(db, capture)
+    with pytest.raises(InputError, match="the rows of public.t take more than"):
+        table_at(capture, "t")
 
 
 @pytest.mark.parametrize("history", [False, True])

@@ -21,14 +21,14 @@ SLOT = "s"
 OPS = ("insert", "update", "delete", "truncate", "snapshot")
 SETUP = (
     "CREATE PUBLICATION p FOR ALL TABLES",
-    f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput', false, {{}})",
+    f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput'{{}})",
 )
 
 
 def begin(database: Database, *, two_phase: bool = False) -> None:
     """From now on everything is published."""
     publication, slot = SETUP
-    database.execute(publication, slot.format("true" if two_phase else "false"))
+    database.execute(publication, slot.format(", false, true" if two_phase else ""))
 
 
 def record(database: Database, directory: Path, *arguments: str, slot: str = SLOT) -> None:
