@@ -22,9 +22,10 @@ from pgtail.errors import InputError, OptionError
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.scalars import Point, lsn_text, parse_lsn
 from pgtail.storage import locate
+from tests.support import two_phase
 from tests.support.servers import Database, since
 from tests.support.spark import copied, model, workloads
-from tests.support.spark.captures import segments
+from tests.support.spark.captures import cut, segments
 
 Known: TypeAlias = frozenset[tuple[str, str | None]]
 MOMENTS = 50
@@ -128,6 +129,21 @@ def test_a_transaction_ends_in_a_segment_without_the_table(newest_database: Data
     assert later
     for lsn in (commit, commit + 1):
         assert table_at(capture, "t", at=lsn_text(lsn))["id"].to_pylist() == [1, 2]
+
+
+def test_a_capture_ends_in_a_prepared_transaction_that_was_sent_late(newest_database: Database, tmp_path: Path) -> None:
+    db = newest_database
+    db.execute(*two_phase.SETUP, two_phase.CREATE_SLOT.format("s", "false"), "INSERT INTO t VALUES (1)")
+    db.execute("BEGIN; INSERT INTO t VALUES (2), (3); PREPARE TRANSACTION 'p'")
+    db.execute(two_phase.ADVANCE.format("s"), two_phase.SWITCH_ON.format("s"), "INSERT INTO t VALUES (4)")
+    db.execute("COMMIT PREPARED 'p'")
+    model.record(db, tmp_path / "whole")
+    parts, shown = cut(tmp_path / "whole", tmp_path / "cut"), []
+    (tmp_path / "cut" / "capture.json").unlink()
+    for last in reversed(parts):
+        shown.append(sorted(table_at(tmp_path / "cut", "t")["v"].to_pylist()))
+        last.unlink()
+    assert shown == [[2, 3, 4], [4], [4], [4], []]  # the first segment lacks the end of its transaction
 
 
 def test_where_the_log_ended_is_before_the_commit_that_begins_there(newest_database: Database, tmp_path: Path) -> None:

@@ -5,30 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pgtail.capture.recorder import Recorder, Rotation
-from pgtail.capture.segment import SegmentFrames
 from tests.support.servers import Database
 from tests.support.spark import model, world
-from tests.support.spark.captures import rows_of, segments
+from tests.support.spark.captures import cut, rows_of
 from tests.support.two_phase import ADVANCE, CREATE_SLOT, SETUP, SWITCH_ON
-
-
-def cut(source: Path, target: Path) -> list[Path]:
-    """The same capture in segments of one change each."""
-    target.mkdir()
-    recorder: Recorder | None = None
-    for path in segments(source):
-        with path.open("rb") as file:
-            frames = SegmentFrames(file, str(path))
-            head = frames.read_head().parameters
-            if recorder is None:
-                recorder = Recorder(target, head, rotation=Rotation(size=1))
-            for start, stop in frames:
-                if frames.head.own:
-                    recorder.take_frame(bytes(frames.buf[start:stop]))
-    assert recorder is not None
-    recorder.close()
-    return segments(target)
 
 
 def test_what_was_sent_late_gets_into_the_state(spark: Any, newest_database: Database, tmp_path: Path) -> None:

@@ -146,9 +146,10 @@ class SegmentChanges(ChangeRows):
 
     @property
     def unfinished(self) -> int | None:
-        """The position of the transaction in which the segment ends, once it was read; None if it ends in none."""
+        """The position of the transaction in which the segment ends, once it was read; None if it ends in none, or in a
+        prepared one."""
         transaction = self._assembler.open_transaction
-        return None if transaction is None else transaction.lsn
+        return None if transaction is None or transaction.gid is not None else transaction.lsn
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         frames = self._frames

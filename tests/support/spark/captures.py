@@ -13,7 +13,8 @@ import pyarrow as pa
 from pgtail.arrow.decoding.decode import SegmentChanges
 from pgtail.arrow.schemas import CHANGES
 from pgtail.capture.format import CLOSED
-from pgtail.capture.recorder import Rotation
+from pgtail.capture.recorder import Recorder, Rotation
+from pgtail.capture.segment import SegmentFrames
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Ended, LogicalMessage, Note, Outcome, RowChange, SchemaChange, Started, TableTruncate
 from pgtail.changes.relations import Relation
@@ -101,3 +102,21 @@ class Number(str):
     """A number's digits."""
 
     __slots__ = ()
+
+
+def cut(source: Path, target: Path) -> list[Path]:
+    """The same capture in segments of one change each."""
+    target.mkdir()
+    recorder: Recorder | None = None
+    for path in segments(source):
+        with path.open("rb") as file:
+            frames = SegmentFrames(file, str(path))
+            head = frames.read_head().parameters
+            if recorder is None:
+                recorder = Recorder(target, head, rotation=Rotation(size=1))
+            for start, stop in frames:
+                if frames.head.own:
+                    recorder.take_frame(bytes(frames.buf[start:stop]))
+    assert recorder is not None
+    recorder.close()
+    return segments(target)
