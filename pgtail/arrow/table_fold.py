@@ -136,7 +136,8 @@ class TableFold:
 
     def _add(self, rows: pa.Table, *, snapshot: bool = False) -> None:
         """Changes of the last version."""
-        changes = typed_rows(rows, columns_of(self.versions[-1:]))
+        version = self.versions[-1]
+        changes = typed_rows(rows, columns_of([version]))
         if self._history:
             made = rows.group_by(["position", "xid"]).aggregate([]).to_pydict()
             self._xids.update(zip(made["position"], made["xid"], strict=True))
