@@ -12,7 +12,7 @@ from pgtail.api.records import Change
 from pgtail.commands.input.selection import build_redaction, filter_arguments
 from pgtail.commands.options.server import StreamOptions
 from pgtail.commands.stream.expectation import Expectation, what_came_instead
-from pgtail.errors import PgtailError
+from pgtail.errors import OptionError, PgtailError
 from pgtail.humanize import counted
 
 
@@ -79,6 +79,8 @@ def expect(
     are those of follow(). With a slot, changes that it retains count, too.
     """
     check_names("expect", arguments, FollowArguments)
+    if count < 1:
+        raise OptionError(f"count: {count} is not a positive number")
     options = stream_options(conninfo, record_of(StreamOptions, arguments))
     redaction = build_redaction(options.filter)
     expectation = _Endless(count, **filter_arguments(options.filter, redaction))

@@ -75,6 +75,11 @@ def test_a_failure_of_the_block_is_not_replaced(shop: Database) -> None:
         fail()
 
 
+def test_at_least_one_change_is_expected() -> None:
+    with pytest.raises(pgtail.OptionError, match=r"^count: 0 is not a positive number$"):
+        pgtail.expect(count=0)
+
+
 def test_an_unknown_argument_names_the_nearest(shop: Database) -> None:
     with pytest.raises(TypeError, match=r"expect\(\) has no argument 'table'.*tables"):
         pgtail.expect(shop.conninfo(), table="orders")  # type: ignore[call-arg]
