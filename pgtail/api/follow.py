@@ -73,6 +73,8 @@ class Stream(Transactions):
         is left. As long as everything taken is acknowledged, so is what follows and is left out by filters. Raises
         ValueError for a transaction that is not complete.
         """
+        if not isinstance(transaction, Transaction | None):
+            raise TypeError(f"acknowledge() needs a transaction of this stream, or nothing, not {transaction!r}")
         if transaction is not None and self.current is transaction:
             self.skip()
         if transaction is not None and transaction.end_lsn is None:

@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgtail import Change, InputError, Message, OptionError, PgtailError, ServerError, Stream, Transaction, follow
+from pgtail import Change, InputError, Lsn, Message, OptionError, PgtailError, ServerError, Stream, Transaction, follow
 from pgtail.api.arguments import FIELDS, FollowArguments
 from pgtail.commands.options.server import StreamOptions
 from pgtail.options import options_of
@@ -238,6 +238,11 @@ def test_a_gap_inside_a_transaction_is_an_error_after_which_the_stream_goes_on(s
             assert taken(stream, 1) == [[3000]]
     finally:
         proxy.close()
+
+
+def test_a_transaction_is_acknowledged_not_a_position(shop: Database) -> None:
+    with pytest.raises(TypeError, match=r"a transaction of this stream, or nothing, not Lsn\('0/8'\)"):
+        follow(shop.conninfo()).acknowledge(Lsn(8))  # type: ignore[arg-type]
 
 
 def test_it_must_be_entered(shop: Database) -> None:
