@@ -70,6 +70,17 @@ class ReadArrowArguments(SelectArguments, FileArguments, total=False):
     """The arguments of read_arrow()."""
 
 
+class TableAtArguments(TypedDict, total=False):
+    """As the options of `pgtail show` of these names."""
+
+    at: str | Lsn | datetime | None
+    before: str | Lsn | datetime | None
+    history: bool
+    ddl: bool
+    where: str | Iterable[str]
+    storage: Mapping[str, str]
+
+
 class FollowArguments(FilterArguments, total=False):
     """What is followed, and from where to where."""
 
@@ -93,6 +104,9 @@ class FollowArguments(FilterArguments, total=False):
     origin: Literal["any", "none"]
     streaming: Literal["off", "on", "parallel"] | None
     two_phase: bool
+
+
+_HINTS: Final = {**FollowArguments.__annotations__, **ReadArguments.__annotations__, **TableAtArguments.__annotations__}
 
 
 def form_of(arguments: Mapping[str, Any]) -> Form:
@@ -131,7 +145,8 @@ def _value(name: str, option: Option, value: Any) -> Any:
     except ValueError as error:
         raise OptionError(f"{name}: {error}") from None
     except TypeError:
-        raise TypeError(f"{name}={value!r}: not what {option.long_name} is given") from None
+        hint = getattr(_HINTS[name], "__forward_arg__", _HINTS[name])
+        raise TypeError(f"{name}: {value!r} is not of type {hint}") from None
 
 
 def _converted(option: Option, value: Any) -> Any:
@@ -147,6 +162,8 @@ def _converted(option: Option, value: Any) -> Any:
             value = value.astimezone()  # local time, as in texts
         return Point(time=(value - EPOCH) // timedelta(microseconds=1))
     if option.default == ():
+        if isinstance(value, Mapping):
+            raise TypeError
         texts = (value,) if isinstance(value, str | int) else tuple(value)
         texts = tuple([_typed(int if option.kind == "number" else str, text) for text in texts])
         return texts if option.convert is None else option.convert(texts)

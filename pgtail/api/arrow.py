@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator
 from glob import escape as literally
-from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Final, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import ReadArrowArguments, check_names, record_of
+from pgtail.api.arguments import ReadArrowArguments, TableAtArguments, check_names, record_of
 from pgtail.api.read import Readable, readable
-from pgtail.api.records import Lsn
 from pgtail.arrow import check_installed
 from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
 from pgtail.changes.filters import Filter
@@ -31,17 +29,6 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 0.5
 """For so long a batch of a stream waits for more changes."""
-
-
-class TableAtArguments(TypedDict, total=False):
-    """As the options of `pgtail show` of these names."""
-
-    at: str | Lsn | datetime | None
-    before: str | Lsn | datetime | None
-    history: bool
-    ddl: bool
-    where: str | Iterable[str]
-    storage: Mapping[str, str]
 
 
 def read_arrow(

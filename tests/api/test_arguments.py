@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +107,18 @@ def test_wrong_values(arguments: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"limit": "1"}, {"limit": True}, {"tables": 7}, {"strict": "yes"}, {"xid": "7"}, {"since": 7}, {"where": [1]},
-     {"storage": [("a", "b")]}, {"limit": {"a": "b"}}],
+    ("arguments", "expected"),
+    [({"limit": "1"}, "int | None"), ({"limit": True}, "int | None"), ({"tables": 7}, "str | Iterable[str]"),
+     ({"strict": "yes"}, "bool"), ({"xid": "7"}, "int | Iterable[int]"), ({"where": [1]}, "str | Iterable[str]"),
+     ({"since": date(2000, 1, 1)}, "str | Lsn | datetime | None"), ({"storage": [("a", "b")]}, "Mapping[str, str]"),
+     ({"limit": {"a": "b"}}, "int | None"), ({"types": {"mood": "enum"}}, "str | Iterable[str]")],
     ids=str,
 )  # fmt: skip
-def test_values_of_another_type(arguments: dict[str, Any]) -> None:
-    [name] = arguments
-    with pytest.raises(TypeError, match=name):
+def test_values_of_another_type(arguments: dict[str, Any], expected: str) -> None:
+    [(name, value)] = arguments.items()
+    with pytest.raises(TypeError) as raised:
         pgtail.read(STREAM, **arguments)
+    assert str(raised.value) == f"{name}: {value!r} is not of type {expected}"
 
 
 def last_row(*messages: bytes, **arguments: Any) -> pgtail.Change:
