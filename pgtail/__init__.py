@@ -158,6 +158,7 @@ if TYPE_CHECKING:
         UndecodedError,
     )
     from pgtail.pgoutput.cells import UNCHANGED
+    from pgtail.postgres.errors import Unreachable
 
 __version__ = "0.1.0"
 __all__ = [
@@ -185,6 +186,7 @@ __all__ = [
     "Truncate",
     "Truncated",
     "UndecodedError",
+    "Unreachable",
     "__version__",
     "expect",
     "follow",
@@ -194,8 +196,8 @@ __all__ = [
 ]
 
 _MODULES = (
-    *("api.read", "api.arrow", "api.records", "api.values", "changes.relations", "errors", "pgoutput.cells"),
-    *("api.follow", "api.expect"),  # last: they import the driver
+    *("errors", "pgoutput.cells", "changes.relations", "api.values", "api.records", "api.read", "api.arrow"),
+    *("postgres.errors", "api.follow", "api.expect"),  # last: they import the driver
 )
 
 if not TYPE_CHECKING:  # they would take every name for one that exists
@@ -205,7 +207,13 @@ if not TYPE_CHECKING:  # they would take every name for one that exists
         if name in __all__:
             for module in _MODULES:
                 names = vars(import_module(f"pgtail.{module}"))
+                for exported in names.keys() & {*__all__}:
+                    if isinstance(names[exported], type):
+                        names[exported].__module__ = __name__  # in tracebacks
                 if name in names:
                     value = globals()[name] = names[name]
                     return value
         raise AttributeError(f"module {__name__} has no attribute {name}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

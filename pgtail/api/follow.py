@@ -40,6 +40,9 @@ class Stream(Transactions):
         self._live = LiveEvents(options, filter_, redaction)
         super().__init__(self._live, Reading(options.format, form))
 
+    def __repr__(self) -> str:
+        return f"<stream of {self._live.slot}>"
+
     def __enter__(self) -> Self:
         """Connect. Raises OptionError and ServerError."""
         try:

@@ -41,6 +41,9 @@ class LiveEvents(Iterator[Event]):
     def __init__(self, options: StreamOptions, filter_: Filter, redaction: Redaction | None) -> None:
         """Raises OptionError."""
         self.deadline: float | None = None
+        name, fork = options.request.slot, options.request.fork
+        self.slot: str = f"slot {name}" if name else f"a copy of slot {fork}" if fork else "a temporary slot"
+        """The slot, for people."""
         self._options, self._filter, self._redaction = options, filter_, redaction
         self._following = Following(options, filter_, asked=options.format.takes_seen)
         given = options.connection

@@ -245,6 +245,14 @@ def test_a_transaction_is_acknowledged_not_a_position(shop: Database) -> None:
         follow(shop.conninfo()).acknowledge(Lsn(8))  # type: ignore[arg-type]
 
 
+def test_it_names_its_slot(shop: Database) -> None:
+    conninfo = shop.conninfo()
+    streams = follow(conninfo, slot="s"), follow(conninfo, fork="s"), follow(conninfo)
+    assert [*map(repr, streams)] == [
+        "<stream of slot s>", "<stream of a copy of slot s>", "<stream of a temporary slot>",
+    ]  # fmt: skip
+
+
 def test_it_must_be_entered(shop: Database) -> None:
     with pytest.raises(RuntimeError, match="enter it"):
         next(follow(shop.conninfo()))

@@ -68,8 +68,11 @@ def test_the_names_are_those_that_type_checkers_see() -> None:
     tree = ast.parse(Path(pgtail.__file__).read_text(encoding="utf-8"))
     seen = {name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names}
     assert {*pgtail.__all__} == (seen - {"annotations", "import_module", "TYPE_CHECKING", "Any"}) | {"__version__"}
+    assert {*pgtail.__all__} <= {*dir(pgtail)}
     for name in pgtail.__all__:
-        assert getattr(pgtail, name) is not None
+        value = getattr(pgtail, name)
+        assert value is not None
+        assert not isinstance(value, type) or value.__module__ == "pgtail"
     with pytest.raises(AttributeError, match="module pgtail has no attribute nothing"):
         _ = pgtail.nothing  # type: ignore[attr-defined]
 
