@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NoReturn, Protocol, Self, TypeAlias, cas
 
 from pgtail.api.values import Form, context_of, loader_of
 from pgtail.changes import events
+from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import OLD_ROWS, SEEN
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError, UndecodedError
@@ -326,20 +327,23 @@ class Truncate(_Rowless):
 class Message(_Rowless):
     """A logical message, of pg_logical_emit_message(); of op "ddl" if it is about a schema change (pgtail-ddl(1)).
 
-    There is no row, and no table. If it is not `transactional`, it was sent at once, even if its transaction was rolled
-    back.
+    There is no row, and no table but that of "ddl", whose `relation` has no columns. If it is not `transactional`, it
+    was sent at once, even if its transaction was rolled back.
     """
 
     __slots__ = ("content", "prefix", "transactional")
 
     def __init__(self, event: events.LogicalMessage, transaction: Transaction, reading: Reading) -> None:
-        super().__init__(event, _NO_TABLE, None, transaction, reading)
+        ddl = event.ddl if isinstance(event, DdlMessage) else None
+        about = Relation(ddl.oid or 0, ddl.schema or "", ddl.name or "", "nothing", ()) if ddl else _NO_TABLE
+        super().__init__(event, about, None, transaction, reading)
         self.prefix: str = event.prefix
         self.content: bytes = event.content
         self.transactional: bool = event.transactional
 
     def __repr__(self) -> str:
-        return f"<message {self.prefix!r} of {len(self.content)} bytes>"
+        about = f" about {escape(self.relation.qualified)}" if self.table else ""
+        return f"<{self.op} {self.prefix!r} of {len(self.content)} bytes{about}>"
 
 
 class Transaction:

@@ -34,6 +34,9 @@ class Column(Struct, frozen=True, eq=False):
     type_name: str
     codec: Codec
 
+    def __repr__(self) -> str:
+        return f"<column {self.name!r} {self.type_name}>"
+
     @property
     def may_have_members(self) -> bool:
         """Whether it is JSON, an array or of a type of users, such as a composite."""
@@ -82,6 +85,9 @@ class Relation(Struct, frozen=True, eq=False):
     beyond: Codec = UNKNOWN
     """The codec for cells without a column."""
     partition: Named | None = None
+
+    def __repr__(self) -> str:
+        return f"<relation {self.oid} {self.schema!r}.{self.name!r} {[*self.columns]}>"
 
     @property
     def _compared(self) -> tuple[object, ...]:

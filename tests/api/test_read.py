@@ -483,6 +483,14 @@ def test_a_schema_change_in_a_logical_message() -> None:
     assert (change.op, change.prefix, change.content, json.loads(change.json())["op"]) == (
         "ddl", "pgtail.ddl", content, "ddl",
     )  # fmt: skip
+    assert (change.schema, change.table, change.relation.oid) == ("public", "t", 100)
+    assert repr(change) == "<ddl 'pgtail.ddl' of 86 bytes about public.t>"
+
+
+def test_a_table_is_shown_with_its_columns() -> None:
+    assert repr(changes(SIMPLE)[0].relation) == (
+        "<relation 100 'public'.'t' [<column 'id' integer>, <column 'v' text>]>"
+    )
 
 
 def test_an_interrupt_is_python_s_own() -> None:
