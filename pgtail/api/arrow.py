@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from glob import escape as literally
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -15,7 +16,8 @@ from pgtail.api.read import Readable, readable
 from pgtail.arrow import check_installed
 from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
 from pgtail.changes.filters import Filter
-from pgtail.commands.input.reader import reader_of
+from pgtail.commands.input.reader import reader_of, report_read
+from pgtail.commands.input.selection import report_filter
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.options.show import ShowOptions
 from pgtail.errors import OptionError, PgtailError
@@ -60,12 +62,17 @@ def read_arrow(
         verify(names, options.dump.storage)
     output = ArrowOutput(utf8=options.dump.encoding == "utf-8", committed=table is not None)
     reader = reader_of(options, output, None, asked=False)
-    batches = batches_of(reader, output, names)
+
+    def reported() -> Iterator[pa.RecordBatch]:
+        """All batches; at the end it is reported what the filters did not meet."""
+        yield from batches_of(reader, output, names)
+        report_read(reader, options, whole=True, level=logging.WARNING)
+
     if table is None:
-        return changes_reader(batches)
+        return changes_reader(reported())
     places = [locate(name, options.dump.storage) for name in names if isinstance(name, str) and name != "-"]
     versions = [version for place in places if place.is_folder() for version in versions_in(place, table)]
-    return table_reader(batches, output, reader.filter_, table, versions, old=old)
+    return table_reader(reported(), output, reader.filter_, table, versions, old=old)
 
 
 def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.RecordBatchReader:
@@ -115,4 +122,8 @@ def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[Ta
     place, filter_ = locate(os.fspath(capture), options.storage), Filter(where=options.filter.where)
     at = moment(options.at, options.before)
     found = read_table(place, table, at, history=options.history, ddl=options.ddl)
-    return matching(found, filter_) if filter_.active else found.rows
+    if not filter_.active:
+        return found.rows
+    rows = matching(found, filter_)
+    report_filter(filter_, logging.WARNING)
+    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Generator
 from typing import TypeAlias, Unpack
@@ -61,7 +62,7 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
             steps.close()
             reader.close()
             report_unmasked(redaction, whole=whole)
-        report_read(reader, options, whole=whole)
+        report_read(reader, options, whole=whole, level=logging.WARNING)
         reading.finish()
 
     return Transactions(events(), reading)

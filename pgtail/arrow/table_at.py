@@ -62,6 +62,8 @@ def read_table(
     With `ddl` the messages of `pgtail ddl` say what ALTER TABLE did. Logs what may be missing. Raises OptionError if
     the capture has no such table, and InputError, also if changes between the snapshot and `at` are missing.
     """
+    if not capture.is_folder():
+        raise InputError("is not a directory, as a capture is", source=str(capture))
     known = read_state(capture)  # before listing the segments: a recorder may be writing
     files = listed(capture, known)
     if known is not None and at.lsn is not None and at.lsn > known.position:

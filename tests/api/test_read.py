@@ -30,6 +30,7 @@ from tests.support.encode import (
     commit,
     commit_prepared,
     delete,
+    frame,
     insert,
     lengths,
     message,
@@ -382,6 +383,21 @@ def test_nothing_is_printed_and_notes_go_to_the_logger(
         "no selected table has a change: the changes are of public.t",
     ]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == handlers
+
+
+def test_names_that_no_table_has_are_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data, unknown = SIMPLE, "no table had a column w (--where w = 'a')"
+    assert changes(data, where="w = 'a'") == []
+    assert changes(data, tables="u") == []
+    assert pgtail.read_arrow(data, where="w = 'a'").read_all().num_rows == 0
+    capture = tmp_path / "capture"
+    messages = begin(), relation(), insert("1", "a"), insert("2", None), commit()
+    recorded.record(capture, [frame(one, 0x100) for one in messages])
+    assert pgtail.table_at(capture, "t").num_rows == 2
+    assert pgtail.table_at(capture, "t", where="w = 'a'").num_rows == 0
+    warned = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    other = "no selected table has a change: the changes are of public.t"
+    assert [text for text in warned if "has no snapshot" not in text] == [unknown, other, unknown, unknown]
 
 
 def run(program: str, *arguments: str) -> str:

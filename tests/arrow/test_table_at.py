@@ -318,6 +318,8 @@ def test_moments_that_cannot_be_shown(made: tuple[copied.Server, Path]) -> None:
         table_at(capture, "t0", at="0/1", before="0/2")
     with pytest.raises(OptionError, match="at: 'noon' is neither an LSN"):
         table_at(capture, "t0", at="noon")
+    with pytest.raises(InputError, match="pgcap: is not a directory, as a capture is"):
+        table_at(segments(capture)[0], "t0")
 
 
 # -- names and times ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from pgtail.changes.filters import Filter
@@ -49,10 +50,13 @@ def reader_of(
     )
 
 
-def report_read(reader: Reader, options: DecodeOptions, *, whole: bool) -> None:
-    """Note filters that left nothing and the like, once the files were read; `whole`: all of them."""
+def report_read(reader: Reader, options: DecodeOptions, *, whole: bool, level: int = logging.INFO) -> None:
+    """Note filters that left nothing and the like, once the files were read; `whole`: all of them.
+
+    `level` is as in report_filter().
+    """
     whole = whole and not reader.skipped and options.filter.since is None
     report_nothing_passed(reader.pipeline.seen, whole=whole)
-    report_filter(reader.filter_)
+    report_filter(reader.filter_, level)
     report_context(options.filter, reader.pipeline.seen)
     report_dropped(reader.pipeline.seen_rows, options.format)

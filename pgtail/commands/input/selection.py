@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -86,13 +87,16 @@ def _key(file: str) -> bytes:
         raise OptionError(f"--redact-key-file {file}: {error.strerror}") from error
 
 
-def report_filter(filter_: Filter) -> None:
-    """At the end: filters that left nothing, could not be tested or name columns that did not occur."""
+def report_filter(filter_: Filter, level: int = logging.INFO) -> None:
+    """At the end: filters that left nothing, could not be tested or name columns that did not occur.
+
+    What may be a typing error is of this level.
+    """
     if filter_.no_table_passed:
         names = [*filter_.left_out, *[name.partition(".")[2] for name in filter_.left_out]]
         meant = next(filter(None, [did_you_mean(glob, names) for glob in filter_.tables]), "")
         shown = _some(sorted(filter_.left_out))
-        logger.info(escape(f"no selected table has a change: the changes are of {shown}{meant}"))
+        logger.log(level, escape(f"no selected table has a change: the changes are of {shown}{meant}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
         logger.info(
@@ -100,7 +104,7 @@ def report_filter(filter_: Filter) -> None:
             " pgtail-filter(7) says what helps"
         )
     for column, test, meant in unknown_columns(filter_):
-        logger.info(escape(f"no table had a column {column} (--where {test.shown}){meant}"))
+        logger.log(level, escape(f"no table had a column {column} (--where {test.shown}){meant}"))
     for text in filter_.notes:
         logger.info(escape(text))
     for name, table in filter_.shadowed.items():
