@@ -9,7 +9,16 @@ import logging
 from functools import partial
 from typing import Any, Final
 
-DAMAGE, TROUBLE, OUTCOME, SUMMARY, DETAIL, TRACE = 35, 29, 25, 19, 15, 5
+DAMAGE, TROUBLE, OUTCOME, SUMMARY, DETAIL, TRACE = 35, 31, 25, 19, 15, 5
+for _level, _name in {
+    DAMAGE: "DAMAGE",
+    TROUBLE: "TROUBLE",
+    OUTCOME: "OUTCOME",
+    SUMMARY: "SUMMARY",
+    DETAIL: "DETAIL",
+    TRACE: "TRACE",
+}.items():
+    logging.addLevelName(_level, _name)
 
 logger: Final = logging.getLogger("pgtail")
 log_damage = partial(logger.log, DAMAGE)  # of an input or a capture, which is passed over; always shown

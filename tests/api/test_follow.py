@@ -461,7 +461,10 @@ def test_notes_go_to_logging(
         terminate(shop)
         shop.execute(insert(2))
         assert taken(stream, 1) == [[2]]
-    assert "connected again" in caplog.text
+    lost, again = [record for record in caplog.records if record.levelno > logging.INFO][-2:]
+    assert (lost.levelname, lost.levelno > logging.WARNING, again.levelname) == ("TROUBLE", True, "OUTCOME")
+    assert lost.getMessage().endswith("; connecting again")
+    assert again.getMessage().startswith("connected again")
     assert capfd.readouterr() == ("", "")
 
 
