@@ -51,7 +51,10 @@ class Lsn(int):
 
     def __new__(cls, position: int | str) -> Lsn:
         """From a number, or from PostgreSQL's text."""
-        return super().__new__(cls, parse_lsn(position) if isinstance(position, str) else position)
+        number = parse_lsn(position) if isinstance(position, str) else position
+        if not 0 <= number < 1 << 64:
+            raise ValueError(f"{number} is not a log position: these have 64 bits")
+        return super().__new__(cls, number)
 
     def __str__(self) -> str:
         return lsn_text(self)

@@ -84,3 +84,7 @@ def test_positions_are_numbers_with_the_text_of_postgresql() -> None:
     assert max(position, pgtail.Lsn("2/0")) is position
     with pytest.raises(ValueError, match="is not a log position"):
         pgtail.Lsn("B374D848")
+    assert pgtail.Lsn("FFFFFFFF/FFFFFFFF") == 2**64 - 1
+    for number in (-1, 2**64):
+        with pytest.raises(ValueError, match=f"^{number} is not a log position: these have 64 bits$"):
+            pgtail.Lsn(number)
