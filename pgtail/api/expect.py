@@ -55,7 +55,7 @@ class Expected:
         if len(self.changes) >= count:
             return self.change
         came = f"{len(self.changes)} of {counted(count, 'change')} came ({self._conditions})"
-        instead = what_came_instead(self._expectation)
+        instead = "; ".join([*self._stream.warnings, what_came_instead(self._expectation)])
         raise NotAsExpected(f"not as expected after {time.monotonic() - begun:.1f} s: {came}; {instead}")
 
     def __enter__(self) -> Self:

@@ -40,6 +40,11 @@ class Stream(Transactions):
         self._live = LiveEvents(options, filter_, redaction)
         super().__init__(self._live, Reading(options.format, form))
 
+    @property
+    def warnings(self) -> list[str]:
+        """The warnings that were logged when it was entered, for example of tables that are not published."""
+        return self._live.warnings
+
     def __repr__(self) -> str:
         return f"<stream of {self._live.slot}>"
 

@@ -44,6 +44,8 @@ class LiveEvents(Iterator[Event]):
         name, fork = options.request.slot, options.request.fork
         self.slot: str = f"slot {name}" if name else f"a copy of slot {fork}" if fork else "a temporary slot"
         """The slot, for people."""
+        self.warnings: list[str] = []
+        """What may be the reason if nothing comes, once it has started."""
         self._options, self._filter, self._redaction = options, filter_, redaction
         self._following = Following(options, filter_, asked=options.format.takes_seen)
         given = options.connection
@@ -67,6 +69,7 @@ class LiveEvents(Iterator[Event]):
         self._wakeup = wakeup = self._around.enter_context(Wakeup())
         plan = following.prepare(self._connector, wakeup)
         report_plan(plan)
+        self.warnings = plan.warnings
         publisher = Publisher(plan, self._connector, wakeup, SlotProgress())
         assembler = self._around.enter_context(contextlib.closing(following.assembler(self._spool)))
         self._feed = following.feed(publisher, assembler, self._output, self._redaction)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,15 @@ def test_nothing_came(shop: Database) -> None:
         pgtail_expect_nothing(shop)
 
 
-def pgtail_expect_nothing(shop: Database) -> None:
-    with pgtail.expect(shop.conninfo(), timeout=0.2):
+def pgtail_expect_nothing(shop: Database, **arguments: Any) -> None:
+    with pgtail.expect(shop.conninfo(), timeout=0.2, **arguments):
         pass
+
+
+def test_a_table_that_is_not_published_is_named(shop: Database) -> None:
+    warned = r"table(s?) order matches no published table \(of 2\); did you mean orders\?; nothing else came either"
+    with pytest.raises(pgtail.NotAsExpected, match=warned):
+        pgtail_expect_nothing(shop, tables="order")
 
 
 def test_a_failure_of_the_block_is_not_replaced(shop: Database) -> None:
