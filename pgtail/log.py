@@ -10,14 +10,8 @@ from functools import partial
 from typing import Any, Final
 
 DAMAGE, TROUBLE, OUTCOME, SUMMARY, DETAIL, TRACE = 35, 31, 25, 19, 15, 5
-for _level, _name in {
-    DAMAGE: "DAMAGE",
-    TROUBLE: "TROUBLE",
-    OUTCOME: "OUTCOME",
-    SUMMARY: "SUMMARY",
-    DETAIL: "DETAIL",
-    TRACE: "TRACE",
-}.items():
+_OWN = {DAMAGE: "DAMAGE", TROUBLE: "TROUBLE", OUTCOME: "OUTCOME", SUMMARY: "SUMMARY", DETAIL: "DETAIL", TRACE: "TRACE"}
+for _level, _name in _OWN.items():
     logging.addLevelName(_level, _name)
 
 logger: Final = logging.getLogger("pgtail")

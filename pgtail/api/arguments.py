@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypedDict, TypeVar, cast
 
@@ -107,6 +109,26 @@ class FollowArguments(FilterArguments, total=False):
 
 
 _HINTS: Final = {**FollowArguments.__annotations__, **ReadArguments.__annotations__, **TableAtArguments.__annotations__}
+
+
+@contextlib.contextmanager
+def keywords() -> Iterator[None]:
+    """An OptionError of the body, or of the function that this decorates, names arguments in place of options."""
+    try:
+        yield
+    except OptionError as error:
+        error.args = (in_keywords(str(error)),)
+        raise
+
+
+def in_keywords(text: str) -> str:
+    """A message with the names of arguments in place of those of options, but in commands."""
+    return re.sub(r"pgtail [^;.()\n]*|--([a-z-]+)", _keyword, text)
+
+
+def _keyword(option: re.Match[str]) -> str:
+    name = (option[1] or "").replace("-", "_")
+    return next((argument for argument in (name, f"{name}s") if argument in _HINTS), option[0])
 
 
 def form_of(arguments: Mapping[str, Any]) -> Form:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import ReadArrowArguments, TableAtArguments, check_names, record_of
+from pgtail.api.arguments import ReadArrowArguments, TableAtArguments, check_names, keywords, record_of
 from pgtail.api.read import Readable, readable
 from pgtail.arrow import check_installed
 from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
@@ -33,6 +33,7 @@ _SECONDS: Final = 0.5
 """For so long a batch of a stream waits for more changes."""
 
 
+@keywords()
 def read_arrow(
     *sources: Readable, table: str | None = None, old: bool = False, **arguments: Unpack[ReadArrowArguments]
 ) -> pa.RecordBatchReader:
@@ -106,6 +107,7 @@ def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.Rec
     return changes_reader(batches()) if table is None else table_reader(batches(), output, filter_, table, old=old)
 
 
+@keywords()
 def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[TableAtArguments]) -> pa.Table:
     """The rows of SCHEMA.TABLE, or TABLE, in a capture as they were at a moment, or with `history` all up to it.
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Self, Unpack
 
-from pgtail.api.arguments import FollowArguments, check_names, form_of, record_of
+from pgtail.api.arguments import FollowArguments, check_names, form_of, in_keywords, keywords, record_of
 from pgtail.api.follow import Stream, stream_options
 from pgtail.api.records import Change
 from pgtail.commands.input.selection import build_redaction, filter_arguments
@@ -55,7 +55,7 @@ class Expected:
         if len(self.changes) >= count:
             return self.change
         came = f"{len(self.changes)} of {counted(count, 'change')} came ({self._conditions})"
-        instead = "; ".join([*self._stream.warnings, what_came_instead(self._expectation)])
+        instead = "; ".join([*map(in_keywords, self._stream.warnings), what_came_instead(self._expectation)])
         raise NotAsExpected(f"not as expected after {time.monotonic() - begun:.1f} s: {came}; {instead}")
 
     def __enter__(self) -> Self:
@@ -70,6 +70,7 @@ class Expected:
             self._stream.__exit__(kind, error, at)
 
 
+@keywords()
 def expect(
     conninfo: str = "", *, count: int = 1, timeout: float = 30.0, **arguments: Unpack[FollowArguments]
 ) -> Expected:

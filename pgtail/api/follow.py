@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import FollowArguments, check_names, form_of, record_of
+from pgtail.api.arguments import FollowArguments, check_names, form_of, keywords, record_of
 from pgtail.api.arrow import stream_reader
 from pgtail.api.live import LiveEvents
 from pgtail.api.records import Reading, Transaction, Transactions
@@ -48,6 +48,7 @@ class Stream(Transactions):
     def __repr__(self) -> str:
         return f"<stream of {self._live.slot}>"
 
+    @keywords()
     def __enter__(self) -> Self:
         """Connect. Raises OptionError and ServerError."""
         try:
@@ -134,6 +135,7 @@ class Stream(Transactions):
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
+@keywords()
 def follow(conninfo: str = "", **arguments: Unpack[FollowArguments]) -> Stream:
     """Follow a slot: `with pgtail.follow("service=shop", slot="audit") as stream:`, then iterate over transactions.
 

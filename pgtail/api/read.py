@@ -9,7 +9,7 @@ from typing import TypeAlias, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import ReadArguments, check_names, form_of, record_of
+from pgtail.api.arguments import ReadArguments, check_names, form_of, keywords, record_of
 from pgtail.api.collect import Collected
 from pgtail.api.records import Reading, Transactions
 from pgtail.changes.events import Event
@@ -24,6 +24,7 @@ Readable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview |
 """What read() reads: the path of a file or a capture, a URI, the bytes of a dump, or a binary file object."""
 
 
+@keywords()
 def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions:
     """Read dumps and captures, one after another as one stream; returns an iterator over their transactions.
 

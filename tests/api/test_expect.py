@@ -68,7 +68,7 @@ def pgtail_expect_nothing(shop: Database, **arguments: Any) -> None:
 
 
 def test_a_table_that_is_not_published_is_named(shop: Database) -> None:
-    warned = r"table(s?) order matches no published table \(of 2\); did you mean orders\?; nothing else came either"
+    warned = r"tables order matches no published table \(of 2\); did you mean orders\?; nothing else came either"
     with pytest.raises(pgtail.NotAsExpected, match=warned):
         pgtail_expect_nothing(shop, tables="order")
 

@@ -386,7 +386,7 @@ def test_errors_of_the_server_are_raised_here(shop: Database) -> None:
         follow(shop.conninfo(), slot="s"),
     ):
         pass
-    with pytest.raises(OptionError, match="--snapshot"):
+    with pytest.raises(OptionError, match="^snapshot"):
         follow(shop.conninfo(), slot="s", snapshot=True)
 
 
