@@ -486,6 +486,9 @@ def test_an_error_of_a_condition_is_raised_again(shop: Database) -> None:
         follow(shop.conninfo(), where="v >")
 
 
+@pytest.mark.filterwarnings(  # Python ignores an interrupt that comes inside a callback of a weak reference
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 def test_an_interrupt_inside_of_the_iteration_loses_nothing_silently(newest_database: Database) -> None:
     newest_database.execute("CREATE TABLE t (id int PRIMARY KEY, v text)", "CREATE PUBLICATION p FOR TABLE t")
     newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
