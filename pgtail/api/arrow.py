@@ -16,7 +16,7 @@ from pgtail.api.read import Readable, readable
 from pgtail.arrow import check_installed
 from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
 from pgtail.changes.filters import Filter
-from pgtail.commands.input.reader import reader_of, report_read
+from pgtail.commands.input.reader import filter_of, reader_of, report_read
 from pgtail.commands.input.selection import report_filter
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.options.show import ShowOptions
@@ -62,7 +62,7 @@ def read_arrow(
     if options.dump.verify:
         verify(names, options.dump.storage)
     output = ArrowOutput(utf8=options.dump.encoding == "utf-8", committed=table is not None)
-    reader = reader_of(options, output, None, asked=False)
+    reader = reader_of(options, output, filter_of(options, None), None, asked=False)
 
     def reported() -> Iterator[pa.RecordBatch]:
         """All batches; at the end it is reported what the filters did not meet."""

@@ -13,7 +13,7 @@ from pgtail.api.arguments import ReadArguments, check_names, form_of, keywords, 
 from pgtail.api.collect import Collected
 from pgtail.api.records import Reading, Transactions
 from pgtail.changes.events import Event
-from pgtail.commands.input.reader import reader_of, report_read
+from pgtail.commands.input.reader import filter_of, reader_of, report_read
 from pgtail.commands.input.selection import build_redaction, report_unmasked
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.errors import InputError
@@ -42,7 +42,7 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
     reading = Reading(replace(options.format, context=context), form)
     output = Collected(contexts=context is not None)
     redaction = build_redaction(options.filter)
-    reader = reader_of(options, output, redaction, asked=options.format.takes_seen)
+    reader = reader_of(options, output, filter_of(options, redaction), redaction, asked=options.format.takes_seen)
 
     def events() -> Generator[Event]:
         """The events of each step of reading, which are to be used before the next one."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import doctest
 import gzip
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.support.examples import python_blocks, run_sessions
 from tests.support.servers import Database, every_version
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "man" / "parts" / "pgtail.3.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-BLOCKS = [block for path in (PAGE, ROOT / "README.md") for block in BLOCK.findall(path.read_text(encoding="utf-8"))]
-EXAMPLES = [block for block in BLOCKS if block.startswith(">>> ")]
-PROGRAMS = [block for block in BLOCKS if block.startswith("import pgtail")]
+PROGRAMS = [block for path in (PAGE, ROOT / "README.md") for block in python_blocks(path, "import pgtail")]
 
 
 def dump(database: Database, path: Path) -> None:
@@ -43,15 +39,7 @@ def test_examples(
 ) -> None:
     dump(database, tmp_path / "changes.bin")
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {}
-    runner = doctest.DocTestRunner()
-    assert len(EXAMPLES) >= 5
-    for number, block in enumerate(EXAMPLES, 1):
-        test = doctest.DocTestParser().get_doctest(block, names, f"example {number}", str(PAGE), None)
-        test.globs = names  # those of the examples before it
-        failures: list[str] = []
-        runner.run(test, out=failures.append, clear_globs=False)
-        assert failures == []
+    assert run_sessions(PAGE) >= 5
     assert len(PROGRAMS) == 2
     for program in PROGRAMS:
         exec(compile(program, str(PAGE), "exec"), {})

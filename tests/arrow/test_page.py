@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-import re
 from pathlib import Path
 
 import pytest
 
+from tests.support.examples import run_sessions
 from tests.support.run_process import pgtail
 from tests.support.servers import Database, since
 
@@ -15,8 +14,6 @@ pytest.importorskip("duckdb")
 pytest.importorskip("polars")
 
 PAGE = Path(__file__).parents[2] / "man" / "parts" / "pgtail-arrow.3.md"
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-EXAMPLES = [block for block in BLOCK.findall(PAGE.read_text(encoding="utf-8")) if block.startswith(">>> ")]
 
 
 @since(12)
@@ -34,12 +31,4 @@ def test_examples(database: Database, tmp_path: Path, monkeypatch: pytest.Monkey
     )
     pgtail(*record)
     monkeypatch.chdir(tmp_path)
-    assert len(EXAMPLES) == 3
-    names: dict[str, object] = {}
-    runner = doctest.DocTestRunner()
-    for number, block in enumerate(EXAMPLES, 1):
-        test = doctest.DocTestParser().get_doctest(block, names, f"example {number}", str(PAGE), None)
-        test.globs = names  # those of the examples before it
-        failures: list[str] = []
-        runner.run(test, out=failures.append, clear_globs=False)
-        assert failures == []
+    assert run_sessions(PAGE) == 3

@@ -107,11 +107,11 @@ class Decode:
     def build(self, sink: FileSink | DirectorySink) -> Reader:
         """Build what reads the files, and the output. Raises OptionError."""
         options, redaction, masks = self.options, self.redaction, self._stats is not None
-        filtered = filter_of(options, redaction).active
-        client = False if filtered and options.client is None else options.client
+        filter_ = filter_of(options, redaction)
+        client = False if filter_.active and options.client is None else options.client
         format_ = replace(options.format, client=client, context=options.filter.context)
         output = self._stats or build_output(format_, sink, masked=redaction is not None)
-        return reader_of(options, output, redaction, masks=masks, asked=self._asked, on_wait=sink.flush)
+        return reader_of(options, output, filter_, redaction, masks=masks, asked=self._asked, on_wait=sink.flush)
 
     def _check(self, files: tuple[str, ...]) -> None:
         """Check what is read, with --verify its checksums. Raises OptionError and InputError."""

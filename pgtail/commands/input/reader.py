@@ -22,16 +22,17 @@ def filter_of(options: DecodeOptions, redaction: Redaction | None) -> Filter:
 def reader_of(
     options: DecodeOptions,
     output: Output,
+    filter_: Filter,
     redaction: Redaction | None,
     *,
     masks: bool = False,
     asked: bool,
     on_wait: Callable[[], None] | None = None,
 ) -> Reader:
-    """The reader; `masks`, `asked` and `on_wait` are as in Reader. Raises OptionError."""
+    """The reader; `filter_` is of filter_of(), the rest as in Reader. Raises OptionError."""
     return Reader(
         output,
-        filter_of(options, redaction),
+        filter_,
         redaction=redaction,
         masks=masks,
         format=options.format,
