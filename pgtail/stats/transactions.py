@@ -213,9 +213,12 @@ class Transactions:
         self.by_rows = Largest()
         self.by_time = Largest()
         self.count = self.empty = self.incomplete = 0
-        self._firsts: list[Transaction] = []
-        self._lasts: list[Transaction] = []
-        """These two have the first and the last one of each stream."""
+        self.first: Transaction | None = None
+        """The first transaction; of several streams, which begin with an earlier LSN, the one with the least time."""
+        self._latest: Transaction | None = None
+        """Of the last transactions of earlier streams, the one with the greatest time."""
+        self._last: Transaction | None = None
+        """The last transaction of the current stream."""
         self.commits = CommitTimes()
         self.origins: Counter[str] = Counter()
         """The transactions with changes that have an origin, and the commit time of the server where they began."""
@@ -226,17 +229,15 @@ class Transactions:
         `cells` has six numbers for each table of a transaction: the place of the transaction in `commits`, the number
         of the table, its inserts, updates and deletes, and their bytes.
         """
-        times, durations, before = self.commits, list[int](), self._lasts[-1].lsn if self._lasts else None
+        times, durations = self.commits, list[int]()
+        before, last_lsn = None, None if self._last is None else self._last.lsn
         by_bytes, by_rows, by_time = [largest.least for largest in self.largest]
         for number, commit in enumerate(commits, self.count + 1):
             _, lsn, time, rows, size, first = commit
             large = size > by_bytes or rows > by_rows
-            if not self._firsts or (lsn is not None and before is not None and lsn < before):
-                if number > self.count + 1:
-                    self._lasts[-1] = _transaction(commits[number - self.count - 2])
-                self._firsts.append(_transaction(commit))
-                self._lasts.append(self._firsts[-1])
-            before = lsn
+            if self.first is None or (lsn is not None and last_lsn is not None and lsn < last_lsn):
+                self._begin_stream(commit, before)
+            before, last_lsn = commit, lsn
             if first is not None and time is not None and first < times.last and not times.restarts(lsn or 0, time):
                 took = times.at_least(first, time)
                 durations.append(took // 1000)
@@ -247,11 +248,18 @@ class Transactions:
             if lsn is not None and time is not None:
                 times.add(lsn, time)
         self.count += len(commits)
-        self._lasts[-1] = _transaction(commits[-1])
+        self._last = _transaction(commits[-1])
         self.rows.add_all([commit[3] for commit in commits])
         self.bytes.add_all([commit[4] for commit in commits])
         if durations:
             self.durations.add_all(durations)
+
+    def _begin_stream(self, commit: Commit, before: Commit | None) -> None:
+        """Another stream begins with a commit. `before` ended the one before it; None: that is `_last`."""
+        last, begun = self._last if before is None else _transaction(before), _transaction(commit)
+        if last is not None:
+            self._latest = max(self._latest or last, last, key=_time)
+        self.first = min(self.first or begun, begun, key=_time)
 
     def _consider(self, number: int, commit: Commit, tables: dict[int, Counts]) -> None:
         """Keep a transaction if it is one of the largest."""
@@ -281,14 +289,10 @@ class Transactions:
         return (commits.first_time, max(commits.latest, commits.times[-1])) if commits.times else None
 
     @property
-    def first(self) -> Transaction | None:
-        """The first transaction; of several streams, which begin with an earlier LSN, the one with the least time."""
-        return min(self._firsts, key=_time, default=None)
-
-    @property
     def last(self) -> Transaction | None:
         """The last transaction; of several streams the one with the greatest time."""
-        return max(self._lasts, key=_time, default=None)
+        lasts = [one for one in (self._latest, self._last) if one is not None]
+        return max(lasts, key=_time, default=None)
 
     def add_origin(self, origin: str) -> None:
         """Count a transaction of an origin."""
