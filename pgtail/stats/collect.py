@@ -104,13 +104,13 @@ class Marks:
         self.kept: list[Mark] = []
         self.more = 0
 
-    def add(self, mark: Mark) -> Mark:
-        """Keep it, or count it."""
-        if len(self.kept) < _MAX_MARKS:
-            self.kept.append(mark)
-        else:
+    def add(self, mark: Mark) -> list[Mark]:
+        """Keep it, or count it; returns it if it is kept."""
+        if len(self.kept) >= _MAX_MARKS:
             self.more += 1
-        return mark
+            return []
+        self.kept.append(mark)
+        return [mark]
 
 
 class HotKey(Struct, frozen=True):
@@ -149,7 +149,7 @@ class Statistics(Output):
         self.schema_changes, self.truncates = Marks(), Marks()
         self._altered: set[int] = set()
         self._unplaced: list[Mark] = []
-        """Those since the end of the last transaction with changes."""
+        """Those that are kept since the end of the last transaction with changes."""
         self.prepared = PreparedTransactions()
         self.streamed = NOTHING
         self.streamed_count = 0
@@ -345,7 +345,7 @@ class Statistics(Output):
         table.relation = change.relation
         table.truncates += 1
         self.anything = True
-        self._unplaced.append(self.truncates.add(Mark(change.relation, [])))
+        self._unplaced += self.truncates.add(Mark(change.relation, []))
 
     def _message(self, message: LogicalMessage) -> None:
         self.messages += 1
@@ -362,7 +362,7 @@ class Statistics(Output):
         if event.now.oid in self._altered:  # a message of `pgtail ddl` said it
             self._altered.remove(event.now.oid)
         elif found:
-            self._unplaced.append(self.schema_changes.add(Mark(event.now, found)))
+            self._unplaced += self.schema_changes.add(Mark(event.now, found))
 
     def _ddl(self, message: DdlMessage) -> None:
         self._message(message)
@@ -371,7 +371,7 @@ class Statistics(Output):
             ddl = shown.ddl
             self._altered.add(ddl.oid or 0)
             table = Relation(ddl.oid or 0, ddl.schema or "", ddl.name or "", "", ())
-            self._unplaced.append(self.schema_changes.add(Mark(table, [ddl.tag, *shown.texts])))
+            self._unplaced += self.schema_changes.add(Mark(table, [ddl.tag, *shown.texts]))
 
 
 def _tuple_size(cells: TupleData) -> int:
