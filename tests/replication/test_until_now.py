@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -51,8 +52,9 @@ def half_a_record(database: Database) -> Iterator[psycopg.Connection[Any]]:
     def stopped(session: psycopg.Connection[Any]) -> bool:
         """Write on, until the flushed position is where it should be."""
         session.execute("INSERT INTO t VALUES (%s, repeat('x', 7000))", (next(numbers),))
-        _send(flushers, signal.SIGSTOP)
-        return _is_in_a_record(database) or _send(flushers, signal.SIGCONT)
+        with _pausing(flushers) as ended:
+            stays = _is_in_a_record(database)
+        return (stays and not ended.is_set()) or _send(flushers, signal.SIGCONT)
 
     with database.connect() as session:
         try:
@@ -64,6 +66,28 @@ def half_a_record(database: Database) -> Iterator[psycopg.Connection[Any]]:
             _send(flushers, signal.SIGCONT)
 
 
+@contextmanager
+def _pausing(processes: list[int]) -> Iterator[threading.Event]:
+    """Stop the processes; they go on, and the event is set, if the block takes a second.
+
+    A process that is stopped at work may have a lock, for which even a new connection waits.
+    """
+    ended = threading.Event()
+
+    def go_on() -> None:
+        ended.set()
+        _send(processes, signal.SIGCONT)
+
+    _send(processes, signal.SIGSTOP)
+    timer = threading.Timer(1, go_on)
+    timer.start()
+    try:
+        yield ended
+    finally:
+        timer.cancel()
+        timer.join()
+
+
 def _send(processes: list[int], number: signal.Signals) -> bool:
     for process in processes:
         os.kill(process, number)
@@ -72,7 +96,7 @@ def _send(processes: list[int], number: signal.Signals) -> bool:
 
 def _is_in_a_record(database: Database) -> bool:
     if not database.value(f"SELECT bool_and(wait_event_type = 'Activity') {_FLUSHERS}"):
-        return False  # one was stopped at work, and may have a lock
+        return False  # at work: it may have a lock, for which pgtail would wait
     flushed, inserted = database.query("SELECT pg_current_wal_flush_lsn(), pg_current_wal_insert_lsn()")[0]
     return parse_lsn(flushed) % _PAGE == 0 and parse_lsn(flushed) < parse_lsn(inserted)
 
