@@ -49,8 +49,9 @@ def section(name: str, title: str) -> str:
 
 
 def terms(text: str) -> set[str]:
-    """The words that a section explains one by one: those on the line after .TP."""
-    return {word for line in re.findall(r"^\.TP\n(.*)", text, re.MULTILINE) for word in re.split(r"[,;]? ", line)}
+    """The words that a section explains one by one: on the line after .TP, and in the first column of a table."""
+    lines = re.findall(r"^(?:\.TP|T\{)\n(.*)", text, re.MULTILINE)
+    return {word for line in lines for word in re.split(r"[,;]? ", line)}
 
 
 def all_options() -> set[str]:

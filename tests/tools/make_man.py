@@ -67,7 +67,7 @@ def pages() -> dict[str, str]:
 def _page(name: str, lines: list[str], names: list[str]) -> str:
     title, _, section = name.rpartition(".")
     head = [
-        *(["'\\\" t"] if name == _TABLE else []),
+        *(["'\\\" t"] if ".TS" in lines else []),
         rf".\" Made by `make man` from the command's help and man/parts/{name}.md: edit those.",
         rf'.TH {escape(title.upper())} {section} "" "pgtail {__version__}" "pgtail manual"',
         ".ad l",

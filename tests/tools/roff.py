@@ -1,4 +1,4 @@
-"""A small part of Markdown as man page source: headings, paragraphs, lists, definitions, fences, `code`, *names*.
+"""A small part of Markdown as man page source: headings, paragraphs, lists, tables, fences, `code`, *names*.
 
 Text between fences or backticks is shown literally; everything that roff would interpret is escaped.
 """
@@ -100,6 +100,8 @@ def _block(block: list[str]) -> Iterator[str]:
         yield heading(title) if level == "#" else f".SS {escape(title)}"
     elif len(block) > 1 and block[1].startswith(":   "):
         yield from (".TP", inline(first), *prose([block[1][4:], *block[2:]]))
+    elif first.startswith("| "):
+        yield from _table([line.strip("| ").split(" | ") for line in (first, *block[2:])])
     elif first.startswith("1. "):
         numbered = re.split(r"^(\d+\.) ", "\n".join(block), flags=re.MULTILINE)[1:]
         for number, item in zip(numbered[::2], numbered[1::2], strict=True):
@@ -109,3 +111,12 @@ def _block(block: list[str]) -> Iterator[str]:
             yield from (r".IP \(bu 2", *prose(item.split("\n")))
     elif first.strip():
         yield from (".IP" if first.startswith("    ") else ".PP", *prose(block))
+
+
+def _table(rows: list[list[str]]) -> Iterator[str]:
+    """A table with a line of titles; the columns after a narrow first one are equally wide."""
+    others = len(rows[0]) - 1
+    yield from (".TS", f"lb{' lb' * others}", f"l{f' lw({52 // others}n)' * others}.", "\t".join(map(inline, rows[0])), "_")
+    for row in rows[1:]:
+        yield from "\t".join(["T{\n" + "\n".join(prose([cell])) + "\nT}" for cell in row]).split("\n")
+    yield ".TE"
