@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -79,8 +80,8 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
             if those:
                 yield []
                 yield [(family if severity is Severity.OK else f"{family}: {severity.word}s", "table")]
-            for finding in those:
-                yield from _finding(finding, width)
+            for _, alike in itertools.groupby(those, lambda one: (one.check, len(one.cure), one.cure[:1])):
+                yield from _findings([*alike], width)
     yield []
     counts = {severity: sum(one.severity is severity for _, one in report.all()) for severity in Severity}
     yield [
@@ -91,7 +92,22 @@ def _lines(report: Report, least: Severity, width: int) -> Iterator[list[Fragmen
     ]
 
 
+def _findings(findings: Sequence[Finding], width: int) -> Iterator[list[Fragment]]:
+    """Findings of a check whose cures begin alike, and below them the cures, with what they have in common once."""
+    for finding in findings:
+        yield from _finding(finding, width)
+    if findings[0].severity is Severity.OK:
+        return
+    lines = [line for same in zip(*[one.cure for one in findings], strict=True) for line in dict.fromkeys(same)]
+    for cure in lines[:_MAX_CURE_LINES]:
+        yield from indented(_cure(escape(cure), width - _MARGIN), _MARGIN)
+    if len(lines) > _MAX_CURE_LINES:
+        more = f"… and {len(lines) - _MAX_CURE_LINES} more (-o json has them all)"
+        yield [padding(_MARGIN), (more, "note")]
+
+
 def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
+    """A finding without its cure."""
     style = _STYLES[finding.severity]
     text_style = "dim" if finding.severity is Severity.OK else "value"
     word = finding.severity.word
@@ -103,11 +119,6 @@ def _finding(finding: Finding, width: int) -> Iterator[list[Fragment]]:
         return
     if len(finding.subjects) > 1 or any(escape_sql(name) not in finding.text for name in finding.subjects):
         yield from indented(_wrapped(_subjects(finding.subjects), "table", width), _MARGIN)
-    for cure in finding.cure[:_MAX_CURE_LINES]:
-        yield from indented(_cure(escape(cure), width - _MARGIN), _MARGIN)
-    if len(finding.cure) > _MAX_CURE_LINES:
-        more = f"… and {len(finding.cure) - _MAX_CURE_LINES} more (-o json has them all)"
-        yield [padding(_MARGIN), (more, "note")]
 
 
 def _cure(text: str, width: int) -> Iterator[list[Fragment]]:

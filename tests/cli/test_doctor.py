@@ -73,6 +73,16 @@ def test_the_table_stays_within_the_width(shop: Database, width: int) -> None:
     assert "expected THING=STYLE" in words
 
 
+def test_the_cure_of_several_slots_is_there_once(shop: Database) -> None:
+    for name in ("a", "b", "c"):
+        shop.query(f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    out, _ = pgtail("doctor", shop.conninfo(), "-o", "table", status=1)
+    shown = [re.sub("^ *-- ", "", line) for line in out.splitlines()]
+    assert [line.split()[3] for line in shown if line.startswith("● warning  slot ")] == ["a", "b", "c"]
+    assert shown.count("Let its consumer read it.") == 1
+    assert [line.split()[3] for line in shown if line.startswith("pgtail slot drop ")] == ["a", "b", "c"]
+
+
 def test_no_heading_comes_twice(shop: Database) -> None:
     """One family has findings of each severity."""
     shop.execute("CREATE UNLOGGED TABLE u (id int PRIMARY KEY)", "CREATE TABLE bare (id int)")
