@@ -13,6 +13,7 @@ from msgspec import Meta, Struct, json
 from msgspec.structs import replace
 
 from pgtail.changes.events import LogicalMessage
+from pgtail.values.format_type import quote_ident
 
 PREFIX: Final = "pgtail.ddl"
 """The prefix of the messages."""
@@ -55,7 +56,7 @@ class DdlColumn(Struct, frozen=True, omit_defaults=True):
             f" default {self.default}": self.default is not None,
             f" (older rows: {self.missing})": self.missing is not None,
         }
-        return f"{self.name} {self.type}{''.join([part for part, given in parts.items() if given])}"
+        return f"{quote_ident(self.name)} {self.type}{''.join([part for part, given in parts.items() if given])}"
 
 
 class Ddl(Struct, frozen=True, omit_defaults=True):
@@ -75,8 +76,8 @@ class Ddl(Struct, frozen=True, omit_defaults=True):
 
     @property
     def qualified(self) -> str:
-        """The table with its schema; empty if the trigger failed."""
-        return "" if self.name is None else f"{self.schema}.{self.name}"
+        """The table with its schema, as SQL writes it; empty if the trigger failed."""
+        return "" if self.name is None else f"{quote_ident(self.schema or '')}.{quote_ident(self.name)}"
 
     def masked(self, mask: str) -> Ddl:
         """The same with `mask` in place of everything that may contain a value."""
@@ -163,7 +164,8 @@ def _texts(before: Ddl | None, now: Ddl) -> Iterator[str]:
     if now.error is not None:
         yield f"the trigger failed: {now.error}"
     elif now.dropped:
-        yield "dropped"
+        if now.tag != "DROP TABLE":  # but DROP SCHEMA, say
+            yield "the table was dropped"
     elif before is None:
         yield from [column.text for column in now.columns]
         yield f"identity {now.identity}"
@@ -178,7 +180,7 @@ def _differences(before: Ddl, now: Ddl) -> Iterator[str]:
     new = {column.attnum: column for column in now.columns}
     for number, column in old.items():
         if number not in new:
-            yield f"- {column.name}"
+            yield f"- {quote_ident(column.name)}"
         else:
             yield from _alterations(column, new[number])
     yield from [f"+ {column.text}" for number, column in new.items() if number not in old]
@@ -187,17 +189,18 @@ def _differences(before: Ddl, now: Ddl) -> Iterator[str]:
 
 
 def _alterations(before: DdlColumn, now: DdlColumn) -> Iterator[str]:
+    name = quote_ident(now.name)
     if before.name != now.name:
-        yield f"{before.name} renamed to {now.name}"
+        yield f"{quote_ident(before.name)} renamed to {name}"
     if before.type != now.type:
-        yield f"{now.name} {before.type} → {now.type}"
+        yield f"{name} {before.type} → {now.type}"
     if before.not_null != now.not_null:
-        yield f"{now.name} {'not null' if now.not_null else 'nullable'}"
+        yield f"{name} {'not null' if now.not_null else 'nullable'}"
     if before.key != now.key:
-        yield f"{now.name} {'joined' if now.key else 'left'} the key"
+        yield f"{name} {'joined' if now.key else 'left'} the key"
     if before.generated != now.generated:
-        yield f"{now.name} {f'generated {now.generated}' if now.generated else 'no longer generated'}"
+        yield f"{name} {f'generated {now.generated}' if now.generated else 'no longer generated'}"
     if before.default != now.default:
-        yield f"{now.name} {f'default {now.default}' if now.default else 'without default'}"
+        yield f"{name} {f'default {now.default}' if now.default else 'without default'}"
     elif before.has_default != now.has_default:
-        yield f"{now.name} {'with' if now.has_default else 'without'} default"
+        yield f"{name} {'with' if now.has_default else 'without'} default"

@@ -14,6 +14,7 @@ from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.walsender import Keepalive, StandbyStatusUpdate, UnknownFrame
 from pgtail.values import UNKNOWN, Codec, Types, ValueKind
+from pgtail.values.format_type import quote_ident
 
 IDENTITIES = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 """REPLICA IDENTITY in words, by pg_class.relreplident."""
@@ -122,6 +123,11 @@ class Relation(Struct, frozen=True, eq=False):
     def qualified(self) -> str:
         """schema.table without quotes, for people."""
         return f"{self.schema}.{self.name}" if self.seen else f"relation {self.oid}"
+
+    @property
+    def quoted(self) -> str:
+        """The same as SQL writes it."""
+        return f"{quote_ident(self.schema)}.{quote_ident(self.name)}" if self.seen else self.qualified
 
     @property
     def name_or_oid(self) -> str:
@@ -368,7 +374,7 @@ def differences(before: Relation, now: Relation) -> list[str]:
     """
     texts = []
     if (before.schema, before.name) != (now.schema, now.name):
-        texts.append(f"renamed from {before.qualified}")
+        texts.append(f"renamed from {before.quoted}")
     if (before.identity, before.partition) != (now.identity, now.partition):
         texts.append(f"replica identity {before.identity} -> {now.identity}{_as_of(now)}")
     return texts + _column_differences(before.columns, now.columns)
@@ -378,7 +384,7 @@ def _as_of(relation: Relation) -> str:
     """Says whose replica identity a table has, if that is not its own."""
     if relation.partition is None:
         return ""
-    name, identity = relation.to_alter.qualified, relation.partition.identity
+    name, identity = relation.to_alter.quoted, relation.partition.identity
     if identity != relation.identity:
         return f": its partitions have different ones, {name} {identity}"
     return f", that of its partition {name}"
@@ -392,18 +398,19 @@ def _column_differences(before: Sequence[Column], now: Sequence[Column]) -> list
         for one, other in pairs
         if one.name not in new and other.name not in old and one.type_oid == other.type_oid
     }
-    texts = [f"column {name} renamed to {renamed[name]}" for name in renamed]
-    texts += [f"column {name} dropped" for name in old if name not in new and name not in renamed]
-    texts += [f"column {name} added" for name in new if name not in old and name not in renamed.values()]
+    texts = [f"column {quote_ident(name)} renamed to {quote_ident(renamed[name])}" for name in renamed]
+    texts += [f"column {quote_ident(name)} dropped" for name in old if name not in new and name not in renamed]
+    texts += [f"column {quote_ident(name)} added" for name in new if name not in old and name not in renamed.values()]
     return texts + [text for name in new if name in old for text in _alterations(old[name], new[name])]
 
 
 def _alterations(before: Column, now: Column) -> Iterator[str]:
     """The differences between two columns of the same name."""
+    column = f"column {quote_ident(now.name)}"
     if (before.type_oid, before.typmod) != (now.type_oid, now.typmod):
         types = f" from {before.type_name} to {now.type_name}" if before.type_name != now.type_name else ""
-        yield f"column {now.name} retyped{types}"
+        yield f"{column} retyped{types}"
     elif before.type_name != now.type_name:
-        yield f"column {now.name}: its type {before.type_name} is called {now.type_name} now"
+        yield f"{column}: its type {before.type_name} is called {now.type_name} now"
     if before.key != now.key:
-        yield f"column {now.name} {'joined' if now.key else 'left'} the replica identity"
+        yield f"{column} {'joined' if now.key else 'left'} the replica identity"

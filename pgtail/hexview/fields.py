@@ -25,7 +25,7 @@ from pgtail.pgoutput.schema import Type as TypeMessage
 from pgtail.pgoutput.streaming import StreamAbort, StreamCommit, StreamStart, StreamStop
 from pgtail.pgoutput.two_phase import StreamPrepare
 from pgtail.terminal.layout import Item, breakable
-from pgtail.terminal.values import BARE, ValueStyle, name
+from pgtail.terminal.values import BARE, ValueStyle, name, table_name
 from pgtail.values import UNKNOWN, Types
 
 _WITH_OWN_XID: Final = messages(Role.BEGIN, Role.STREAM_END, Role.OUTCOME)
@@ -226,7 +226,7 @@ class FieldDescriber:
         self._relation = self._scope.relation(oid)
         if not self._relation.seen:
             return str(oid), "never described" if self._kind != "Relation" else ""
-        return str(oid), name(self._relation.qualified)
+        return str(oid), table_name(self._relation)
 
     def _column(self, span: Span, data: bytes, index: int, part: str) -> ShownField:
         field = self._field(span, data, span.field, depth=1)

@@ -15,7 +15,7 @@ from pgtail.pgoutput.scalars import lsn_text, time_text
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import GAP, Item, breakable, item_width, padding, width_of, wrap
 from pgtail.terminal.style import Fragment, Painter, palette
-from pgtail.terminal.values import name
+from pgtail.terminal.values import name, table_name
 
 _MARGIN: Final = 2
 _HEX_LINE: Final = 8
@@ -133,7 +133,7 @@ def _head(place: MessageLocation, damage: Damage | None) -> list[Item]:
     dot: Fragment = ("● ", "dot" if damage is None else "bad")
     items: list[Item] = [(dot, (f"{place.number}  ", "dim"), (place.kind, style))]
     if place.relation is not None:
-        items.append(((name(place.relation.qualified), "table"),))
+        items.append(((table_name(place.relation), "table"),))
     if place.lsn is not None:
         items.append(((lsn_text(place.lsn), "lsn"),))
     if place.offset is not None:

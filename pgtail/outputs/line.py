@@ -282,8 +282,8 @@ class Line(PlannedOutput):
     def _content(self, message: LogicalMessage) -> list[Piece]:
         if isinstance(message, DdlMessage):
             texts = ", ".join(map(name, message.texts))
-            marks = [*_MARKS, *self._context]
-            return [self._named(ddl_name(message.ddl)), f"{name(message.ddl.tag)}: {texts}".encode(), *marks]
+            change = f"{name(message.ddl.tag)}{texts and ': '}{texts}".encode()
+            return [self._named(ddl_name(message.ddl)), change, *_MARKS, *self._context]
         size: Item = ((f" ({len(message.content)} bytes)", "note"),)
         content = text_of_item(self._contents.cell(UNKNOWN, message.content, mark=size))
         transactional = [] if message.transactional else [b" ", self._paint("not transactional", "note")]

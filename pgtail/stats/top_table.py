@@ -16,7 +16,7 @@ from pgtail.stats.report_table import hot_keys
 from pgtail.stats.top import Sample
 from pgtail.terminal.layout import GAP, SPACE, Item, padding, sparkline, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
-from pgtail.terminal.values import name
+from pgtail.terminal.values import table_name
 
 _MAX_KEYS: Final = 5
 _BESIDE: Final = 28
@@ -95,7 +95,7 @@ class _TopView(ReportLayout):
         sample = self._sample
         rates = [_rate(one, sample.seconds) for one in (counts.inserts, counts.updates, counts.deletes)]
         return [
-            ((name(table.relation.qualified), "table"),),
+            ((table_name(table.relation), "table"),),
             _plain(_rate(counts.rows, sample.seconds)),
             ((size_text(round(counts.bytes / sample.seconds)), "plain" if counts.bytes else "dim"),),
             *map(_plain, rates),

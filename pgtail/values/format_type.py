@@ -68,7 +68,7 @@ def declared_type_name(namespace: str, name: str) -> str:
     """The name of a user's type: schema-qualified, in double quotes if necessary."""
     if name.startswith("_"):
         return declared_type_name(namespace, element_name(name)) + "[]"
-    return f"{_identifier(namespace)}.{_identifier(name)}" if namespace else _identifier(name)
+    return f"{quote_ident(namespace)}.{quote_ident(name)}" if namespace else quote_ident(name)
 
 
 def element_name(array_name: str) -> str:
@@ -76,7 +76,8 @@ def element_name(array_name: str) -> str:
     return array_name[1:]
 
 
-def _identifier(name: str) -> str:
+def quote_ident(name: str) -> str:
+    """A name as SQL writes it: in double quotes if necessary, apart from keywords."""
     return name if re.fullmatch(_PLAIN, name) else '"{}"'.format(name.replace('"', '""'))
 
 

@@ -82,9 +82,11 @@ def with_columns(*columns: dict[str, Any], **more: Any) -> dict[str, Any]:
         (with_columns(ID, TOTAL | {"generated": "stored"}), ["total generated stored"]),
         (with_columns(ID, TOTAL | {"default": "0"}), ["total default 0"]),
         (with_columns(ID, TOTAL, schema="b", name="u"), ["renamed from public.t"]),
+        (with_columns(ID, TOTAL | {"name": "a b"}), ['total renamed to "a b"']),
         (with_columns(ID, TOTAL, identity="full"), ["identity default → full"]),
         (with_columns(ID, TOTAL), ["columns as before"]),
-        (DROP, ["dropped"]),
+        (DROP, []),
+        (DROP | {"tag": "DROP SCHEMA"}, ["the table was dropped"]),
     ],
 )
 def test_two_messages_about_a_table_are_compared_by_the_numbers_of_columns(
@@ -127,6 +129,8 @@ def test_people_read_what_changed() -> None:
     table = " ".join(rendered_text("table").split())
     assert "DDL public.t ALTER TABLE total numeric(10,2) → numeric(12,2) + note text not null" in table
     assert f"\n-- public.t ALTER TABLE: {what}\n" in rendered_text("sql")
+    assert "\n-- public.t DROP TABLE\n" in rendered_text("sql", CREATE, DROP)
+    assert "public.t         DROP TABLE\n" in rendered_text("line", CREATE, DROP)
     assert f"\n-- undo also: public.t ALTER TABLE: {what}\n" in rendered_text("sql", undo=True)
     template = rendered_text("--format-string", format_string="%o %S %T %t %x")
     assert template.splitlines()[1:] == ["ddl public t public.t 7"] * 2

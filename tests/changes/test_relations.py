@@ -137,10 +137,11 @@ def test_type_declared_late_applies_from_then_on(relations: Relations) -> None:
     [
         (described("a", "b"), described("a", "b"), []),
         (described("a"), described("a", name="u"), ["renamed from public.t"]),
+        (described("a", name="T t"), described("a"), ['renamed from public."T t"']),
         (described("a"), described("a", identity="f"), ["replica identity default -> full"]),
         (described("a"), described("a", "b"), ["column b added"]),
         (described("a", "b"), described("a"), ["column b dropped"]),
-        (described("a", "b"), described("a", "c"), ["column b renamed to c"]),
+        (described("a", "b"), described("a", "C"), ['column b renamed to "C"']),
         (
             described("a", "b"),
             described("b", "a"),

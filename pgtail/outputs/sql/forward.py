@@ -84,13 +84,14 @@ def schema_change_text(event: SchemaChange, altered: set[int]) -> str:
         altered.remove(event.now.oid)
         return ""
     changes = [] if event.before is None else differences(event.before, event.now)
-    return f"{event.now.qualified}: {'; '.join(changes)} (the DDL is not in the stream)" if changes else ""
+    return f"{event.now.quoted}: {'; '.join(changes)} (the DDL is not in the stream)" if changes else ""
 
 
 def message_text(message: LogicalMessage) -> str:
     """A logical message or schema change in words; content as in tables: a string, or bytes that are no text in hex."""
     if isinstance(message, DdlMessage):
-        return f"{message.ddl.qualified} {message.ddl.tag}: {', '.join(message.texts)}".lstrip()
+        texts = ", ".join(message.texts)
+        return f"{message.ddl.qualified} {message.ddl.tag}{texts and ': '}{texts}".lstrip()
     size = len(message.content)
     try:
         text = UNKNOWN.text_text(message.content)
