@@ -97,6 +97,11 @@ def after_echo(terminal: object) -> str:
     return "\n" if echoed and terminal else ""
 
 
+def asked_to_stop() -> bool:
+    """Whether there was a request."""
+    return _Requests.last > -_SAME
+
+
 def asked_to_end() -> bool:
     """Whether there was a request other than SIGINT, which a terminal sends to all programs on it."""
     return _Requests.to_end

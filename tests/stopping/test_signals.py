@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
 
+from pgtail.commands.console.full_screen import INTERVAL
 from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
+from tests.support.encode import begin, commit, insert, recvlogical, relation
+from tests.support.limits import within
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, stream, tailing
-from tests.support.terminals import on_terminal
+from tests.support.terminals import on_terminal, open_terminal
 
 needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
 
@@ -66,6 +71,33 @@ def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Sig
     assert b"\x1b[?1049h" in trial.out
     assert trial.complaints == []
     assert trial.status == 0
+
+
+@needs_terminal
+@pytest.mark.parametrize(
+    ("command", "status"), [("slot list --watch", 0), ("decode --no-pager -o line dump", 128 + 15)]
+)
+def test_a_stopped_terminal_keeps_no_command(
+    newest_database: Database, command: str, status: int, tmp_path: Path
+) -> None:
+    """After Ctrl-S a write waits for Ctrl-Q; the second request ends it at the latest, and its own message, too."""
+    (tmp_path / "dump").write_bytes(recvlogical(relation(), begin(), *[insert("1", "x")] * 50_000, commit()))
+    user, program = open_terminal()
+    arguments = [*PROGRAM, *command.split(), *([newest_database.conninfo()] if "slot" in command else [])]
+    with subprocess.Popen(arguments, cwd=tmp_path, stdin=program, stdout=program, stderr=program) as process:
+        try:
+            os.read(user, 1)
+            os.write(user, b"\x13")
+            time.sleep(INTERVAL + 0.5)  # until the next report
+            for _ in range(2):
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(1.5)  # what comes earlier is the same request
+            assert process.wait(within(30)) == status
+        finally:
+            process.kill()
+            os.close(user)
+            os.close(program)
 
 
 @needs_terminal

@@ -12,10 +12,11 @@ from typing import Final
 
 from pgtail.commands.console.pager import errors_paged
 from pgtail.errors import COMMAND, ClosedPipe, InputError, PgtailError
-from pgtail.files.stopping import after_echo
+from pgtail.files.stopping import after_echo, asked_to_stop
 from pgtail.log import DAMAGE, DETAIL, SUMMARY, TRACE, logger
 from pgtail.terminal.escape import escape, escape_lines
 from pgtail.terminal.layout import width_of
+from pgtail.terminal.restore import write_if_taken
 
 _NAME: Final = "pgtail: "
 """How a message starts; its other lines are indented by as much."""
@@ -65,10 +66,17 @@ class StderrHandler(logging.Handler):
         return passes
 
     def emit(self, record: logging.LogRecord) -> None:
-        if sys.stderr is not None:
-            with contextlib.suppress(OSError):
-                sys.stderr.write(f"{after_echo(on_terminal(descriptor()))}{self.format(record)}\n")
-                sys.stderr.flush()
+        if sys.stderr is None:
+            return
+        fd = descriptor()
+        terminal = on_terminal(fd)
+        text = f"{after_echo(terminal)}{self.format(record)}\n"
+        if terminal and asked_to_stop():
+            write_if_taken(fd, text.encode("utf-8", "backslashreplace"))
+            return
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
 @contextlib.contextmanager

@@ -67,7 +67,8 @@ def _watch(
             if screen is not None and palette is not None:
                 note = "" if away is None else away_note(away, palette, width=terminal_width())
                 text = _formatted(report, palette, options, by_name=screen.keys.by_name)
-                screen.show(note + text, unit=unit)
+                with interrupt.raising():  # also while the terminal is stopped (Ctrl-S)
+                    screen.show(note + text, unit=unit)
             elif away is None:
                 sink.show(_formatted(report, palette, options) + ("\n" if palette is not None else ""))
             woken = bool(select.select([interrupt], [], [], INTERVAL)[0])
