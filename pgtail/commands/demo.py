@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from pgtail.commands.console.messages import is_dumb
 from pgtail.commands.output.file_sink import put
 from pgtail.demo.installation import embedded_installations
 from pgtail.demo.server import SUPERUSER, EmbeddedServer
@@ -113,6 +113,6 @@ def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
 def _announce(text: str) -> None:
     """A line of the demo itself on standard error, in bold on a terminal."""
     terminal = sys.stderr.isatty()
-    color = terminal and os.environ.get("TERM") != "dumb"
+    color = terminal and not is_dumb()
     sys.stderr.write(after_echo(terminal) + (f"\x1b[1m{text}\x1b[m\n" if color else f"{text}\n"))
     sys.stderr.flush()

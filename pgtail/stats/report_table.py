@@ -17,7 +17,7 @@ from pgtail.stats.collect import HotKey, Statistics, TableCount
 from pgtail.stats.layout import MARGIN, ReportLayout, StyledLine
 from pgtail.stats.transactions import LARGEST_KEPT, Histogram, Transactions, TransactionSize
 from pgtail.terminal.escape import quoted
-from pgtail.terminal.layout import SPACE, Item, padding, paragraph, plot, sentence, wrap
+from pgtail.terminal.layout import CUT, SPACE, Item, padding, paragraph, plot, sentence, wrap
 from pgtail.terminal.style import Fragment, Painter, Palette
 from pgtail.terminal.values import ValueStyle, column_name, name, table_name
 
@@ -179,7 +179,7 @@ class _View(ReportLayout):
             times = [local_text(series.start + place * series.width, digits=digits) for place in cut[:_MAX_CUT]]
             bars = [f"{counted(series.rows[place], 'row')} at {time}" for place, time in zip(cut, times, strict=False)]
             more = f" and {counted(len(cut) - _MAX_CUT, 'other bar')}" if len(cut) > _MAX_CUT else ""
-            yield from self.words(f"▲ cut off, so that the others show: {', '.join(bars)}{more}")
+            yield from self.words(f"{CUT} cut off, so that the others show: {', '.join(bars)}{more}")
 
     def _updates(self) -> Iterator[StyledLine]:
         tables = [table for table in self._stats.by_bytes() if table.updates][:MAX_TABLES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -190,8 +191,10 @@ def _broken(item: Item, width: int) -> Iterator[tuple[list[Fragment], int]]:
     yield line, width - left
 
 
-_HORIZONTAL: Final = " ▏▎▍▌▋▊▉█"
-_VERTICAL: Final = " ▁▂▃▄▅▆▇█"
+_BLOCKS: Final = "utf" in locale.getencoding().lower()
+"""Whether the encoding of terminals has block elements."""
+_HORIZONTAL: Final = " ▏▎▍▌▋▊▉█" if _BLOCKS else "    #####"
+_VERTICAL: Final = " ▁▂▃▄▅▆▇█" if _BLOCKS else " .:-=+*%#"
 
 
 def bar(value: float, width: int) -> str:
@@ -208,7 +211,7 @@ def sparkline(values: Sequence[float], least: float = 0) -> str:
     return "".join([_VERTICAL[1 + round(step)] for step in steps])
 
 
-_CUT: Final = "▲"
+CUT: Final = "▲" if _BLOCKS else "^"
 
 
 def cut_height(values: Iterable[int]) -> int:
@@ -233,5 +236,5 @@ def plot(values: Sequence[int], height: int) -> tuple[list[str], list[int]]:
         for line in reversed(range(height))
     ]
     cut = [place for place, value in enumerate(values) if value > top]
-    lines[0] = "".join([_CUT if place in cut else cell for place, cell in enumerate(lines[0])])
+    lines[0] = "".join([CUT if place in cut else cell for place, cell in enumerate(lines[0])])
     return lines, cut

@@ -283,6 +283,18 @@ def test_watch_uses_the_alternate_screen_of_a_terminal(newest_database: Database
     )
 
 
+def test_watch_on_a_plain_terminal(newest_database: Database) -> None:
+    """Reports follow each other without control sequences, and the samples are ASCII if the encoding has no more."""
+    newest_database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    command = [*PROGRAM, "slot", "list", newest_database.conninfo(), "--watch"]
+    plain = {"TERM": "dumb", "LC_ALL": "C"}
+    status, shown = on_terminal(command, before=[("inactive", "")], until="inactive", answer="\x03", env=plain)
+    assert status == 0
+    assert "\x1b" not in shown
+    assert shown.count("TREND") == 2
+    assert re.search(r" [.]+ +unread", shown)
+
+
 def test_keys_change_the_order_and_end_it(start_server: StartServer) -> None:
     """On 24 lines those that are not shown are counted; the terminal is as it was before."""
     database = Database(start_server(max_replication_slots=40), "postgres")

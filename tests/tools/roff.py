@@ -116,7 +116,8 @@ def _block(block: list[str]) -> Iterator[str]:
 def _table(rows: list[list[str]]) -> Iterator[str]:
     """A table with a line of titles; the columns after a narrow first one are equally wide."""
     others = len(rows[0]) - 1
-    yield from (".TS", f"lb{' lb' * others}", f"l{f' lw({52 // others}n)' * others}.", "\t".join(map(inline, rows[0])), "_")
+    yield from (".TS", f"lb{' lb' * others}", f"l{f' lw({52 // others}n)' * others}.")
+    yield from ("\t".join(map(inline, rows[0])), "_")
     for row in rows[1:]:
         yield from "\t".join(["T{\n" + "\n".join(prose([cell])) + "\nT}" for cell in row]).split("\n")
     yield ".TE"

@@ -213,6 +213,11 @@ def on_terminal(fd: int) -> bool:
     return fd >= 0 and os.isatty(fd)
 
 
+def is_dumb() -> bool:
+    """Whether the terminal has no control sequences."""
+    return os.environ.get("TERM") == "dumb"
+
+
 def columns_of(fd: int) -> int | None:
     """The width of the terminal on which a descriptor is shown, directly or by a pager; None without one."""
     if errors_paged():

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from pgtail.commands.console.messages import is_dumb
 from pgtail.commands.console.styling import is_pipe
 from pgtail.humanize import grouped
 from pgtail.terminal.escape import escape
@@ -31,7 +32,7 @@ class Consumed(Protocol):
 
 def has_bar(*, quiet: bool) -> bool:
     """Whether standard error is a terminal on which a bar can be drawn; not with -q (`quiet`)."""
-    terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+    terminal = sys.stderr is not None and sys.stderr.isatty() and not is_dumb()
     return terminal and not quiet
 
 

@@ -15,7 +15,7 @@ from logging.handlers import QueueHandler, QueueListener
 from typing import Final, Self
 
 from pgtail.commands.console.log import JsonFormatter
-from pgtail.commands.console.messages import columns_of, descriptor, handled_by, on_terminal
+from pgtail.commands.console.messages import columns_of, descriptor, handled_by, is_dumb, on_terminal
 from pgtail.files.stopping import after_echo
 from pgtail.log import OUTCOME
 from pgtail.terminal.escape import escape
@@ -74,7 +74,8 @@ class StderrThread(QueueListener):
 
     def __enter__(self) -> Self:
         self._handling.__enter__()
-        if self._on_terminal and not self._quiet and not isinstance(self._sender.formatter, JsonFormatter):
+        drawn = self._on_terminal and not is_dumb()
+        if drawn and not self._quiet and not isinstance(self._sender.formatter, JsonFormatter):
             self.show_status = self._show_status
         self.start()
         return self

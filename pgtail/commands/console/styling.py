@@ -6,6 +6,7 @@ import os
 import stat
 from typing import Final
 
+from pgtail.commands.console.messages import is_dumb
 from pgtail.commands.console.pager import terminal_output
 from pgtail.commands.options.common import ReportOptions
 from pgtail.terminal.style import Palette, palette
@@ -23,7 +24,7 @@ def wants_color(choice: str, *, terminal: bool) -> bool:
     """Whether to write colours for a --color of always, never or auto: then on a terminal without NO_COLOR."""
     if choice != "auto":
         return choice == "always"
-    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return terminal and not os.environ.get("NO_COLOR") and not is_dumb()
 
 
 def report_palette(options: ReportOptions) -> Palette | None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.full_screen import INTERVAL, Screen
+from pgtail.commands.console.messages import is_dumb
 from pgtail.commands.console.styling import report_json, report_palette, terminal_width, to_terminal
 from pgtail.commands.options.server import ListOptions
 from pgtail.commands.output.file_sink import FileSink, open_sink
@@ -59,7 +60,7 @@ def _watch(
     with interrupt.raising():
         report = _report(connector)  # before the screen changes: it may ask for a password
     report = report._replace(slots=growth.added(report.slots, time.monotonic()))
-    screen = Screen(sink) if palette is not None and to_terminal() else None
+    screen = Screen(sink) if palette is not None and to_terminal() and not is_dumb() else None
     away: str | None = None
     unit = "line" if options.verbosity.verbose else "slot"
     with contextlib.nullcontext() if screen is None else screen.shown(interrupt):

@@ -10,7 +10,7 @@ from logging.handlers import BufferingHandler
 from typing import Final, Protocol
 
 from pgtail.commands.console.full_screen import HEAD, INTERVAL, Screen
-from pgtail.commands.console.messages import handled_by
+from pgtail.commands.console.messages import handled_by, is_dumb
 from pgtail.commands.console.stderr_thread import StderrThread
 from pgtail.commands.console.styling import report_json, report_palette, to_terminal
 from pgtail.commands.input.selection import report_filter
@@ -105,7 +105,7 @@ class StatsWatch(StatsSlot):
         super().__init__(options, stats)
         self._sink = sink
         self._report, self._palette = report, report_palette(report)
-        screen = self._palette is not None and sink.on_terminal and to_terminal()
+        screen = self._palette is not None and sink.on_terminal and to_terminal() and not is_dumb()
         self._screen = Screen(sink) if screen else None
         self._shown = contextlib.ExitStack()
         self._kept = BufferingHandler(sys.maxsize)
