@@ -24,7 +24,7 @@ from pgtail.storage.local import LocalLocation, LocalReader
 class Recovered(Struct, frozen=True):
     """The name of a capture's last segment (empty: none), and the LSN up to which it has everything.
 
-    `warnings` are about open segments that were closed as they were: without compression they had no checksum.
+    `warnings` are about open segments that are closed as they are: without compression they have no checksum.
     """
 
     last: str
@@ -59,24 +59,25 @@ def recover(directory: Path, *, compress: bool) -> Recovered:
     parts, whole = _examined(directory)
     for part in reversed(parts[len(whole) :]):
         LocalLocation(part.path).delete()
+    warnings = _warnings(whole)
     _close(directory, whole, compress=compress)
-    unchecked = [part for part in whole if not (part.compressed or part.ended)]
-    return replace(
-        _state(directory),
-        warnings=tuple(
-            f"segment {part.name} was not closed, and is not compressed: its bytes have no checksum, and were"
-            " taken as they are"
-            for part in unchecked
-        ),
-    )
+    return replace(_state(directory), warnings=warnings)
 
 
 def recoverable(directory: Path) -> Recovered:
-    """What recover() would return, without warnings; changes nothing. Raises InputError as that does."""
+    """What recover() would return; changes nothing. Raises InputError as that does."""
     _, whole = _examined(directory)
     known = _state(directory)
-    return Recovered(
-        max([known.last, *[str(part.name) for part in whole]]), max([known.position, *[part.whole for part in whole]])
+    last, position = max([known.last, *[str(part.name) for part in whole]]), [part.whole for part in whole]
+    return Recovered(last, max([known.position, *position]), _warnings(whole))
+
+
+def _warnings(whole: list[_OpenSegment]) -> tuple[str, ...]:
+    return tuple(
+        f"segment {part.name} was not closed, and is not compressed: its bytes have no checksum, and are taken as they"
+        " are"
+        for part in whole
+        if not (part.compressed or part.ended)
     )
 
 

@@ -129,8 +129,9 @@ def test_a_recording_is_checked(shop: Database, tmp_path: Path) -> None:
 def test_an_open_segment_counts_and_stays(shop: Database, tmp_path: Path) -> None:
     """A killed recorder's segment is examined as the next run would, and not closed."""
     capture = tmp_path / "c"
-    command = ("record", shop.conninfo(), "-S", "s", "-D", str(capture))
-    with tailing(shop, "-S", "s", "-D", str(capture), "--sync-interval", "0.1s", command="record") as running:
+    command = ("record", shop.conninfo(), "-S", "s", "-D", str(capture), "--no-compress")
+    options = ("-S", "s", "-D", str(capture), "--no-compress", "--sync-interval", "0.1s")
+    with tailing(shop, *options, command="record") as running:
         running.wait_for_slot(shop, "s")
         shop.execute("INSERT INTO orders VALUES (3)")
         place = shop.value("SELECT pg_current_wal_lsn()")
@@ -140,8 +141,10 @@ def test_an_open_segment_counts_and_stays(shop: Database, tmp_path: Path) -> Non
     assert [name for name in before if name.endswith(OPEN)]
     _, said = pgtail(*command, "--dry-run")
     assert files(capture) == before
-    pgtail(*command, "--until", place)
+    _, again = pgtail(*command, "--until", place)
     assert files(capture) != before
+    for words in (said, again):
+        assert "was not closed, and is not compressed: its bytes have no checksum" in words
     found = re.search(r"the capture would be continued from (\S+)\n", said)
     assert found is not None
     assert parse_lsn(place) <= parse_lsn(found[1]) <= parse_lsn(str(slots(shop)[0][1]))

@@ -189,7 +189,8 @@ class RecordSlot:
         exists, connector, tables = directory.is_dir(), connector_of(self._options.connection), dict[int, str]()
         with contextlib.ExitStack() as stack, Interrupt() as interrupt:
             place = stack.enter_context(open_directory(directory) if exists else _empty_directory())
-            position = recoverable(place).position
+            recovered = recoverable(place)
+            position = recovered.position
             state = open_state(place, position, dry_run=True)
             files = CaptureFiles(place, state, _rotation(self._options), self._options.compress, None)
             known = self._known(files, position)
@@ -197,7 +198,7 @@ class RecordSlot:
             if self._options.snapshot.wanted:
                 publisher = Publisher(plan, connector, interrupt, self._progress, None)
                 tables = self._snapshot(publisher, known, files, SameTables(publisher)).wanted()
-        for warning in plan.warnings:
+        for warning in (*recovered.warnings, *plan.warnings):
             logger.warning(warning)
         begins = f"the capture would be continued from {lsn_text(position)}" if position else "a capture would begin"
         log_outcome(f"in {directory}{'' if exists else ', which would be created,'} {begins}")
