@@ -31,6 +31,7 @@ from tests.support.encode import (
 from tests.support.limits import within
 from tests.support.run import decode
 from tests.support.servers import Database, since
+from tests.support.tail import wait_until_received
 
 ADAS, BOBS = {"user": "ada", "app": "psql", "level": 7}, {"user": "bob"}
 
@@ -183,8 +184,9 @@ def test_a_change_is_expected_by_it(database: Database) -> None:
     assert contexts(expected.changes) == [(2, {"user": "bob"})]
 
     def wait() -> None:
-        with pgtail.expect(database.conninfo(), context="context", tables="t", where="context.user = eve", timeout=1):
+        with pgtail.expect(database.conninfo(), context="context", tables="t", where="context.user = eve", timeout=0.1):
             database.execute("DELETE FROM t", "BEGIN", "INSERT INTO t VALUES (0)", *both)
+            wait_until_received(database)
 
     with pytest.raises(pgtail.NotAsExpected) as raised:
         wait()

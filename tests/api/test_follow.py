@@ -25,7 +25,7 @@ from tests.api.test_arguments import LEFT_OUT
 from tests.support.faulty_proxy import FaultyProxy
 from tests.support.limits import within
 from tests.support.servers import Database
-from tests.support.tail import terminate, wait_for, wait_for_free_slots, wait_for_reader
+from tests.support.tail import terminate, wait_for, wait_for_free_slots, wait_for_reader, wait_until_received
 from tests.support.two_phase import CREATE_SLOT
 from tests.tools.make_man import PARTS
 
@@ -264,9 +264,7 @@ def test_a_slow_program_does_not_block_the_server(shop: Database) -> None:
         shop.execute(insert(1))
         transaction = stream.next(within(20))
         shop.execute(insert(2, rows, size))
-        end = str(shop.query("SELECT pg_current_wal_lsn()")[0][0])
-        sent = f"SELECT 1 FROM pg_stat_replication WHERE write_lsn >= '{end}'"
-        wait_for("everything received", lambda: shop.query(sent))
+        wait_until_received(shop)
         if sys.platform == "linux":
             assert spilled() > rows * size // 4
         assert ids(transaction) == [1]

@@ -99,7 +99,7 @@ def pay(order):
 
 
 def test_no_change(expect):
-    with expect(tables="customers", timeout=0.2):
+    with expect(tables="customers", timeout=2):
         pay(1)
 """
     )

@@ -17,6 +17,7 @@ from tests.support.limits import within
 from tests.support.run import command
 from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
+from tests.support.tail import wait_for
 
 SHELLS = ["bash", "zsh", "fish"]
 
@@ -102,31 +103,36 @@ def environment(database: Database) -> dict[str, str]:
     }
 
 
+def wait_for_names(names: set[str], shell: str, *words: str, **variables: str) -> None:
+    """Ask until these are the completions: a server that is slow once completes nothing."""
+    wait_for(f"{names} after {words}", lambda: completed(shell, *words, **variables) == names)
+
+
 @pytest.mark.parametrize("shell", SHELLS[::3])
 def test_names_of_a_server(shop: Database, shell: str) -> None:
     where = environment(shop)
     for words in (("stream", "-S"), ("stream", "--fork"), ("record", "-S"), ("slot", "drop"), ("stats", "-S")):
-        assert completed(shell, *words, "shop_", **where) == {"shop_slot"}, words
-    assert completed(shell, "stream", "-P", "", **where) == {"shop_pub"}
-    assert completed(shell, "stream", "-t", "", **where) == {"orders"}
-    assert completed(shell, "stream", "-t", "x,sal", **where) == {"x,sales.orders"}
-    assert completed(shell, "stream", "--redact", "sal", **where) == {"sales.orders.id"}
-    assert completed(shell, "stream", "--where", "'id = 1 and i", **where) == {"id = 1 and id"}
+        wait_for_names({"shop_slot"}, shell, *words, "shop_", **where)
+    wait_for_names({"shop_pub"}, shell, "stream", "-P", "", **where)
+    wait_for_names({"orders"}, shell, "stream", "-t", "", **where)
+    wait_for_names({"x,sales.orders"}, shell, "stream", "-t", "x,sal", **where)
+    wait_for_names({"sales.orders.id"}, shell, "stream", "--redact", "sal", **where)
+    wait_for_names({"id = 1 and id"}, shell, "stream", "--where", "'id = 1 and i", **where)
     assert completed(shell, "decode", "-t", "", **where) == set(), "it reads no server"
-    assert shop.name in completed(shell, "stream", "", **where)
+    wait_for("the database", lambda: shop.name in completed(shell, "stream", "", **where))
 
 
 def test_command_line_and_configuration_give_the_server(shop: Database, tmp_path: Path) -> None:
     server = shop.server
     conninfo = f"'host={server.directory} port={server.port} dbname={shop.name} user=postgres'"
-    assert completed("fish", "stream", conninfo, "-P", "") == {"shop_pub"}
+    wait_for_names({"shop_pub"}, "fish", "stream", conninfo, "-P", "")
     uri = f"postgresql://postgres@localhost:1/{shop.name}"
     assert completed("bash", "stream", uri, "-P", "", **environment(shop)) == set()
     options = f"-h {server.directory} -p {server.port} -U postgres -d {shop.name}".split()
-    assert completed("fish", "expect", *options, "--publication", "") == {"shop_pub"}
+    wait_for_names({"shop_pub"}, "fish", "expect", *options, "--publication", "")
     config = tmp_path / "config.toml"
     config.write_text(f"dsn = {conninfo}\n")
-    assert completed("fish", "stream", "-P", "", PGTAIL_CONFIG=str(config)) == {"shop_pub"}
+    wait_for_names({"shop_pub"}, "fish", "stream", "-P", "", PGTAIL_CONFIG=str(config))
 
 
 def test_services(tmp_path: Path) -> None:
@@ -141,7 +147,7 @@ def test_unresponsive_server_is_given_up_silently() -> None:
         begun = time.monotonic()
         where = {"PGHOST": "127.0.0.1", "PGPORT": str(silent.getsockname()[1])}
         assert completed("fish", "stream", "-S", "", **where) == set()
-        assert time.monotonic() - begun < within(LIMIT + 2)
+        assert time.monotonic() - begun < within(LIMIT)
 
 
 def script(shell: str) -> str:

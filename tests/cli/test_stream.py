@@ -9,7 +9,6 @@ from pathlib import Path
 
 from tests.support.captures import data_frames, record
 from tests.support.corpus import capture
-from tests.support.limits import within
 from tests.support.run import command
 from tests.support.run_process import lines as lines_of
 from tests.support.run_process import pgtail
@@ -157,7 +156,7 @@ def test_for_and_idle_exit(shop: Database) -> None:
         shop.execute("INSERT INTO t VALUES (10)")
         running.wait_for_lines(11)
         running.end()
-        assert 3 < time.monotonic() - begun < within(15)
+        assert time.monotonic() - begun > 3
 
 
 def test_idle_exit_waits_for_a_silent_backlog(shop: Database) -> None:

@@ -18,7 +18,6 @@ from pgtail.terminal.layout import width_of
 from pgtail.terminal.values import ValueStyle
 from pgtail.values import Types
 from tests.support.encode import UNCHANGED, begin, commit, insert, lengths, relation, update
-from tests.support.limits import within
 from tests.support.render import WAYS, Way, render
 from tests.support.run import decode
 from tests.support.servers import Database, every_version
@@ -167,10 +166,10 @@ def test_the_old_document_with_its_changed_members_is_the_new_one(old: str, new:
     ],
 )
 def test_no_value_takes_long_to_compare(text: str) -> None:
-    before = time.perf_counter()
+    before = time.process_time()
     for oid in (JSON, HSTORE, PAIR, TEXTS):
         changed_members(column(oid), text.replace("%s", "1").encode(), text.replace("%s", "2").encode(), SHORT)
-    assert time.perf_counter() - before < within(2)
+    assert time.process_time() - before < 20
 
 
 # -- tables and lines ----------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ def stopped_within(database: Database, before: str = "SELECT 1") -> float:
 def test_a_request_to_stop(database: Database) -> None:
     """Also while the copy waits for a lock, or the server has nothing to send."""
     database.execute(*TABLE)
-    assert stopped_within(database, "LOCK TABLE t") < within(15)
+    assert stopped_within(database, "LOCK TABLE t") < within(60)
 
 
 @since(15)
@@ -251,7 +251,7 @@ def test_a_request_to_stop_while_nothing_is_sent(database: Database) -> None:
         "ALTER PUBLICATION pub SET TABLE t WHERE (id < 0)",
         "INSERT INTO t SELECT n, '', '' FROM generate_series(101, 3000) n",
     )
-    slow = "CREATE FUNCTION slow() RETURNS bool LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.01); RETURN false; END'"
+    slow = "CREATE FUNCTION slow() RETURNS bool LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(1); RETURN false; END'"
     database.execute(slow)
     stop = threading.Event()
     with snapshot_of(database) as (session, _):
@@ -261,7 +261,7 @@ def test_a_request_to_stop_while_nothing_is_sent(database: Database) -> None:
         started = time.monotonic()
         with pytest.raises(CopyStopped):
             next(parts)
-        assert time.monotonic() - started < within(15)
+        assert time.monotonic() - started < within(60)
         assert session.connection.execute("SELECT 1").fetchone() == (1,)
 
 

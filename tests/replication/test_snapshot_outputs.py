@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.limits import within
 from tests.support.run import Result, here
 from tests.support.run_process import PROGRAM, started
 from tests.support.servers import Database, client_program, fresh_database
@@ -82,10 +83,10 @@ def test_sql_into_psql_fills_empty_tables_and_follows(source: Database, target: 
         assert applied.poll() is None
         wait_for("the same rows", lambda: contents(target) == contents(source))
         stream.terminate()
-        assert stream.wait(PATIENCE) == 0
+        assert stream.wait(within(PATIENCE)) == 0
         assert applied.stderr is not None
         assert applied.stderr.read() == ""
-        assert applied.wait(PATIENCE) == 0
+        assert applied.wait(within(PATIENCE)) == 0
     assert contents(source)["a"]
 
 

@@ -51,7 +51,7 @@ def test_a_reader_that_is_gone(newest_database: Database) -> None:
         assert running.stdout.readline().startswith(b'{"op":"snapshot"')
         running.stdout.close()
         said = running.stderr.read().decode()
-        assert running.wait(PATIENCE) == 0
+        assert running.wait(within(PATIENCE)) == 0
     assert "slot once was dropped again: the copy of the tables is not complete" in said
     assert "error" not in said
     assert newest_database.query("SELECT slot_name FROM pg_replication_slots") == []
@@ -83,10 +83,8 @@ def test_a_request_to_stop_while_the_output_blocks(newest_database: Database) ->
         busy = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'COPY %' AND wait_event = 'ClientWrite'"
         wait_for("full queue", lambda: newest_database.query(busy))
         time.sleep(1)
-        begun = time.monotonic()
         running.send_signal(signal.SIGINT)
-        running.wait(PATIENCE)
-        assert time.monotonic() - begun < within(20)
+        running.wait(within(PATIENCE))
 
 
 def test_a_request_to_stop_while_the_store_is_gone(newest_database: Database, s3: ObjectStore, tmp_path: Path) -> None:
@@ -105,7 +103,7 @@ def test_a_request_to_stop_while_the_store_is_gone(newest_database: Database, s3
         begun = time.monotonic()
         running.send_signal(signal.SIGINT)
         assert "stopped before all tables were copied" in running.stderr.read()
-        assert time.monotonic() - begun < within(20)
+        assert time.monotonic() - begun < within(60)
 
 
 def test_a_request_to_stop_while_the_server_does_not_answer(newest_database: Database) -> None:
@@ -123,7 +121,7 @@ def test_a_request_to_stop_while_the_server_does_not_answer(newest_database: Dat
             begun = time.monotonic()
             with pytest.raises(CopyStopped):
                 list(batches)
-            assert time.monotonic() - begun < within(15)
+            assert time.monotonic() - begun < within(60)
             assert session.connection.closed
         finally:
             os.kill(pid, signal.SIGCONT)

@@ -14,10 +14,9 @@ import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.conftest import StartServer
-from tests.support.limits import within
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations, some_versions
-from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader
+from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader, wait_until_received
 
 
 def make_table(database: Database, *slots: str) -> None:
@@ -119,7 +118,7 @@ def test_a_temporary_slot_leaves_nothing(database: Database) -> None:
 
 @pytest.mark.parametrize("version", some_versions())
 def test_fast_shutdown_is_not_blocked(version: str, start_server: StartServer) -> None:
-    server = start_server(installations()[version], wal_sender_timeout=int(within(10_000)))
+    server = start_server(installations()[version], wal_sender_timeout="1h")
     with fresh_database(server) as database:
         make_table(database, "s")
         insert(database, 1, 20_000, "x" * 50)
@@ -134,16 +133,10 @@ def stop_while_tailed(database: Database, *, ack: str, blocked: bool) -> None:
     with started(["sleep", "300"], stdin=subprocess.PIPE) as reader:
         output = reader.stdin if blocked and reader.stdin else subprocess.DEVNULL
         with tailing(database, "-S", "s", "--ack", ack, stdout=output) as running:
-            received = (
-                "SELECT 1 FROM pg_stat_replication WHERE application_name = 'pgtail' AND write_lsn >= "
-                f"'{flushed(database)}'"
-            )
-            wait_for(f"everything to be received {running.stderr}", lambda: database.query(received))
+            wait_until_received(database)
             if ack == "commit" and not blocked:
                 wait_for_ack(database, "s", flushed(database))
-            begun = time.monotonic()
             database.server.stop("fast")
-            assert time.monotonic() - begun < within(8), (ack, blocked)
             if not blocked:
                 running.wait_for_words("connecting again")
             running.stop()
@@ -248,9 +241,7 @@ def test_ctrl_c_during_a_backlog(database: Database) -> None:
         insert(database, first, first + 1_999, "z" * 100)
     with tailing(database, "-S", "s", "--ack", "commit", pace=0.01) as running:
         running.wait_for_lines(5_000)
-        begun = time.monotonic()
         words = running.stop()
-        assert time.monotonic() - begun < within(20)
         first_part = running.changes
     assert len(first_part) < BACKLOG
     resume = words.rpartition("resume at ")[2].strip().splitlines()[0]

@@ -16,13 +16,15 @@ from pathlib import Path
 import pytest
 
 from pgtail.commands.console.full_screen import INTERVAL
-from tests.stopping.trial import PROGRAM, no_terminal, run_trial, time_limit
+from tests.stopping.trial import PROGRAM, no_terminal, run_trial
 from tests.support.encode import begin, commit, insert, recvlogical, relation
 from tests.support.limits import within
 from tests.support.servers import Database
 from tests.support.tail import PATIENCE, Tailing, stream, tailing
 from tests.support.terminals import on_terminal, open_terminal
 
+_LIMIT = 10.0
+"""Seconds for what a command leaves to disappear."""
 needs_terminal = pytest.mark.skipif(no_terminal() is not None, reason=no_terminal() or "")
 
 
@@ -59,7 +61,7 @@ def test_signal_ignored_at_the_start_stays_ignored(
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
         process.terminate()
-        process.communicate(timeout=PATIENCE)
+        process.communicate(timeout=within(PATIENCE))
     assert process.returncode == 0
 
 
@@ -67,7 +69,7 @@ def test_signal_ignored_at_the_start_stays_ignored(
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_watch_restores_the_terminal(newest_database: Database, sent: signal.Signals) -> None:
     arguments = ["slot", "list", newest_database.conninfo(), "--watch"]
-    trial = run_trial(arguments, sent, 0.3, terminal=True, begun=b"\x1b[?1049h", limit=time_limit())
+    trial = run_trial(arguments, sent, 0.3, terminal=True, begun=b"\x1b[?1049h", limit=_LIMIT)
     assert b"\x1b[?1049h" in trial.out
     assert trial.complaints == []
     assert trial.status == 0
@@ -119,7 +121,7 @@ def test_a_request_to_stop_at_a_password_prompt(
     """The terminal echoes again (a complaint else); nothing is reported, for nothing was begun."""
     monkeypatch.chdir(tmp_path)
     arguments = [*command.split(), "-W", newest_database.conninfo(tcp=True)]
-    trial = run_trial(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=time_limit())
+    trial = run_trial(arguments, sent, 0.1, terminal=True, begun=b"Password", limit=_LIMIT)
     assert trial.complaints == []
     assert trial.status == 128 + sent
     if sent is signal.SIGINT:
@@ -144,7 +146,7 @@ def test_progress_of_a_long_file_restores_the_cursor(tmp_path: Path) -> None:
         for _ in range(40_000):
             file.write(b"B" + bytes(20) + b"C" + bytes(25) * 20)
     arguments = ["decode", str(long), "--resync", "-f", str(tmp_path / "out")]
-    trial = run_trial(arguments, signal.SIGTERM, 0.3, terminal=True, begun=b"\x1b[?25l", limit=time_limit())
+    trial = run_trial(arguments, signal.SIGTERM, 0.3, terminal=True, begun=b"\x1b[?25l", limit=_LIMIT)
     assert trial.complaints == []
 
 

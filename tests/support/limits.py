@@ -1,12 +1,11 @@
-"""Time limits in tests, which are longer while the machine is busy.
-
-A limit is given in seconds that are ample on an idle machine of today. It only ends what hangs, or would take many
-times as long, so it may always be longer, never shorter.
-"""
+"""Time limits in tests, which are longer while the machine is busy."""
 
 from __future__ import annotations
 
 import os
+
+_LEAST = 60.0
+"""Seconds: other work may begin after a limit was set."""
 
 
 def slowness() -> float:
@@ -15,5 +14,5 @@ def slowness() -> float:
 
 
 def within(seconds: float) -> float:
-    """A limit given in seconds of an idle machine, scaled to the current load."""
-    return seconds * slowness()
+    """A limit that only ends what hangs, or would take minutes: `seconds` of an idle machine, and at least a minute."""
+    return max(seconds, _LEAST) * slowness()

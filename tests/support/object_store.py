@@ -189,8 +189,8 @@ class Proxy:
         self._target = (host, int(port))
         self.frozen = False
         self._open: set[socket.socket] = set()
-        self._listener = self._listen(0)
-        self._port = self._listener.getsockname()[1]
+        self._port = free_port()
+        self._listener = self._listen(self._port)
         self.url = f"http://127.0.0.1:{self._port}"
 
     def cut(self) -> None:

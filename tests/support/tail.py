@@ -45,6 +45,13 @@ def wait_for_free_slots(database: Database) -> None:
     wait_for("free slots", lambda: not database.query("SELECT 1 FROM pg_replication_slots WHERE active"))
 
 
+def wait_until_received(database: Database) -> None:
+    """Wait until pgtail has received all that was written so far."""
+    end = database.value("SELECT pg_current_wal_flush_lsn()")
+    received = f"SELECT 1 FROM pg_stat_replication WHERE application_name = 'pgtail' AND write_lsn >= '{end}'"
+    wait_for("everything to be received", lambda: database.query(received))
+
+
 class Tailing:
     """A running `pgtail stream`, or another `command`. Threads read standard error and, if it is a pipe, `stdout`.
 
