@@ -68,7 +68,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture(scope="session", params=some_versions())
 def server(request: pytest.FixtureRequest, servers: Servers) -> EmbeddedServer:
-    """A running server: the test runs on an old, a middle and the newest version.
+    """A running server: the test runs on some_versions().
 
     `@every_version` and `@since(16)` of tests.support.servers pick others.
     """

@@ -172,9 +172,8 @@ def test_breaking_off_inside_a_transaction_skips_the_rest_of_it(shop: Database) 
     wait_for_free_slots(shop)
 
 
-@pytest.mark.parametrize("reconnect", [None, True])
-def test_a_lost_connection_repeats_nothing_without_acknowledging(shop: Database, reconnect: bool | None) -> None:
-    with follow(shop.conninfo(), slot="s", reconnect=reconnect) as stream:
+def test_a_lost_connection_repeats_nothing_without_acknowledging(shop: Database) -> None:
+    with follow(shop.conninfo(), slot="s") as stream:
         shop.execute(insert(1, 2), insert(3))
         assert taken(stream, 2) == [[1, 2], [3]]
         terminate(shop)

@@ -12,8 +12,9 @@ from tests.support.tail import terminate, wait_for_free_slots
 
 
 @pytest.fixture
-def shop(database: Database) -> Database:
+def shop(newest_database: Database) -> Database:
     """A database with two tables, a publication, and the slot s."""
+    database = newest_database
     database.execute("CREATE TABLE t (id int PRIMARY KEY, n numeric(6,2), tags text[])", "CREATE TABLE u (id int)")
     database.execute("CREATE PUBLICATION p FOR ALL TABLES")
     database.query("SELECT pg_create_logical_replication_slot('s', 'pgoutput')")

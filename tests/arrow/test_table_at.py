@@ -28,7 +28,7 @@ from tests.support.spark import copied, model, workloads
 from tests.support.spark.captures import cut, segments
 
 Known: TypeAlias = frozenset[tuple[str, str | None]]
-MOMENTS = 50
+MOMENTS = 20
 _PREPARED = "SELECT count(*) FROM pg_prepared_xacts"
 _LOCKED = "SELECT relation::regclass::text FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND relation IS NOT NULL"
 
@@ -56,7 +56,7 @@ def at(capture: Path, table: str, lsn: int, **more: Any) -> TableAt:
 
 
 @since(12)
-def test_what_select_had_shown_at_fifty_commits(database: Database, tmp_path: Path) -> None:
+def test_what_select_had_shown_at_twenty_commits(database: Database, tmp_path: Path) -> None:
     source, capture = Random(database.version), tmp_path / "capture"
     tables = workloads.tables(source)
     database.execute(*(statement for table in tables for statement in table.create))

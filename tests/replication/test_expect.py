@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.run_process import pgtail
 from tests.support.servers import Database
-from tests.support.tail import Tailing, tailing, terminate, wait_for, wait_until_received
+from tests.support.tail import Tailing, tailing, terminate, wait_for, wait_until_processed
 from tests.support.two_phase import ADVANCE, CREATE_SLOT
 
 
@@ -37,7 +37,7 @@ def unmet(database: Database, arguments: Sequence[str], *statements: str, shown:
     with expect(database, *arguments) as running:
         running.wait_for_words("ready")
         database.execute(*statements)
-        wait_until_received(database)
+        wait_until_processed(database)
         words = running.stop(status=1)
         assert len(running.changes) == shown
     return words
@@ -230,7 +230,7 @@ def test_the_outcome_of_a_shown_transaction_did_not_come_instead(shop: Database)
         (["--exclude", "audit"], [], "instead came 1 insert public.audit, 1 commit_prepared; the last ones:\n"),
     ):
         with expect(shop, "-S", "s", *arguments, "--count", "2") as running:
-            wait_until_received(shop)
+            wait_until_processed(shop)
             words = running.stop(status=1)
             assert [change["op"] for change in running.changes] == came
         assert f"{1 if came else 0} of 2 changes came" in words
@@ -245,7 +245,7 @@ def test_an_outcome_alone_has_no_last_changes(shop: Database) -> None:
     shop.query(ADVANCE.format("s"))
     shop.execute("COMMIT PREPARED 'held'")
     with expect(shop, "-S", "s", "-t", "orders") as running:
-        wait_until_received(shop)
+        wait_until_processed(shop)
         assert "instead came 1 commit_prepared\n" in running.stop(status=1)
 
 

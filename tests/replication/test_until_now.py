@@ -16,7 +16,8 @@ import psycopg
 import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
-from tests.support.run import decode
+from pgtail.replication import plan
+from tests.support.run import decode, here
 from tests.support.servers import Database
 from tests.support.tail import ids, stream, wait_for
 
@@ -116,13 +117,16 @@ def test_open_transactions_do_not_delay_the_end(database: Database, role: str, t
     assert database.value("SELECT count(*) FROM t") == len(recorded)
 
 
-def test_open_transactions_do_not_delay_the_end_at_a_time(newest_database: Database, tmp_path: Path) -> None:
+def test_open_transactions_do_not_delay_the_end_at_a_time(
+    newest_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server's position at that time is in the middle of a record."""
+    monkeypatch.setattr(plan, "MARGIN", 1_000_000)
     capture = tmp_path / "capture"
     record = ("-S", "s", "-D", str(capture), "--until")
     with half_a_record(newest_database) as session:
         soon = (datetime.now(UTC) + timedelta(seconds=2)).isoformat()
-        stream(newest_database, *record, soon, command="record")
+        assert here("record", newest_database.conninfo(), *record, soon).status == 0
         assert ids(decode(capture).objects) == [1, 2]
         session.execute("COMMIT")
     stream(newest_database, *record, "now", command="record")

@@ -12,7 +12,7 @@ from tests.support.clocks import clocked_server
 from tests.support.limits import within
 from tests.support.run import here
 from tests.support.servers import Database, fresh_database, installations
-from tests.support.tail import Tailing, tailing, wait_for
+from tests.support.tail import Tailing, tailing, wait_for, wait_until_processed
 
 
 @pytest.fixture
@@ -101,9 +101,10 @@ def test_a_temporary_slot_is_watched_for_a_while(shop: Database) -> None:
 
 
 def test_ctrl_c_prints_the_report(shop: Database) -> None:
-    shop.execute("INSERT INTO orders VALUES (10, 'new')")
-    with tailing(shop, "-S", "s", "--for", "1h", "-vv", "-o", "json", command="stats") as running:
-        running.wait_for_words("Commit")
+    with tailing(shop, "--for", "1h", "-v", "-o", "json", command="stats") as running:
+        running.wait_for_words("starting at")
+        shop.execute("INSERT INTO orders VALUES (10, 'new')")
+        wait_until_processed(shop)
         running.stop()
         [report] = running.changes
     assert report["transactions"]["count"] == "1"

@@ -52,6 +52,12 @@ def wait_until_received(database: Database) -> None:
     wait_for("everything to be received", lambda: database.query(received))
 
 
+def wait_until_processed(database: Database) -> None:
+    """Wait until pgtail has received all that was written so far, and its other thread has had time for it."""
+    wait_until_received(database)
+    time.sleep(0.5)
+
+
 class Tailing:
     """A running `pgtail stream`, or another `command`. Threads read standard error and, if it is a pipe, `stdout`.
 
