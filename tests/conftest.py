@@ -24,7 +24,7 @@ from tests.support.signals import reset_ignored_signals
 
 def pytest_configure(config: pytest.Config) -> None:
     """The user's settings, and the signals that a shell ignores, do not affect the tests."""
-    settings.register_profile("any load", deadline=None)
+    settings.register_profile("any load", deadline=None, derandomize="PGTAIL_TEST_SEED" not in os.environ)
     settings.load_profile("any load")
     worker, nohup = hasattr(config, "workerinput"), signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     reset_ignored_signals(hangup=worker or not config.getoption("numprocesses", None))
@@ -145,7 +145,8 @@ def gzip_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def seed() -> random.Random:
-    """Random numbers; a failed test shows their seed, with which PGTAIL_TEST_SEED repeats them."""
-    number = int(os.environ.get("PGTAIL_TEST_SEED") or random.SystemRandom().randrange(1 << 30))
+    """Random numbers: the same in every run, or others with PGTAIL_TEST_SEED; a failed test shows their seed."""
+    given = os.environ.get("PGTAIL_TEST_SEED", "1")
+    number = random.SystemRandom().randrange(1 << 30) if given == "random" else int(given)
     print(f"PGTAIL_TEST_SEED={number}")
     return random.Random(number)

@@ -31,10 +31,10 @@ SELECTIONS: list[tuple[OutputOptions, Callable[[], Filter | None], list[str], by
 ]
 
 
-@pytest.mark.parametrize("capture", captures()[::4], ids=str)
-def test_captures_look_the_same(capture: Capture) -> None:
+@pytest.mark.parametrize(("number", "capture"), [*enumerate(captures()[::4])], ids=str)
+def test_captures_look_the_same(number: int, capture: Capture) -> None:
     frames = [*capture.frames()]
-    for options, filter_, masked, key in SELECTIONS:
+    for options, filter_, masked, key in SELECTIONS[number % 3 :: 3]:
         decoded, scanned = [
             scanned_table(frames, by, options, filter_(), Redaction(masked, key) if masked else None) for by in WAYS
         ]

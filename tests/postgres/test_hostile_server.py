@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,8 +21,6 @@ from tests.support.hostile_server import Change, HostileServer, Last, Reply, fai
 from tests.support.servers import Database
 from tests.support.wrong_replies import ESCAPES, WRONG_REPLIES
 
-_SOME = 1
-"""Wrong replies for each query of each command, besides those tested by name."""
 _NONSENSE = message(b"S", b"client_encoding\0" + ESCAPES + b"\0")
 _CHANGING = re.compile(r"pgtail_\d+_\w+|[0-9A-F]+/[0-9A-F]+|\d+")
 _HIDDEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\udc80-\udcff]")
@@ -119,13 +118,15 @@ def check(ran: Ran, what: str, *statuses: int) -> None:
         assert not _HIDDEN.search(shown), f"{what}: {shown!r}"
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase, command: str) -> None:
-    chosen = random.Random(command)
-    for query in proxied.queries(command):
-        names = sorted(WRONG_REPLIES)
-        for name in chosen.sample(names, _SOME):
-            check(proxied.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
+def test_no_reply_causes_a_traceback(proxied: ProxiedDatabase) -> None:
+    """What several commands ask is answered wrongly to two of them."""
+    choose, times = random.Random(1), Counter[str]()
+    for command in COMMANDS:
+        for query in proxied.queries(command):
+            times[query] += 1
+            if times[query] <= 2:
+                name = choose.choice(sorted(WRONG_REPLIES))
+                check(proxied.run(command, about(query, WRONG_REPLIES[name])), f"{command}: {name} in place of {query}")
 
 
 @pytest.mark.parametrize(
