@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from inspect import Parameter, cleandoc, signature
 from typing import Any, Final, Literal, TypedDict, TypeVar, cast
 
 from msgspec import Struct
 
 from pgtail.api.records import EPOCH, Lsn
 from pgtail.api.values import Form
-from pgtail.errors import OptionError
+from pgtail.errors import OptionError, PgtailError
 from pgtail.humanize import did_you_mean
+from pgtail.log import logger
 from pgtail.options import Option, from_parameters, options_of
 from pgtail.pgoutput.scalars import Point
 from pgtail.storage.options import StorageOptions
 
 S = TypeVar("S", bound=Struct)
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 FIELDS: Final = {"op": "ops", "xid": "xids", "publication": "publications", "startpos": "start"}
 """The arguments that have another name than the field of their option."""
@@ -49,7 +56,6 @@ class FilterArguments(SelectArguments, total=False):
     old_values: Literal["sent", "seen"] | None
     old_values_limit: int | str
     fill_unchanged: bool
-    values: Form
 
 
 class FileArguments(TypedDict, total=False):
@@ -108,17 +114,76 @@ class FollowArguments(FilterArguments, total=False):
     two_phase: bool
 
 
-_HINTS: Final = {**FollowArguments.__annotations__, **ReadArguments.__annotations__, **TableAtArguments.__annotations__}
+def _hints(arguments: type) -> dict[str, str]:
+    """The types of arguments, as they are written above."""
+    return {name: str(getattr(hint, "__forward_arg__", hint)) for name, hint in arguments.__annotations__.items()}
+
+
+_HAVING: Final = {
+    "table_at": _hints(TableAtArguments),
+    "follow": _hints(FollowArguments),
+    "read": _hints(ReadArguments),
+}
+_HINTS: Final = {name: hint for hints in _HAVING.values() for name, hint in hints.items()}
+
+
+def takes(arguments: type, options: type[Struct], command: str) -> Callable[[F], F]:
+    """Decorates a function with these keyword arguments, which are options of a command: help() and IDEs list them.
+
+    It raises TypeError for an argument that it does not have, and its errors name arguments, not options.
+    """
+    hints, declared = _hints(arguments), dict(options_of(options))
+
+    def decorated(function: F) -> F:
+        own = signature(function)
+        parameters = [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        allowed = [*hints, *[one.name for one in parameters if one.kind is not Parameter.VAR_POSITIONAL]]
+
+        @functools.wraps(function)
+        def checked(*positional: Any, **given: Any) -> Any:
+            for name in given.keys() - {*allowed}:
+                having = [f"; {other}() has it" for other, names in _HAVING.items() if name in names]
+                meant = having[-1] if having else did_you_mean(name, sorted(allowed))
+                raise TypeError(f"{function.__name__}() has no argument {name!r}{meant}")
+            with keywords():
+                return function(*positional, **given)
+
+        about = f"Arguments, as the options of `{command}`; a repeatable one takes an iterable, too:"
+        lines = [cleandoc(function.__doc__ or ""), "", about]
+        for name, hint in hints.items():
+            option = declared[FIELDS.get(name, name)]
+            parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=option.default, annotation=hint))
+            text = re.sub(r"[;.] [^;.]*(config file|exit status)[^;.]*\.", ".", in_keywords(option.help))
+            lines += [f"{name}: {hint}", textwrap.indent(textwrap.fill(text, 72), "    ")]
+        checked.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        checked.__doc__ = "\n".join(lines)
+        return cast(F, checked)
+
+    return decorated
 
 
 @contextlib.contextmanager
 def keywords() -> Iterator[None]:
-    """An OptionError of the body, or of the function that this decorates, names arguments in place of options."""
+    """An error of the body names arguments in place of options."""
     try:
         yield
-    except OptionError as error:
-        error.args = (in_keywords(str(error)),)
+    except PgtailError as error:
+        name_arguments(error)
         raise
+
+
+def named(items: Generator[T]) -> Generator[T]:
+    """The items of an iteration whose errors name arguments in place of options."""
+    with keywords():
+        yield from items
+
+
+def name_arguments(error: PgtailError) -> None:
+    """Let an error name arguments in place of options."""
+    error.args = tuple(map(in_keywords, error.args))
+    for part in ("reason", "cure"):
+        if text := getattr(error, part, None):
+            setattr(error, part, in_keywords(text))
 
 
 def in_keywords(text: str) -> str:
@@ -131,12 +196,25 @@ def _keyword(option: re.Match[str]) -> str:
     return next((argument for argument in (name, f"{name}s") if argument in _HINTS), option[0])
 
 
-def form_of(arguments: Mapping[str, Any]) -> Form:
+class _Messages(logging.NullHandler):
+    """Comes before the handlers of the program, and lets messages name arguments, too.
+
+    Without any handler, Python writes warnings to standard error.
+    """
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = in_keywords(record.getMessage()), None
+        return True
+
+
+logger.handlers.insert(0, _Messages())  # the commands, which name options, replace all handlers while they run
+
+
+def check_form(form: Form) -> Form:
     """What values become. Raises OptionError."""
-    form = arguments.get("values", "python")
     if form not in ("python", "text"):
         raise OptionError(f"values: {form!r} is neither 'python' nor 'text'")
-    return cast(Form, form)
+    return form
 
 
 def record_of(cls: type[S], arguments: Mapping[str, Any]) -> S:
@@ -152,14 +230,6 @@ def record_of(cls: type[S], arguments: Mapping[str, Any]) -> S:
     )
 
 
-def check_names(function: str, arguments: Iterable[str], allowed: type) -> None:
-    """Raises TypeError for an argument that the TypedDict `allowed` does not have; it names the most similar."""
-    names = sorted(allowed.__annotations__)
-    for name in arguments:
-        if name not in names:
-            raise TypeError(f"{function}() has no argument {name!r}{did_you_mean(name, names)}")
-
-
 def _value(name: str, option: Option, value: Any) -> Any:
     """The value of an option, from an argument."""
     try:
@@ -167,8 +237,7 @@ def _value(name: str, option: Option, value: Any) -> Any:
     except ValueError as error:
         raise OptionError(f"{name}: {error}") from None
     except TypeError:
-        hint = getattr(_HINTS[name], "__forward_arg__", _HINTS[name])
-        raise TypeError(f"{name}: {value!r} is not of type {hint}") from None
+        raise TypeError(f"{name}: {value!r} is not of type {_HINTS[name]}") from None
 
 
 def _converted(option: Option, value: Any) -> Any:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from glob import escape as literally
 from typing import TYPE_CHECKING, Final, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import ReadArrowArguments, TableAtArguments, check_names, keywords, record_of
+from pgtail.api.arguments import ReadArrowArguments, TableAtArguments, named, record_of, takes
 from pgtail.api.read import Readable, readable
 from pgtail.arrow import check_installed
 from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
@@ -33,7 +33,7 @@ _SECONDS: Final = 0.5
 """For so long a batch of a stream waits for more changes."""
 
 
-@keywords()
+@takes(ReadArrowArguments, DecodeOptions, "pgtail decode")
 def read_arrow(
     *sources: Readable, table: str | None = None, old: bool = False, **arguments: Unpack[ReadArrowArguments]
 ) -> pa.RecordBatchReader:
@@ -46,7 +46,6 @@ def read_arrow(
     Raises TypeError for an argument that does not exist, OptionError for a wrong one, also if nothing of the table
     comes; reading raises InputError where the input is damaged or cannot be read, after everything before it.
     """
-    check_names("read_arrow", arguments, ReadArrowArguments)
     check_installed("read_arrow()")
     from pgtail.arrow.output import ArrowOutput
     from pgtail.arrow.read_arrow import batches_of, changes_reader, table_reader, versions_in
@@ -64,16 +63,16 @@ def read_arrow(
     output = ArrowOutput(utf8=options.dump.encoding == "utf-8", committed=table is not None)
     reader = reader_of(options, output, filter_of(options, None), None, asked=False)
 
-    def reported() -> Iterator[pa.RecordBatch]:
+    def reported() -> Generator[pa.RecordBatch]:
         """All batches; at the end it is reported what the filters did not meet."""
         yield from batches_of(reader, output, names)
         report_read(reader, options, whole=True, level=logging.WARNING)
 
     if table is None:
-        return changes_reader(reported())
+        return changes_reader(named(reported()))
     places = [locate(name, options.dump.storage) for name in names if isinstance(name, str) and name != "-"]
     versions = [version for place in places if place.is_folder() for version in versions_in(place, table)]
-    return table_reader(reported(), output, reader.filter_, table, versions, old=old)
+    return table_reader(named(reported()), output, reader.filter_, table, versions, old=old)
 
 
 def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.RecordBatchReader:
@@ -85,7 +84,7 @@ def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.Rec
     filter_ = Filter(tables=() if table is None else (literally(table),))
     output = ArrowOutput(utf8=False, committed=False)
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def batches() -> Generator[pa.RecordBatch]:
         """Whoever has a batch has every change that was taken of the events until then."""
         event, error = None, None
         while error is None:
@@ -107,7 +106,7 @@ def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.Rec
     return changes_reader(batches()) if table is None else table_reader(batches(), output, filter_, table, old=old)
 
 
-@keywords()
+@takes(TableAtArguments, ShowOptions, "pgtail show")
 def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[TableAtArguments]) -> pa.Table:
     """The rows of SCHEMA.TABLE, or TABLE, in a capture as they were at a moment, or with `history` all up to it.
 
@@ -115,7 +114,6 @@ def table_at(capture: str | os.PathLike[str], table: str, **arguments: Unpack[Ta
     pgtail-spark-history(1): `_unknown` names the columns of a row that are not known, which are NULL. A warning is
     logged if rows may be missing. Raises TypeError, OptionError and InputError.
     """
-    check_names("table_at", arguments, TableAtArguments)
     check_installed("table_at()")
     from pgtail.arrow.row_events import matching
     from pgtail.arrow.table_at import moment, read_table

@@ -6,9 +6,10 @@ import contextlib
 import time
 from typing import Self, Unpack
 
-from pgtail.api.arguments import FollowArguments, check_names, form_of, in_keywords, keywords, record_of
+from pgtail.api.arguments import FollowArguments, check_form, in_keywords, record_of, takes
 from pgtail.api.follow import Stream, stream_options
 from pgtail.api.records import Change
+from pgtail.api.values import Form
 from pgtail.commands.input.selection import build_redaction, filter_arguments
 from pgtail.commands.options.server import StreamOptions
 from pgtail.commands.stream.expectation import Expectation, what_came_instead
@@ -55,7 +56,7 @@ class Expected:
         if len(self.changes) >= count:
             return self.change
         came = f"{len(self.changes)} of {counted(count, 'change')} came ({self._conditions})"
-        instead = "; ".join([*map(in_keywords, self._stream.warnings), what_came_instead(self._expectation)])
+        instead = "; ".join([*self._stream.warnings, in_keywords(what_came_instead(self._expectation))])
         raise NotAsExpected(f"not as expected after {time.monotonic() - begun:.1f} s: {came}; {instead}")
 
     def __enter__(self) -> Self:
@@ -70,16 +71,20 @@ class Expected:
             self._stream.__exit__(kind, error, at)
 
 
-@keywords()
+@takes(FollowArguments, StreamOptions, "pgtail stream")
 def expect(
-    conninfo: str = "", *, count: int = 1, timeout: float = 30.0, **arguments: Unpack[FollowArguments]
+    conninfo: str = "",
+    *,
+    count: int = 1,
+    timeout: float = 30.0,
+    values: Form = "python",
+    **arguments: Unpack[FollowArguments],
 ) -> Expected:
     """Expect `count` changes that pass the filters: `with pgtail.expect(..., tables="orders") as expected:`, then act.
 
     Leaving the block waits for them, at most `timeout` seconds, or Expected.wait() inside of it. The other arguments
     are those of follow(). With a slot, changes that it retains count, too.
     """
-    check_names("expect", arguments, FollowArguments)
     if count < 1:
         raise OptionError(f"count: {count} is not a positive number")
     options = stream_options(conninfo, record_of(StreamOptions, arguments))
@@ -87,5 +92,5 @@ def expect(
     expectation = _Endless(count, **filter_arguments(options.filter, redaction))
     given = {**arguments, **({"where": expectation.shown_conditions} if "where" in arguments else {})}
     conditions = ", ".join([f"{name}={value!r}" for name, value in given.items()]) or "any change"
-    stream = Stream(options, expectation, redaction, form_of(arguments))
+    stream = Stream(options, expectation, redaction, check_form(values))
     return Expected(stream, expectation, timeout, conditions)

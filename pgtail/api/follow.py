@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import FollowArguments, check_names, form_of, keywords, record_of
+from pgtail.api.arguments import FollowArguments, check_form, keywords, record_of, takes
 from pgtail.api.arrow import stream_reader
 from pgtail.api.live import LiveEvents
 from pgtail.api.records import Reading, Transaction, Transactions
@@ -135,19 +135,18 @@ class Stream(Transactions):
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
-@keywords()
-def follow(conninfo: str = "", **arguments: Unpack[FollowArguments]) -> Stream:
+@takes(FollowArguments, StreamOptions, "pgtail stream")
+def follow(conninfo: str = "", *, values: Form = "python", **arguments: Unpack[FollowArguments]) -> Stream:
     """Follow a slot: `with pgtail.follow("service=shop", slot="audit") as stream:`, then iterate over transactions.
 
-    `conninfo` is a connection string, a URI or the name of a database, as for psql; PG* variables count. The keyword
-    arguments are options of `pgtail stream`, see pgtail-follow(3). Without a slot, a temporary one is made. Nothing is
-    acknowledged unless Stream.acknowledge() is called. Raises TypeError for an argument that does not exist and
-    OptionError for a wrong one; entering and iterating raise ServerError.
+    `conninfo` is a connection string, a URI or the name of a database, as for psql; PG* variables count. Without a
+    slot, a temporary one is made. Nothing is acknowledged unless Stream.acknowledge() is called. `values="text"` makes
+    all values PostgreSQL's text. Raises TypeError for an argument that does not exist and OptionError for a wrong one;
+    entering and iterating raise ServerError. See pgtail-follow(3).
     """
-    check_names("follow", arguments, FollowArguments)
     options = stream_options(conninfo, record_of(StreamOptions, arguments))
     redaction = build_redaction(options.filter)
-    return Stream(options, stream_filter(options, redaction), redaction, form_of(arguments))
+    return Stream(options, stream_filter(options, redaction), redaction, check_form(values))
 
 
 def stream_options(conninfo: str, options: StreamOptions) -> StreamOptions:

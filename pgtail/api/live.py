@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
+from pgtail.api.arguments import in_keywords, keywords, name_arguments
 from pgtail.api.collect import Collected
 from pgtail.changes.events import Ended, Event, LogicalMessage
 from pgtail.changes.filters import Filter
@@ -69,7 +70,7 @@ class LiveEvents(Iterator[Event]):
         self._wakeup = wakeup = self._around.enter_context(Wakeup())
         plan = following.prepare(self._connector, wakeup)
         report_plan(plan)
-        self.warnings = plan.warnings
+        self.warnings = [*map(in_keywords, plan.warnings)]
         publisher = Publisher(plan, self._connector, wakeup, SlotProgress())
         assembler = self._around.enter_context(contextlib.closing(following.assembler(self._spool)))
         self._feed = following.feed(publisher, assembler, self._output, self._redaction)
@@ -103,7 +104,9 @@ class LiveEvents(Iterator[Event]):
         try:
             return self._next()
         except BaseException as error:
-            if not isinstance(error, Exception):  # a part of what was read may be lost
+            if isinstance(error, PgtailError):
+                name_arguments(error)
+            elif not isinstance(error, Exception):  # a part of what was read may be lost
                 self.consumer.error = PgtailError("the stream was interrupted: follow it again to continue")
             raise
 
@@ -142,6 +145,7 @@ class LiveEvents(Iterator[Event]):
         if self._consumer is not None:
             self._consumer.end()
 
+    @keywords()
     def close(self) -> None:
         """End the session in good order. Raises ServerError if an acknowledgement may not have reached the server."""
         self._around.close()

@@ -9,9 +9,10 @@ from typing import TypeAlias, Unpack
 
 from msgspec.structs import replace
 
-from pgtail.api.arguments import ReadArguments, check_names, form_of, keywords, record_of
+from pgtail.api.arguments import ReadArguments, check_form, named, record_of, takes
 from pgtail.api.collect import Collected
 from pgtail.api.records import Reading, Transactions
+from pgtail.api.values import Form
 from pgtail.changes.events import Event
 from pgtail.commands.input.reader import filter_of, reader_of, report_read
 from pgtail.commands.input.selection import build_redaction, report_unmasked
@@ -24,18 +25,17 @@ Readable: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview |
 """What read() reads: the path of a file or a capture, a URI, the bytes of a dump, or a binary file object."""
 
 
-@keywords()
-def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions:
+@takes(ReadArguments, DecodeOptions, "pgtail decode")
+def read(*sources: Readable, values: Form = "python", **arguments: Unpack[ReadArguments]) -> Transactions:
     """Read dumps and captures, one after another as one stream; returns an iterator over their transactions.
 
-    The keyword arguments are options of `pgtail decode`, see pgtail(3). `values="text"` makes all values PostgreSQL's
-    text. Raises TypeError for an argument that does not exist, OptionError for a wrong one; the iterator raises
-    InputError where the input is damaged or cannot be read, after everything before it.
+    `values="text"` makes all values PostgreSQL's text. Raises TypeError for an argument that does not exist,
+    OptionError for a wrong one; the iterator raises InputError where the input is damaged or cannot be read, after
+    everything before it. See pgtail(3).
     """
-    check_names("read", arguments, ReadArguments)
     if not sources:
         raise TypeError("read() needs what it is to read")
-    form = form_of(arguments)
+    form = check_form(values)
     options = record_of(DecodeOptions, arguments)
     names = [*map(readable, sources)]
     context = options.filter.context
@@ -66,7 +66,7 @@ def read(*sources: Readable, **arguments: Unpack[ReadArguments]) -> Transactions
         report_read(reader, options, whole=whole, level=logging.WARNING)
         reading.finish()
 
-    return Transactions(events(), reading)
+    return Transactions(named(events()), reading)
 
 
 def readable(source: Readable) -> str | Content | Opened:

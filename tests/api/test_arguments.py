@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import logging
+import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +13,7 @@ from typing import Any
 import pytest
 
 import pgtail
-from pgtail.api.arguments import FIELDS, ReadArguments
+from pgtail.api.arguments import FIELDS, FollowArguments, ReadArguments, ReadArrowArguments, TableAtArguments
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.options import options_of
 from tests.support.encode import INT4, TEXT, UNCHANGED, begin, commit, delete, insert, lengths, relation, update
@@ -38,7 +42,7 @@ ALL = [(7, "insert"), (7, "insert"), (8, "update"), (9, "delete")]
 
 
 def test_every_option_is_an_argument_or_left_out_on_purpose() -> None:
-    fields = {FIELDS.get(name, name) for name in ReadArguments.__annotations__} - {"values"}
+    fields = {FIELDS.get(name, name) for name in ReadArguments.__annotations__}
     assert fields | LEFT_OUT == {name for name, _ in options_of(DecodeOptions)}
     assert not fields & LEFT_OUT
 
@@ -74,12 +78,52 @@ def test_selection(arguments: dict[str, Any], expected: list[Any] | None) -> Non
         assert selected(**arguments) == selected(**naive)
 
 
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [(pgtail.read, ReadArguments), (pgtail.follow, FollowArguments), (pgtail.expect, FollowArguments),
+     (pgtail.read_arrow, ReadArrowArguments), (pgtail.table_at, TableAtArguments)],
+)  # fmt: skip
+def test_help_and_signatures_list_every_argument(function: Callable[..., object], arguments: type) -> None:
+    parameters = inspect.signature(function).parameters
+    assert {*arguments.__annotations__} < {*parameters}
+    assert all(one.kind is not one.VAR_KEYWORD for one in parameters.values())
+    where = parameters["where"]
+    assert (where.kind, where.annotation, where.default) == (where.KEYWORD_ONLY, "str | Iterable[str]", ())
+    text = inspect.getdoc(function)
+    assert text is not None
+    assert [
+        name for name in arguments.__annotations__ if not re.search(f"^{name}: .*\n    \\w", text, re.MULTILINE)
+    ] == []
+    assert not re.search("--|config file|exit status", text)
+
+
+def test_the_types_in_help_are_those_of_the_function() -> None:
+    hints = [inspect.signature(function).parameters["encoding"].annotation for function in (pgtail.read, pgtail.follow)]
+    assert hints == ["str", "str | None"]
+
+
 def test_an_unknown_argument_names_the_nearest() -> None:
     for name, meant in (("table", "tables"), ("wheer", "where"), ("untill", "until"), ("old_value", "old_values")):
         with pytest.raises(TypeError, match=rf"^read\(\) has no argument '{name}'; did you mean {meant}\?$"):
             pgtail.read(STREAM, **{name: "x"})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^read\(\) has no argument 'pager'$"):
-        pgtail.read(STREAM, pager=True)  # type: ignore[call-arg]
+    for name, other in (("pager", ""), ("slot", "; follow() has it"), ("arguments", ""), ("sources", "")):
+        with pytest.raises(TypeError, match=rf"^read\(\) has no argument '{name}'{re.escape(other)}$"):
+            pgtail.read(STREAM, **{name: True})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"^read_arrow\(\) has no argument 'redact'; read\(\) has it$"):
+        pgtail.read_arrow(STREAM, redact="v")  # type: ignore[call-arg]
+
+
+def test_what_reading_raises_and_logs_names_arguments(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = STREAM + lengths(b"I" + bytes(4) + b"?")
+    for read in (pgtail.read, pgtail.read_arrow):
+        with pytest.raises(pgtail.Malformed, match="; resync skips the damage$") as raised:
+            list(read(damaged))
+        assert raised.value.reason.endswith("; resync skips the damage")
+    with pytest.raises(pgtail.AssemblyError, match=r"\(strict stops here\)$"):
+        list(pgtail.read(lengths(insert("1", "a")), strict=True))
+    with caplog.at_level(logging.INFO, "pgtail"):
+        assert list(pgtail.read(STREAM, context="app")) != []
+    assert "no transaction sent a message with the prefix app (context)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -384,7 +384,7 @@ def test_nothing_is_printed_and_notes_go_to_the_logger(
 
 
 def test_names_that_no_table_has_are_warnings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data, unknown = SIMPLE, "no table had a column w (--where w = 'a')"
+    data, unknown = SIMPLE, "no table had a column w (where w = 'a')"
     assert changes(data, where="w = 'a'") == []
     assert changes(data, tables="u") == []
     assert pgtail.read_arrow(data, where="w = 'a'").read_all().num_rows == 0

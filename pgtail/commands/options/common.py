@@ -245,7 +245,7 @@ class DecodeOptions(Struct, frozen=True):
     )
     dump: DumpOptions = family(DumpOptions)
     strict: bool = input_option(
-        "--strict", default=False, help="Stop, with exit status 1, if the input starts or ends inside a transaction."
+        "--strict", default=False, help="Fail if the input starts or ends inside a transaction."
     )
     resync: bool = resync_option()
     client: bool | None = input_option(
