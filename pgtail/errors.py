@@ -15,7 +15,7 @@ PgtailError
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 COMMAND: Final = "\n    "
 """Precedes a command or an SQL statement in a message, which ends with its line."""
@@ -26,9 +26,19 @@ TRY_AGAIN: Final = 75
 
 
 class PgtailError(Exception):
-    """Base of all errors; `exit_status` is the exit status of the process."""
+    """Base of all errors; `exit_status` is the exit status of the process. They can be pickled."""
 
     exit_status = 1
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[PgtailError], arguments: tuple[object, ...], state: dict[str, object]) -> PgtailError:
+    """An error that was pickled: exceptions are else made with their arguments alone, without what must be named."""
+    error = cls.__new__(cls, *arguments)
+    error.__dict__.update(state)
+    return error
 
 
 class InputError(PgtailError):

@@ -46,13 +46,18 @@ class SelectArguments(TypedDict, total=False):
     context: str | None
 
 
-class FilterArguments(SelectArguments, total=False):
-    """What of them, too."""
+class MaskArguments(SelectArguments, total=False):
+    """Which of their values are masked, too."""
 
-    columns: str | Iterable[str]
     redact: str | Iterable[str]
     redact_hash: bool
     redact_key_file: str | os.PathLike[str] | None
+
+
+class FilterArguments(MaskArguments, total=False):
+    """What of them, too."""
+
+    columns: str | Iterable[str]
     old_values: Literal["sent", "seen"] | None
     old_values_limit: int | str
     fill_unchanged: bool
@@ -74,7 +79,7 @@ class ReadArguments(FilterArguments, FileArguments, total=False):
     """The arguments of read()."""
 
 
-class ReadArrowArguments(SelectArguments, FileArguments, total=False):
+class ReadArrowArguments(MaskArguments, FileArguments, total=False):
     """The arguments of read_arrow()."""
 
 

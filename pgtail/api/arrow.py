@@ -17,7 +17,7 @@ from pgtail.arrow import check_installed
 from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
 from pgtail.changes.filters import Filter
 from pgtail.commands.input.reader import filter_of, reader_of, report_read
-from pgtail.commands.input.selection import report_filter
+from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked
 from pgtail.commands.options.common import DecodeOptions
 from pgtail.commands.options.show import ShowOptions
 from pgtail.errors import OptionError, PgtailError
@@ -60,17 +60,20 @@ def read_arrow(
     names = [*map(readable, sources)]
     if options.dump.verify:
         verify(names, options.dump.storage)
-    output = ArrowOutput(utf8=options.dump.encoding == "utf-8", committed=table is not None)
-    reader = reader_of(options, output, filter_of(options, None), None, asked=False)
+    redaction = build_redaction(options.filter)
+    output = ArrowOutput(utf8=options.dump.encoding == "utf-8" and redaction is None, committed=table is not None)
+    reader = reader_of(options, output, filter_of(options, redaction), redaction, asked=False)
 
     def reported() -> Generator[pa.RecordBatch]:
-        """All batches; at the end it is reported what the filters did not meet."""
+        """All batches; at the end it is reported what the filters and masks did not meet."""
         yield from batches_of(reader, output, names)
+        report_unmasked(redaction)
         report_read(reader, options, whole=True, level=logging.WARNING)
 
     if table is None:
         return changes_reader(named(reported()))
-    places = [locate(name, options.dump.storage) for name in names if isinstance(name, str) and name != "-"]
+    described = names if redaction is None else ()  # what is masked is known when it comes
+    places = [locate(name, options.dump.storage) for name in described if isinstance(name, str) and name != "-"]
     versions = [version for place in places if place.is_folder() for version in versions_in(place, table)]
     return table_reader(named(reported()), output, reader.filter_, table, versions, old=old)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from msgspec.structs import replace
 
 from pgtail.api.arguments import FollowArguments, check_form, keywords, record_of, takes
 from pgtail.api.arrow import stream_reader
 from pgtail.api.live import LiveEvents
-from pgtail.api.records import Reading, Transaction, Transactions
+from pgtail.api.records import Change, Reading, Transaction, Transactions
 from pgtail.api.values import Form
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 R = TypeVar("R")
+_AT_ONCE: Final = 256
+"""Changes that the thread of a task takes at a time."""
 
 
 class Stream(Transactions):
@@ -39,6 +41,9 @@ class Stream(Transactions):
     def __init__(self, options: StreamOptions, filter_: Filter, redaction: Redaction | None, form: Form) -> None:
         self._live = LiveEvents(options, filter_, redaction)
         super().__init__(self._live, Reading(options.format, form))
+        self._thread: ThreadPoolExecutor | None = None
+        """The thread that waits for a task, which entered it with `async with`."""
+        self._taking: asyncio.Future[Transaction | None] | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -102,7 +107,6 @@ class Stream(Transactions):
 
     async def __aenter__(self) -> Self:
         self._thread = ThreadPoolExecutor(1, "pgtail")
-        self._taking: asyncio.Future[Transaction | None] | None = None
         try:
             return await self._in_thread(self.__enter__)
         except BaseException as error:
@@ -114,7 +118,8 @@ class Stream(Transactions):
         try:
             await asyncio.shield(self._in_thread(self.__exit__, *raised))
         finally:
-            self._thread.shutdown(wait=False)
+            if self._thread is not None:
+                self._thread.shutdown(wait=False)
             if self._taking is not None and self._taking.done():
                 self._taking.exception()  # nobody waits for it: else asyncio writes that
 
@@ -130,9 +135,32 @@ class Stream(Transactions):
             raise StopAsyncIteration
         return transaction
 
+    async def changes_async(self, transaction: Transaction) -> AsyncIterator[Change]:
+        changes = iter(transaction)
+        error: Exception | None = None
+        while error is None:
+            some, error = await asyncio.shield(self._in_thread(_take_some, changes))
+            for change in some:
+                yield change
+        if not isinstance(error, StopIteration):
+            raise error
+
     def _in_thread(self, function: Callable[..., R], *arguments: Any) -> asyncio.Future[R]:
-        """The result of a call in the thread of this stream."""
+        """The result of a call in the thread of this stream. Raises RuntimeError if it has none."""
+        if self._thread is None:
+            raise RuntimeError("async for needs a stream that was entered with async with")
         return asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
+
+def _take_some(changes: Iterator[Change]) -> tuple[list[Change], Exception | None]:
+    """The next changes, and the error after them: StopIteration at the end, None if there may be more."""
+    some: list[Change] = []
+    try:
+        while len(some) < _AT_ONCE:
+            some.append(next(changes))
+    except Exception as error:  # noqa: BLE001 -- raised in the task
+        return some, error
+    return some, None
 
 
 @takes(FollowArguments, StreamOptions, "pgtail stream")

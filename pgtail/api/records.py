@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import ItemsView, Iterator, Sequence, ValuesView
+from collections.abc import AsyncIterator, ItemsView, Iterator, Sequence, ValuesView
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from types import EllipsisType
@@ -212,6 +212,12 @@ class Change:
     def __repr__(self) -> str:
         return f"<{self.op} {escape(self.relation.qualified)} {self.key}>"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a change is not copied or pickled: it decodes its values when they are read; pickle what it has, such as"
+            " key and new, or its json()"
+        )
+
     @property
     def op(self) -> Op:
         """What happened."""
@@ -352,12 +358,12 @@ class Message(_Rowless):
 class Transaction:
     """A committed transaction, or the rows of a table in a snapshot, to be iterated over once: its changes in order.
 
-    Iterate before the next transaction is taken; what is left of it then is skipped. A logical message that is not
-    transactional, and comes between transactions, is one without an xid. What is not known is None; some is known only
-    at the end of the changes.
+    Iterate before the next transaction is taken; what is left of it then is skipped. With `async for`, if the stream
+    was entered with `async with`. A logical message that is not transactional, and comes between transactions, is one
+    without an xid. What is not known is None; some is known only at the end of the changes.
     """
 
-    __slots__ = ("_begun", "_record", "_stream", "gid", "messages", "origin", "snapshot", "truncates", "xid")
+    __slots__ = ("_begun", "_record", "_stream", "gid", "origin", "snapshot", "xid")
 
     def __init__(self, record: events.Transaction, stream: Transactions) -> None:
         self._record, self._stream, self._begun = record, stream, False
@@ -368,10 +374,6 @@ class Transaction:
         """The name under which it was prepared, if it was committed by COMMIT PREPARED."""
         self.snapshot: bool = record.snapshot
         """Whether these are the rows that a table had at `commit_lsn`: its changes are all of op "snapshot"."""
-        self.messages: list[Message] = []
-        """The logical messages that were met so far."""
-        self.truncates: list[Truncate] = []
-        """The truncated tables that were met so far."""
 
     def __repr__(self) -> str:
         what = "snapshot" if self.snapshot else f"transaction {self.xid}"
@@ -380,10 +382,27 @@ class Transaction:
     def __iter__(self) -> Iterator[Change]:
         """The changes, once. Raises InputError inside of a transaction that the input breaks off."""
         if self._begun or self._stream.current is not self:
-            why = "it was iterated over before" if self._begun else "the next one was taken, which skipped it"
+            why = "it was iterated over before" if self._begun else "the next one was taken, or it was acknowledged"
             raise RuntimeError(f"{self!r} has no changes left: {why}")
         self._begun = True
         return self._stream.changes(self)
+
+    def __aiter__(self) -> AsyncIterator[Change]:
+        return self._stream.changes_async(self)
+
+    @property
+    def messages(self) -> Iterator[Message]:
+        """The iteration with its logical messages alone."""
+        for change in self:
+            if isinstance(change, Message):
+                yield change
+
+    @property
+    def truncates(self) -> Iterator[Truncate]:
+        """The iteration with its truncated tables alone."""
+        for change in self:
+            if isinstance(change, Truncate):
+                yield change
 
     @property
     def commit_lsn(self) -> Lsn | None:
@@ -425,7 +444,7 @@ class Transactions(Iterator[Transaction]):
         self._events: Iterator[events.Event] = stream
         self._stream, self._reading = stream, reading
         self.current: Transaction | None = None
-        """The last one that was taken."""
+        """The last one that was taken, until it is skipped."""
         self._first: events.Change | None = None
         """The first change of it, until it is iterated over."""
         self._started: events.Transaction | None = None
@@ -447,6 +466,7 @@ class Transactions(Iterator[Transaction]):
         """Skip the rest of the transaction that was taken last: its end is known then."""
         while self._inside:
             self._inside = not isinstance(next(self._events, _END), events.Ended)
+        self.current = None
 
     def __next__(self) -> Transaction:
         self.skip()
@@ -472,11 +492,9 @@ class Transactions(Iterator[Transaction]):
             if event.__class__ is events.RowChange:
                 yield Change(event, transaction, reading)
             elif isinstance(event, events.TableTruncate):
-                transaction.truncates.append(Truncate(event, transaction, reading))
-                yield transaction.truncates[-1]
+                yield Truncate(event, transaction, reading)
             elif isinstance(event, events.LogicalMessage):
-                transaction.messages.append(Message(event, transaction, reading))
-                yield transaction.messages[-1]
+                yield Message(event, transaction, reading)
             elif isinstance(event, events.Ended):
                 self._inside = False
                 if not event.complete:
@@ -485,6 +503,10 @@ class Transactions(Iterator[Transaction]):
             if not self._inside or self.current is not transaction:
                 return
         raise InputError(f"{transaction!r} is not complete: the stream was closed")
+
+    def changes_async(self, transaction: Transaction) -> AsyncIterator[Change]:
+        """The same for `async for`; raises RuntimeError for a stream without it."""
+        raise RuntimeError("only pgtail.follow() has async for")
 
     def _raise_broken_off(self, transaction: Transaction) -> NoReturn:
         """Raise the error of the input that was the reason, or that there was no other."""

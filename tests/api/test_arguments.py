@@ -109,8 +109,8 @@ def test_an_unknown_argument_names_the_nearest() -> None:
     for name, other in (("pager", ""), ("slot", "; follow() has it"), ("arguments", ""), ("sources", "")):
         with pytest.raises(TypeError, match=rf"^read\(\) has no argument '{name}'{re.escape(other)}$"):
             pgtail.read(STREAM, **{name: True})  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^read_arrow\(\) has no argument 'redact'; read\(\) has it$"):
-        pgtail.read_arrow(STREAM, redact="v")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^table_at\(\) has no argument 'redact'; read\(\) has it$"):
+        pgtail.table_at("capture", "t", redact="v")  # type: ignore[call-arg]
 
 
 def test_what_reading_raises_and_logs_names_arguments(caplog: pytest.LogCaptureFixture) -> None:

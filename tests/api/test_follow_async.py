@@ -10,7 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from pgtail import ServerError, follow
+from pgtail import InputError, ServerError, follow, read
+from pgtail.api.follow import _take_some
+from tests.support.encode import begin, commit, lengths, relation
+from tests.support.encode import insert as insert_row
 from tests.support.servers import Database
 from tests.support.tail import terminate, wait_for_free_slots
 
@@ -65,6 +68,48 @@ def test_a_transaction_that_came_after_a_time_limit_is_not_lost(shop: Database, 
                 await insert(shop, id_)
                 await asyncio.sleep(0.2)
                 assert [change.key["id"] for change in await anext(stream)] == [id_]
+
+    run(main)
+
+
+def test_the_changes_of_a_transaction_come_while_other_tasks_run(shop: Database, run: Run) -> None:
+    async def main() -> None:
+        async with follow(shop.conninfo(), slot="s", limit=3) as stream:
+            for first in (1, 2001, 4001):
+                statement = f"INSERT INTO t SELECT generate_series({first}, {first + 1999})"
+                await asyncio.to_thread(shop.execute, statement)
+            transaction = await anext(stream)
+            assert [change.key["id"] async for change in transaction] == [*range(1, 2001)]
+            assert transaction.end_lsn is not None
+            with pytest.raises(RuntimeError, match="has no changes left: it was iterated over before"):
+                await anext(aiter(transaction))
+            transaction = await anext(stream)
+            async for change in transaction:
+                if change.key["id"] == 2500:
+                    break  # the rest is skipped
+            transaction = await anext(stream)
+            stream.acknowledge(transaction)
+            with pytest.raises(StopAsyncIteration):
+                await anext(stream)
+        with follow(shop.conninfo(), slot="s", until="now") as again:
+            assert not list(again)
+
+    run(main)
+
+
+def test_an_error_within_a_transaction_comes_after_its_changes() -> None:
+    stream = read(lengths(relation(), begin(), insert_row("1", "a"), insert_row("2", "b")))
+    changes, error = _take_some(iter(next(stream)))
+    assert ([change.key["id"] for change in changes], type(error)) == ([1, 2], InputError)
+
+
+def test_without_async_with_there_is_no_async_for(shop: Database, run: Run) -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match=r"only pgtail.follow\(\) has async for"):
+            aiter(next(read(lengths(relation(), begin(), insert_row("1", "a"), commit()))))
+        needs = pytest.raises(RuntimeError, match="needs a stream that was entered with async with")
+        with follow(shop.conninfo()) as stream, needs:
+            await anext(stream)
 
     run(main)
 

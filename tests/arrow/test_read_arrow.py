@@ -15,6 +15,7 @@ import pgtail
 from pgtail import InputError, OptionError, read_arrow
 from pgtail.arrow.schemas import CHANGES
 from pgtail.native import compiled
+from tests.support import captures as recorded
 from tests.support import encode
 from tests.support.corpus import Capture, captures
 from tests.support.servers import Database
@@ -134,6 +135,25 @@ def test_of_a_capture_all_versions_are_known_before(newest_database: Database, t
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("capture", [False, True])
+def test_masked_columns_are_text(capture: bool, tmp_path: Path) -> None:
+    fits = [encode.insert("1", "a"), encode.update(["2", "b"], ["1", None]), encode.delete("2", None)]
+    messages = [encode.begin(), encode.relation(), *fits, encode.insert("3", "secret", "more"), encode.commit()]
+    source: Any = encode.lengths(*messages)
+    if capture:
+        source = tmp_path / "capture"
+        recorded.record(source, [encode.frame(message, 0x100) for message in messages])
+    table = read_arrow(source, table="t", redact="id").read_all()
+    assert (table.schema.field("id").type, table.schema.field("v").type) == (pa.string(), pa.string())
+    mask = "(redacted)"
+    assert table.select(["id", "v"]).to_pylist() == [
+        {"id": mask, "v": "a"}, {"id": mask, "v": "b"}, {"id": mask, "v": None}, {"id": mask, "v": mask}
+    ]  # fmt: skip
+    rows = read_arrow(source, redact=["v"]).read_all()
+    assert "secret" not in str(rows.to_pylist())
+    assert rows["new"][0].as_py() == [("id", "1"), ("v", mask)]
+
+
 def test_prepared_transactions_come_when_they_are_committed() -> None:
     table = [described(("id", INT4)), encode.insert("1", oid=5)]
     prepared = [encode.begin_prepare(9, "g", 0x9000, 0x9008, 9), encode.insert("2", oid=5)]

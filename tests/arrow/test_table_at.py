@@ -300,7 +300,7 @@ def test_a_missing_segment_and_a_gap_are_errors(tmp_path: Path) -> None:
     done, end = len(server.steps), server.lsn
     server.run(10)
     recording.record(server.steps[done:], gap=(end + 8, end + 16))
-    with pytest.raises(InputError, match=f"there is a gap before it.*--before {lsn_text(end + 8)} shows"):
+    with pytest.raises(InputError, match=f"there is a gap before it.*; before {lsn_text(end + 8)} shows"):
         table_at(recording.directory, table)
     assert at(recording.directory, table, end).complete
     server.snapshot(server.tables)  # from there on everything is known again

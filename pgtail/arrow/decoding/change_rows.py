@@ -31,7 +31,8 @@ class ChangeRows:
     def __init__(self, *, utf8: bool = False) -> None:
         self.utf8 = utf8
         self.batch = Batch()
-        self._tables: dict[int, Table] = {}
+        self._tables: dict[tuple[int, int], Table] = {}
+        """By versions, and by id() of a codec: one version may be masked in two ways."""
         self.ordinal: int | None = None
         """The number of the current message in its transaction, if that is known."""
         self._of: Transaction | None = None
@@ -45,9 +46,10 @@ class ChangeRows:
 
     def table(self, relation: Relation) -> Table:
         """The columns that a version of a table contributes to its rows."""
-        if relation.version not in self._tables:
-            self._tables[relation.version] = Table(relation, utf8=self.utf8)
-        return self._tables[relation.version]
+        key = relation.version, id(relation.beyond)
+        if key not in self._tables:
+            self._tables[key] = Table(relation, utf8=self.utf8)
+        return self._tables[key]
 
     def is_wanted(self) -> bool:
         """Whether the row at the current place is wanted."""
