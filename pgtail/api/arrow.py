@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pgtail.api.arguments import ReadArrowArguments, TableAtArguments, named, record_of, takes
 from pgtail.api.read import Readable, readable
 from pgtail.arrow import check_installed
-from pgtail.changes.events import LogicalMessage, RowChange, TableTruncate
+from pgtail.changes.events import LogicalMessage, RowChange, SchemaChange, TableTruncate
 from pgtail.changes.filters import Filter
 from pgtail.commands.input.reader import filter_of, reader_of, report_read
 from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked
@@ -97,7 +97,11 @@ def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.Rec
                 event = next(events)
             except (TimeoutError, StopIteration, PgtailError) as raised:
                 event, error = None, None if isinstance(raised, TimeoutError) else raised
-            if isinstance(event, RowChange | TableTruncate | LogicalMessage) and filter_.passes(event):
+            if isinstance(event, RowChange | TableTruncate | LogicalMessage):
+                passes = filter_.passes(event)
+            else:
+                passes = isinstance(event, SchemaChange) and filter_.described(event)
+            if event is not None and passes:
                 output.event(event)
             if event is None or (events.deadline is not None and time.monotonic() >= events.deadline):
                 events.deadline = None

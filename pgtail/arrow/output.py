@@ -9,7 +9,17 @@ import pyarrow as pa
 from pgtail.arrow.decoding.batches import Table, TableColumns
 from pgtail.arrow.decoding.change_rows import ChangeRows
 from pgtail.arrow.decoding.fast_path import ScannedRows
-from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, RowChange, Started, TableTruncate, Transaction
+from pgtail.changes.events import (
+    Ended,
+    Event,
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    SchemaChange,
+    Started,
+    TableTruncate,
+    Transaction,
+)
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.native import Scanner, Written, compiled
@@ -29,6 +39,8 @@ class ArrowOutput(ChangeRows, Output):
     def __init__(self, *, utf8: bool, committed: bool) -> None:
         super().__init__(utf8=utf8)
         self.relations: dict[str | None, Relation] = {}
+        self.first: Relation | None = None
+        """The first table that was described, also if no row of it came."""
         self._ready: list[pa.RecordBatch] = []
         self._scanned: ScannedRows | None = None
         self._prepared = PreparedBuffer(self._event) if committed else None
@@ -63,6 +75,8 @@ class ArrowOutput(ChangeRows, Output):
         elif isinstance(event, Outcome):
             self._take_scanned()
             self.add_outcome(event, None, 0)
+        elif isinstance(event, SchemaChange):
+            self.first = self.first or event.now
         elif isinstance(event, Started | Ended) and event.transaction.snapshot:
             self._take_scanned()  # whose rows are all of snapshots, or none is
         if self.batch.full:

@@ -21,6 +21,7 @@ from pgtail.arrow.typed.versions import Version
 from pgtail.capture.contents import read_contents
 from pgtail.capture.reader import segments
 from pgtail.changes.filters import Filter, any_matches
+from pgtail.changes.relations import Relation
 from pgtail.errors import InputError, OptionError, PgtailError
 from pgtail.humanize import did_you_mean
 from pgtail.inputs.source.opened import Content, Opened
@@ -49,16 +50,18 @@ def table_reader(
 ) -> pa.RecordBatchReader:
     """The changes of one table, typed, as `filter_` lets no other of the output pass; with `old` also old rows.
 
-    The columns are those of `versions`; without any, those of the first version that comes. Raises OptionError if none
-    does; the errors of the batches, and InputError for a version that does not fit, come from reading.
+    The columns are those of `versions`; without any, those of the first version that comes, or is described if no row
+    passes the filters. Raises OptionError if none is; the errors of the batches, and InputError for a version that does
+    not fit, come from reading.
     """
     first = next(batches, None)
-    if first is None and not versions:
+    relation = output.first if first is None else output.relations[first["relation"][0].as_py()]
+    if relation is None and not versions:
         known = [name if "." in table else name.partition(".")[2] for name in filter_.left_out]
         meant = did_you_mean(table, known)
         raise OptionError(escape(f"no change of a table {table}{meant}"))
-    if first is not None and not versions:
-        versions = [_version(output, first["relation"][0].as_py())]
+    if relation is not None and not versions:
+        versions = [_version(relation)]
     columns = columns_of(versions)
     own = [field for field in META if field.name in _OWN]
     schema = schema_of(columns, own, old=old)
@@ -68,9 +71,9 @@ def table_reader(
         nonlocal first
         batch, first = first, None
         while batch is not None:
-            for relation in set(pc.unique(batch["relation"]).to_pylist()) - fitting:
-                _check_fits(_version(output, relation), versions[0], columns)
-                fitting.add(relation)
+            for print_ in set(pc.unique(batch["relation"]).to_pylist()) - fitting:
+                _check_fits(_version(output.relations[print_]), versions[0], columns)
+                fitting.add(print_)
             rows = typed_rows(pa.Table.from_batches([batch]), columns, old=old)
             yield from rows.select(schema.names).cast(schema).to_batches()
             batch = next(batches, None)
@@ -98,12 +101,11 @@ def batches_of(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> 
         raise errors[0]
 
 
-def _version(output: ArrowOutput, relation: str | None) -> Version:
-    found = output.relations[relation]
-    if not found.seen:
-        name = escape(found.qualified)
+def _version(relation: Relation) -> Version:
+    if not relation.seen:
+        name = escape(relation.qualified)
         raise InputError(f"a change of {name}, which was not described before: its columns are unknown")
-    return Version.of(described(found))
+    return Version.of(described(relation))
 
 
 def _check_fits(version: Version, first: Version, columns: Sequence[TableColumn]) -> None:

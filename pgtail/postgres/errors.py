@@ -68,7 +68,7 @@ CONNECTING: Final = (
          " the server."),
     Cure(None, "could not translate host name|failed to resolve host|Name or service not known|Connection refused"
          "|No such file or directory|connection timeout|timeout expired|No route to host",
-         "Check that the server runs, and where: -h HOST -p PORT, PGHOST and PGPORT."),
+         "Check that the server runs, and where: --host, --port, PGHOST and PGPORT."),
     Cure(None, 'definition of service "[^"]*" not found|service file',
          "Check the service name, ~/.pg_service.conf and PGSERVICEFILE."),
     Cure(None, 'unsupported startup parameter|replication.*not supported|protocol.*replication',

@@ -97,7 +97,7 @@ class SteppedConsumer(PipelineConsumer):
         frames = self._queue.take_frames(BATCH, seconds)
         if frames is None:
             self._queue.release()
-            raise TimeoutError
+            raise TimeoutError("no change came in time")
         self._steps = self._process(frames)
         return bool(frames)
 

@@ -97,5 +97,8 @@ def test_the_end_of_a_connection_comes_after_all_rows(shop: Database) -> None:
 
 def test_a_table_without_changes_is_an_error(shop: Database) -> None:
     shop.execute("INSERT INTO t VALUES (1)")
+    with follow(shop.conninfo(), slot="s", until="now", where="id > 9") as stream:
+        table = stream.read_arrow("t").read_all()
+    assert (table.num_rows, table.schema.names[0]) == (0, "id")
     with follow(shop.conninfo(), slot="s", until="now") as stream, pytest.raises(OptionError, match="did you mean"):
         stream.read_arrow("public.tt")

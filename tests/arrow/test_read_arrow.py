@@ -135,6 +135,13 @@ def test_of_a_capture_all_versions_are_known_before(newest_database: Database, t
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("filters", [{"where": "id > 9"}, {"since": "1/0"}, {"op": "truncate"}], ids=str)
+def test_a_table_of_which_no_row_passes_has_its_columns(filters: dict[str, Any]) -> None:
+    found = read_arrow(dump([described(("id", INT4)), encode.insert("1", oid=5)]), table="t", **filters).read_all()
+    assert (found.num_rows, found.schema.names[:2], found.schema.field("id").type) == (0, ["id", "_op"], pa.int32())
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("capture", [False, True])
 def test_masked_columns_are_text(capture: bool, tmp_path: Path) -> None:
     fits = [encode.insert("1", "a"), encode.update(["2", "b"], ["1", None]), encode.delete("2", None)]
