@@ -58,7 +58,7 @@ CONNECTING: Final = (
          " (sslmode=require)."),
     Cure(None, "must be superuser or replication role|permission denied to start WAL sender|to start walsender",
          _REPLICATION_RIGHT),
-    Cure(None, 'role "[^"]*" does not exist', "Connect as another user: -U NAME."),
+    Cure(None, 'role "[^"]*" does not exist', "Connect as another user: --username NAME."),
     Cure(None, 'database "[^"]*" does not exist', "Name a database that exists: -d NAME; psql -l lists them."),
     Cure(None, r"max_wal_senders\W*\(currently 0\)",
          f"The server is set up without walsenders. As a superuser, and then restart it:{COMMAND}ALTER SYSTEM SET"

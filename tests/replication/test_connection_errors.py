@@ -77,7 +77,7 @@ def test_addresses_without_a_server(newest_database: Database) -> None:
     assert "Check that the server runs, and where" in fails("host=/nowhere dbname=x", status=75)
     assert "Check that the server runs, and where: --host" in fails("host=no.such.host.invalid dbname=x")
     assert "Name a database that exists" in fails(server.conninfo("nosuch"))
-    assert "-U NAME" in fails(newest_database.conninfo(user="nosuch"))
+    assert "--username NAME" in fails(newest_database.conninfo(user="nosuch"))
     words = fails(newest_database.conninfo(tcp=True, sslmode="require"))
     assert "server does not support SSL" in words
     assert "sslmode=prefer" in words
