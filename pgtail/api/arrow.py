@@ -97,10 +97,10 @@ def stream_reader(events: LiveEvents, table: str | None, *, old: bool) -> pa.Rec
                 event = next(events)
             except (TimeoutError, StopIteration, PgtailError) as raised:
                 event, error = None, None if isinstance(raised, TimeoutError) else raised
-            if isinstance(event, RowChange | TableTruncate | LogicalMessage):
-                passes = filter_.passes(event)
+            if isinstance(event, SchemaChange):
+                passes = filter_.described(event)
             else:
-                passes = isinstance(event, SchemaChange) and filter_.described(event)
+                passes = isinstance(event, RowChange | TableTruncate | LogicalMessage) and filter_.passes(event)
             if event is not None and passes:
                 output.event(event)
             if event is None or (events.deadline is not None and time.monotonic() >= events.deadline):
