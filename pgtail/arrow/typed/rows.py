@@ -36,7 +36,9 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn], *, old: bool = Tr
     any_deleted = pc.any(deleted).as_py()
     before = texts_by_name(one_chunk(rows["old"]), names) if old or any_deleted else []
     if any_deleted:
-        after = [pc.if_else(deleted, *both) for both in zip(before, after, strict=True)]
+        # A delete has no new row: where no old one has the column, either, it is NULL already.
+        both = zip(before, after, strict=True)
+        after = [new if sent.null_count == len(sent) else pc.if_else(deleted, sent, new) for sent, new in both]
     arrays, rescued = typed(after, columns, undecoded)
     stored = [*arrays, *[one_chunk(rows[field.name[1:]]) for field in META[:-1]], rescued]
     if columns and old:
