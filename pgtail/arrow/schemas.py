@@ -38,6 +38,9 @@ CHANGES: Final = pa.schema(
 )
 """One row for each change (man page pgtail-spark(1) describes them); (position, ordinal, seq) is their order."""
 
+WITH_CONTEXT: Final = CHANGES.append(pa.field("context", _TYPES["text"]))
+"""The same where the context of changes is asked for."""
+
 _COLUMN: Final = pa.struct(fields("name text, type text, type_oid bigint, typmod int, key bool"))
 
 RELATIONS: Final = pa.schema(

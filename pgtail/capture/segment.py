@@ -281,10 +281,11 @@ class SegmentFrames:
         return self._base + pos
 
     def located(self, error: InputError) -> InputError:
-        """An error in a message of `buf`, at its place in the segment."""
-        error.source = self.name
-        if isinstance(error, DecodeError):
-            error.offset += self._base
+        """An error in a message of `buf`, at its place in the segment. One that has a source stays as it is."""
+        if error.source is None:
+            error.source = self.name
+            if isinstance(error, DecodeError):
+                error.offset += self._base
         return error
 
     def _buffer(self, size: int) -> bool:

@@ -32,6 +32,13 @@ class Context(Struct, frozen=True):
             return b',"context":' + string(self.shown.decode())
         return b',"context_base64":"%b"' % binascii.b2a_base64(self.shown, newline=False)
 
+    @property
+    def column(self) -> str:
+        """A text. Bytes that are none, and a text that begins with \\x, are written as PostgreSQL writes bytea."""
+        if is_text(self.shown, "utf-8") and not self.shown.startswith(b"\\x"):
+            return self.shown.decode()
+        return f"\\x{self.shown.hex()}"
+
     def text(self, path: Sequence[str]) -> bytes:
         """What outputs show, or the text of a member of it; empty if there is none."""
         if not path:

@@ -19,8 +19,9 @@ from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxFiles
 from pyspark.sql.types import StructType
 
+from pgtail.arrow.decoding.contexts import contexts_of
 from pgtail.arrow.decoding.decode import SegmentChanges, has_none
-from pgtail.arrow.schemas import CHANGES, SNAPSHOT
+from pgtail.arrow.schemas import CHANGES, SNAPSHOT, WITH_CONTEXT
 from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Bounds
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, Place, Range
 from pgtail.arrow.segments.survey import folder_of, name_of
@@ -57,7 +58,8 @@ class Source(NamedTuple):
     @property
     def schema(self) -> pa.Schema:
         """The columns to read, in the order in which they were named. Raises OptionError."""
-        whole = CHANGES if self.table is None else self.table.schema
+        changes = CHANGES if self.selection.context is None else WITH_CONTEXT
+        whole = changes if self.table is None else self.table.schema
         for name in self.selection.columns:
             if name not in whole.names:
                 raise OptionError(f"option columns: {name} is none of {', '.join(whole.names)}")
@@ -104,7 +106,8 @@ class SegmentReader:
         ):
             return
         with place.open() as file:
-            changes = SegmentChanges(file, path, parts=parts, tables=selection.tables)
+            contexts = contexts_of(selection.context, path, selection.storage)
+            changes = SegmentChanges(file, path, parts=parts, tables=selection.tables, contexts=contexts)
             try:
                 for batch in changes:
                     rows = batch.filter(pc.is_in(batch["op"], ops)) if len(ops) else batch

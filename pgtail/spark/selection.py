@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from pgtail.arrow.schemas import CHANGES
+from pgtail.arrow.schemas import CHANGES, WITH_CONTEXT
 from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Bounds, Limits
 from pgtail.changes.filters import OPS
 from pgtail.errors import OptionError
@@ -33,7 +33,7 @@ from pgtail.storage import NO_OPTIONS, StorageOptions
 _STORAGE: Final = "storage."
 """The beginning of the names of options for the storage."""
 _OPTIONS: Final = (
-    *("table", "shape", "prefix", "tables", "ops", "columns"),
+    *("table", "shape", "prefix", "tables", "ops", "columns", "context"),
     *("startingPosition", "maxSegmentsPerTrigger"),
 )
 _OF_SPARK: Final = (
@@ -65,6 +65,8 @@ class Selection(Struct, frozen=True):
     prefix: str = ""
     start: str = ""
     """The option startingPosition."""
+    context: str | None = None
+    """The prefix of the logical messages that give the rows a context."""
     limits: Limits = EVERYTHING
     """The operations that are wanted, and what Spark's filters say."""
 
@@ -84,13 +86,17 @@ class Selection(Struct, frozen=True):
             )
         storage = {name.removeprefix(_STORAGE): options[name] for name in options if name.startswith(_STORAGE)}
         table, shape, prefix = (options.get(name, "") for name in ("table", "shape", "prefix"))
-        tables, columns = _list(options, "tables"), _list(options, "columns", () if table else CHANGES.names)
+        context = options.get("context")
+        known_columns = () if table else CHANGES.names if context is None else WITH_CONTEXT.names
+        tables, columns = _list(options, "tables"), _list(options, "columns", known_columns)
         if not table and (shape or prefix):
             raise OptionError("options shape and prefix are for the typed rows of a table: name it with option table")
         if table and tables:
             raise OptionError("options table and tables: name one table, or all that are wanted")
         if shape not in ("", CDF):
             raise OptionError(f"option shape: {shape} is not {CDF}")
+        if shape and context is not None:
+            raise OptionError(f"option context: the shape {CDF} has no column for it")
         return cls(
             tuple(paths),
             (glob.escape(table),) if table else tables,
@@ -100,6 +106,7 @@ class Selection(Struct, frozen=True):
             shape,
             prefix,
             options.get("startingPosition", ""),
+            context,
             Limits(_list(options, "ops", [op for op in OPS if op != "ddl"])),  # a ddl is the message that it comes in
         )
 

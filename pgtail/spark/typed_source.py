@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from pgtail.arrow.decoding.batches import described
 from pgtail.arrow.read_arrow import versions_in
+from pgtail.arrow.schemas import WITH_CONTEXT
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.change_feed import FEED, feed_rows
 from pgtail.arrow.typed.columns import META, columns_of, schema_of
@@ -21,6 +22,8 @@ from pgtail.errors import InputError, OptionError
 from pgtail.spark.segments.listing import check_names, places_of
 from pgtail.spark.selection import CDF, Selection
 from pgtail.terminal.escape import escape
+
+_CONTEXT: Final = WITH_CONTEXT.field("context").with_name("_context")
 
 Relations: TypeAlias = Mapping[tuple[int, str], Relation]
 """Versions of tables by their OIDs and fingerprints."""
@@ -46,6 +49,8 @@ class TypedTable(Struct, frozen=True):
         columns = columns_of(versions.values(), ())
         feed = selection.shape == CDF
         whole = schema_of(columns, FEED if feed else META, old=not feed)
+        if selection.context is not None:
+            whole = whole.append(_CONTEXT)
         own = {name: f"{selection.prefix}{name}" for name in whole.names[len(columns) :]}
         taken = {column.stored.lower() for column in columns}
         for name in own.values():
@@ -67,6 +72,8 @@ class TypedTable(Struct, frozen=True):
             some, start = rows.slice(start, count - start), count
             version = self._version(some["relation"][0].as_py(), relations)
             made = feed_rows(some, version, self.columns) if self.shape == CDF else typed_rows(some, self.columns)
+            if "context" in some.column_names:
+                made = made.append_column(_CONTEXT, some["context"])
             yield from pa.Table.from_arrays(made.columns, schema=self.schema).to_batches()
 
     def _version(self, relation: str, relations: Relations) -> Version:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail._orjson import orjson
-from pgtail.arrow.schemas import CHANGES
+from pgtail.arrow.schemas import CHANGES, WITH_CONTEXT
 from pgtail.changes.relations import Relation, unnamed
 from pgtail.outputs.sql.statements import table
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
@@ -120,6 +120,7 @@ class TransactionColumns(NamedTuple):
     origin: str | None = None
     gid: str | None = None
     state: str | None = None
+    context: str | None = None
 
 
 class TableColumns(NamedTuple):
@@ -212,18 +213,18 @@ class Batch:
         self._new.add_map(new)
         self.size += own.bytes
 
-    def rows(self) -> pa.RecordBatch:
-        """The rows as a record batch."""
+    def rows(self, schema: pa.Schema) -> pa.RecordBatch:
+        """The rows as a record batch of this schema: CHANGES, or WITH_CONTEXT."""
         columns = dict(zip(_NAMES, zip(*self._rows, strict=True), strict=True))
         arrays = {"old": self._old.array(), "new": self._new.array()}
-        arrays |= {name: pa.array(column, CHANGES.field(name).type) for name, column in columns.items()}
-        return with_all_columns(arrays)
+        arrays |= {name: pa.array(column, WITH_CONTEXT.field(name).type) for name, column in columns.items()}
+        return with_all_columns(arrays, schema)
 
 
-def with_all_columns(columns: dict[str, pa.Array]) -> pa.RecordBatch:
-    """Rows of `changes` with these columns; `commit_date` is computed, others are NULL."""
+def with_all_columns(columns: dict[str, pa.Array], schema: pa.Schema = CHANGES) -> pa.RecordBatch:
+    """Rows of `changes` with these columns, of this schema; `commit_date` is computed, others are NULL."""
     time = pc.coalesce(columns["commit_ts"], columns.get("prepare_ts", columns["commit_ts"]))
     # Without its zone, which would be looked up.
     columns["commit_date"] = time.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.date32())
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(time), field.type) for field in CHANGES]
-    return pa.RecordBatch.from_arrays(arrays, schema=CHANGES)
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(len(time), field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -17,6 +17,8 @@ from pgtail.arrow.decoding.batches import (
     TableColumns,
     TransactionColumns,
 )
+from pgtail.arrow.schemas import CHANGES
+from pgtail.changes.context import Context
 from pgtail.changes.events import LogicalMessage, Outcome, RowChange, TableTruncate, Transaction, not_in_identity
 from pgtail.changes.relations import Relation
 from pgtail.errors import Malformed
@@ -26,23 +28,25 @@ _END_OF_BIGINT: Final = 1 << 63
 
 
 class ChangeRows:
-    """Rows of `changes` so far. `utf8`: the text of cells is in UTF-8, and no codec masks it."""
+    """Rows of `changes` so far. `utf8`: the text of cells is in UTF-8, and no codec masks it. `schema` is CHANGES or
+    WITH_CONTEXT."""
 
-    def __init__(self, *, utf8: bool = False) -> None:
+    def __init__(self, *, utf8: bool = False, schema: pa.Schema = CHANGES) -> None:
         self.utf8 = utf8
+        self.schema = schema
         self.batch = Batch()
         self._tables: dict[tuple[int, int], Table] = {}
         """By versions, and by id() of a codec: one version may be masked in two ways."""
         self.ordinal: int | None = None
         """The number of the current message in its transaction, if that is known."""
-        self._of: Transaction | None = None
+        self._of: tuple[Transaction, Context | None] | None = None
         self.common = TransactionColumns()
         """The columns that rows of the current transaction share."""
 
     def gathered(self) -> pa.RecordBatch:
         """The rows as a record batch; removes them."""
         batch, self.batch = self.batch, Batch()
-        return batch.rows()
+        return batch.rows(self.schema)
 
     def table(self, relation: Relation) -> Table:
         """The columns that a version of a table contributes to its rows."""
@@ -103,8 +107,9 @@ class ChangeRows:
 
     def enter(self, transaction: Transaction) -> bool:
         """Make the columns that the transaction's rows share. Returns whether the current row is wanted."""
-        if transaction is not self._of:
-            self._of, self.common = transaction, _common(transaction)
+        of = self._of
+        if of is None or transaction is not of[0] or transaction.context is not of[1]:
+            self._of, self.common = (transaction, transaction.context), _common(transaction)
         return self.is_wanted()
 
     def _leave(self, common: TransactionColumns) -> bool:
@@ -137,6 +142,7 @@ def _common(transaction: Transaction) -> TransactionColumns:
         origin=transaction.origin,
         gid=transaction.gid,
         state=transaction.state,
+        context=None if transaction.context is None else transaction.context.column,
     )
     if transaction.state is None:
         return common._replace(commit_lsn=text, commit_ts=time)

@@ -14,7 +14,9 @@ from pgtail.arrow.decoding.batches import (
     described,
 )
 from pgtail.arrow.decoding.change_rows import ChangeRows, micros
+from pgtail.arrow.decoding.contexts import Contexts
 from pgtail.arrow.decoding.fast_path import Runs, runs
+from pgtail.arrow.schemas import CHANGES, WITH_CONTEXT
 from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Limits
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, within
 from pgtail.arrow.segments.survey import TWO_PHASE, Survey
@@ -22,6 +24,7 @@ from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import HEAD
 from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
 from pgtail.changes.assembler import Assembler
+from pgtail.changes.context import Context
 from pgtail.changes.ddl import PREFIX, parse
 from pgtail.changes.events import (
     LogicalMessage,
@@ -58,12 +61,14 @@ def survey(file: ByteFile, name: str) -> Survey:
     return changes.survey
 
 
-def changes_of(segment: Location, path: str, *, parts: Parts, tables: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def changes_of(
+    segment: Location, path: str, *, parts: Parts, tables: Sequence[str], contexts: Contexts | None = None
+) -> Iterator[pa.RecordBatch]:
     """The changes of a closed segment, as SegmentChanges has them. It is not read if its contents have none of them."""
     if tables and has_none(segment, read_contents(segment), tables):
         return
     with segment.open() as file:
-        yield from SegmentChanges(file, path, parts=parts, tables=tables)
+        yield from SegmentChanges(file, path, parts=parts, tables=tables, contexts=contexts)
 
 
 def has_none(
@@ -114,15 +119,24 @@ class SegmentChanges(ChangeRows):
     """Iterates over the changes of a closed segment, in order, in bounded memory; `name` is for errors.
 
     `parts` selects them by their places, `tables` by globs as --table takes them: logical messages are then left
-    out as well, outcomes of prepared transactions are not. `survey` has the tables that were described so far;
-    after the end it is complete, if nothing was left out.
+    out as well, outcomes of prepared transactions are not. With `contexts` there is the column `context`. `survey` has
+    the tables that were described so far; after the end it is complete, if nothing was left out.
 
     Raises InputError if the segment is not closed, is damaged, or has segments of streamed transactions, as
     no capture has.
     """
 
-    def __init__(self, file: ByteFile, name: str, *, parts: Parts = EVERYWHERE, tables: Sequence[str] = ()) -> None:
-        super().__init__()
+    def __init__(
+        self,
+        file: ByteFile,
+        name: str,
+        *,
+        parts: Parts = EVERYWHERE,
+        tables: Sequence[str] = (),
+        contexts: Contexts | None = None,
+    ) -> None:
+        super().__init__(schema=CHANGES if contexts is None else WITH_CONTEXT)
+        self._contexts = contexts
         self.survey = Survey(name)
         self._frames = SegmentFrames(file, name, closed=True)
         self._parts = parts
@@ -172,11 +186,11 @@ class SegmentChanges(ChangeRows):
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
                 self._take_message(message, lsn, stop - start - XLOG_HEADER_SIZE)
                 if fast is not None and fast.rows and self.batch:
-                    yield fast.batch()
+                    yield fast.batch(self.schema)
                 if self.batch.full:
                     yield self.gathered()
             if fast is not None and fast.rows:
-                yield fast.batch()
+                yield fast.batch(self.schema)
         except InputError as error:
             raise frames.located(error) from None
         if self.batch:
@@ -195,7 +209,7 @@ class SegmentChanges(ChangeRows):
                 self.enter(assembler.started_transaction)
                 common = self.common
             if not fast.takes(common):
-                yield fast.batch()
+                yield fast.batch(self.schema)
                 fast.takes(common)
             frames.next = fast.scan(frames.buf, frames.next, self.ordinal)
             self.ordinal = fast.ordinal
@@ -203,7 +217,7 @@ class SegmentChanges(ChangeRows):
                 yield self.gathered()
             if not fast.full:
                 return
-            yield fast.batch()
+            yield fast.batch(self.schema)
 
     def is_wanted(self) -> bool:
         return within(self._parts, self.common.position or 0, self.ordinal)
@@ -218,6 +232,8 @@ class SegmentChanges(ChangeRows):
         if transaction is not None:
             changes, messages, self.ordinal = transaction
             self._assembler.feed(Continued(changes, messages), None)
+            if self._contexts is not None and begun is not None:
+                begun.context = self._contexts.before(self._frames.head)
         if self.survey.snapshot is not None and begun is not None:
             self.survey.commit_ts = micros(begun.commit_ts or 0)
 
@@ -245,11 +261,8 @@ class SegmentChanges(ChangeRows):
                 if self._shows(event.relation):
                     self.add_truncate(event, size)
             elif isinstance(event, LogicalMessage):
-                if event.prefix == PREFIX and event.transaction is not None:
-                    self._add_ddl(event.transaction, event.content)
-                if self._filter is None:
-                    assert isinstance(message, Message)
-                    self.add_message(event, size, message.lsn)
+                assert isinstance(message, Message)
+                self._take_logical(event, size, message.lsn)
             elif isinstance(event, Outcome):
                 self.ordinal = 0
                 self.add_outcome(event, lsn, size)
@@ -257,6 +270,15 @@ class SegmentChanges(ChangeRows):
                 self._describe(event.now)
             elif isinstance(event, Note) and event.damage:
                 raise InputError(event.text)
+
+    def _take_logical(self, event: LogicalMessage, size: int, position: int) -> None:
+        transaction, contexts = event.transaction, self._contexts
+        if event.prefix == PREFIX and transaction is not None:
+            self._add_ddl(transaction, event.content)
+        if self._filter is None:
+            self.add_message(event, size, position)
+        if contexts is not None and event.prefix == contexts.prefix and transaction is not None:
+            transaction.context = Context(event.content, event.content)
 
     def _add_ddl(self, transaction: Transaction, content: bytes) -> None:
         """Add a schema change to the survey. Those of prepared transactions may be rolled back: they are unknown."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from pgtail.arrow.decoding.batches import Table, TableColumns, TransactionColumns, with_all_columns
-from pgtail.arrow.schemas import CHANGES, SNAPSHOT
+from pgtail.arrow.schemas import CHANGES, SNAPSHOT, WITH_CONTEXT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Transaction
 from pgtail.changes.filters import Filter
@@ -85,8 +85,8 @@ class ScannedRows:
         """Whether it is time for batch()."""
         return self.scanner.full
 
-    def batch(self) -> pa.RecordBatch:
-        """The rows in the buffers, as a record batch."""
+    def batch(self, schema: pa.Schema = CHANGES) -> pa.RecordBatch:
+        """The rows in the buffers, as a record batch of this schema: CHANGES, or WITH_CONTEXT."""
         rows, buffers = self.rows, {name: pa.py_buffer(data) for name, data in self.scanner.take_buffers().items()}
         columns = self._of_tables(_numbers(buffers, "table", pa.int32(), rows))
         columns |= {name: _numbers(buffers, name, CHANGES.field(name).type, rows) for name in _NUMBERS}
@@ -94,12 +94,12 @@ class ScannedRows:
         columns |= {name: _lists(buffers, name, rows) for name in ("old", "new", "unchanged")}
         if self._special is not None:
             for name, value in self._special._asdict().items():
-                columns[name] = pa.repeat(pa.scalar(value, CHANGES.field(name).type), rows)
+                columns[name] = pa.repeat(pa.scalar(value, WITH_CONTEXT.field(name).type), rows)
         columns["op"] = _OPS.take(_numbers(buffers, "op", pa.uint8(), rows))
         if columns["op"][0].as_py() == SNAPSHOT:  # then all are
             columns["xid"] = pa.nulls(rows, pa.int64())
         columns["lsn_number"] = pa.Array.from_buffers(pa.int64(), rows, [buffers["lsn_valid"], buffers["lsn_number"]])
-        return with_all_columns(columns)
+        return with_all_columns(columns, schema)
 
     def _of_tables(self, numbers: pa.Array) -> dict[str, pa.Array]:
         """The columns of the tables, each twice: for updates and deletes, and without identity for inserts."""
@@ -131,7 +131,9 @@ class Runs(ScannedRows):
 
     def takes(self, common: TransactionColumns | None) -> bool:
         """Whether rows of this transaction may join those in the buffers: its other columns are kept once for all."""
-        special = common if common is not None and (common.origin or common.gid or common.state) else None
+        special = common
+        if common is not None and common.context is None and not (common.origin or common.gid or common.state):
+            special = None
         if self.scanner.buffered and special is not self._special:
             return False
         self._special = special

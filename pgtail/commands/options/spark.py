@@ -72,6 +72,12 @@ class SparkOptions(Struct, frozen=True):
         default=False,
         help="Leave the rows of snapshots out of OUT/changes. The choice holds for the life of OUT.",
     )
+    context: str | None = option(
+        "--context",
+        metavar="PREFIX",
+        help="Who did it: OUT/changes has a column context with the logical message of this prefix that the transaction"
+        " of a change sent before. The choice holds for the life of OUT.",
+    )
     until: Point | None = option(
         "--until",
         convert=point,

@@ -103,6 +103,7 @@ def _update(
         options.out,
         tables=options.tables,
         snapshot_changes=not options.no_snapshot_changes,
+        context=options.context,
         storage=options.storage,
         show_task=progress.show_task,
         progress=progress.lake,

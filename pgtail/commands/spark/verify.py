@@ -222,6 +222,7 @@ class _Verify(Struct, frozen=True):
             str(scratch / "state"),
             tables=base.plan.tables,
             snapshot_changes=base.plan.snapshot_changes,
+            context=base.plan.context,
             storage=storage,
             show_task=progress.show_task,
         )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pgtail.arrow.decoding.contexts import contexts_of
 from pgtail.arrow.decoding.decode import changes_of
-from pgtail.arrow.schemas import CHANGES, RELATIONS, TRANSACTIONS
+from pgtail.arrow.schemas import CHANGES, RELATIONS, TRANSACTIONS, WITH_CONTEXT
 from pgtail.arrow.segments.ranges import Parts
 from pgtail.arrow.segments.survey import first_seen
 from pgtail.spark.decoding.transactions import OWN
@@ -30,12 +31,14 @@ def changes(
     captures: str | Sequence[str],
     *,
     tables: Sequence[str] = (),
+    context: str | None = None,
     storage: Options = None,
 ) -> DataFrame:
     """One row for each change in the closed segments of these captures (directories, files, or patterns of them), and
     for each row of the snapshots that directories list.
 
-    A change that several of them have comes once. `tables` are globs, as --table takes them. Raises InputError if
+    A change that several of them have comes once. `tables` are globs, as --table takes them. With `context`, a prefix
+    as --context takes it, there is a column of that name. Raises InputError if
     there is nothing to read; if a segment is damaged, Spark's job fails and names it. A segment is not read if its
     contents have none of the tables.
     """
@@ -47,10 +50,11 @@ def changes(
 
     def decoded(items: Sequence[tuple[str, Parts]]) -> Iterator[pa.RecordBatch]:
         for path, some in items:
-            yield from changes_of(locate(path, options), path, parts=some, tables=tables)
+            contexts = contexts_of(context, path, options)
+            yield from changes_of(locate(path, options), path, parts=some, tables=tables, contexts=contexts)
 
     items = groups(spark, [(item, sizes[item[0]]) for item in parts.items()])
-    return frame(spark, decoded, items, spark_schema(CHANGES))
+    return frame(spark, decoded, items, spark_schema(CHANGES if context is None else WITH_CONTEXT))
 
 
 def transactions(found: DataFrame) -> DataFrame:

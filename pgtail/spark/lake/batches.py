@@ -102,6 +102,8 @@ class BatchPlan(Struct):
     """Whether there are `tables/*`."""
     snapshot_changes: bool = True
     """Whether `changes` has the rows of snapshots."""
+    context: str | None = None
+    """The prefix of the logical messages that give the column `context` of `changes`; None: it has none."""
     captures: dict[str, Capture] = field(default_factory=dict)
     """The segments that were applied, by directory."""
     unfinished: list[UnfinishedSnapshot] = field(default_factory=list)

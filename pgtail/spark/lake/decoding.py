@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
+from pgtail.arrow.decoding.contexts import contexts_of
 from pgtail.arrow.decoding.decode import SegmentChanges
 from pgtail.arrow.schemas import CHANGES, SNAPSHOT
 from pgtail.arrow.segments.ranges import Parts
@@ -83,6 +84,8 @@ class Decoding(Struct, frozen=True):
     """The options for reading the segments."""
     snapshot_changes: bool = True
     """Whether `changes` has the rows of snapshots."""
+    context: str | None = None
+    """As in BatchPlan."""
 
     def decode(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         """Write the rows in these parts of these segments."""
@@ -96,7 +99,7 @@ class Decoding(Struct, frozen=True):
         with _Files(self) as files:
             for place in places:
                 for group in row_groups(place):
-                    files.write_typed(group.cast(CHANGES), described)
+                    files.write_typed(group.select(CHANGES.names).cast(CHANGES), described)
             return files.close()
 
 
@@ -131,8 +134,9 @@ class _Files:
         how, described = self._how, dict[str, Version]()
         rows, transactions = Pieces(sorted_changes), Pieces()
         for path, parts in items:
+            contexts = contexts_of(how.context, path, how.storage)
             with locate(path, how.storage).open() as file:
-                changes = SegmentChanges(file, path, parts=parts, tables=how.tables)
+                changes = SegmentChanges(file, path, parts=parts, tables=how.tables, contexts=contexts)
                 for piece in changes:
                     new = [row for row in changes.survey.relations if row["relation"] not in described]
                     described |= {row["relation"]: Version.of(row) for row in new}

@@ -11,7 +11,7 @@ import pyarrow as pa
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from pgtail.arrow.schemas import CHANGES, DDL, RELATIONS, SNAPSHOTS, TRANSACTIONS
+from pgtail.arrow.schemas import CHANGES, DDL, RELATIONS, SNAPSHOTS, TRANSACTIONS, WITH_CONTEXT
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts
 from pgtail.arrow.segments.survey import Survey, first_seen, folder_of
 from pgtail.arrow.typed.versions import Version
@@ -63,9 +63,9 @@ class Update(Struct):
 
 class Lake:
     """The folder OUT, written by this process alone. `tables` are globs as --table takes them; `snapshot_changes` says
-    whether `changes` has the rows of snapshots; `storage` has options of OUT and of the captures; `show_task`
-    shows the current task, `progress` how far it is; a batch, which is repeated after a crash, has at most
-    `batch_segments`. Raises OptionError where OUT is of another kind, InputError where it is damaged.
+    whether `changes` has the rows of snapshots, `context` is as in BatchPlan; `storage` has options of OUT and of the
+    captures; `show_task` shows the current task, `progress` how far it is; a batch, which is repeated after a crash,
+    has at most `batch_segments`. Raises OptionError where OUT is of another kind, InputError where it is damaged.
     """
 
     def __init__(
@@ -75,6 +75,7 @@ class Lake:
         *,
         tables: Sequence[str] = (),
         snapshot_changes: bool = True,
+        context: str | None = None,
         storage: StorageOptions = NO_OPTIONS,
         show_task: Callable[[str], None] = lambda text: None,
         progress: LakeProgress | None = None,
@@ -95,12 +96,16 @@ class Lake:
                     raise OptionError(f"{self.out} has a table {kind} that pgtail did not write")
             self.plan.tables = list(tables)
             self.plan.snapshot_changes = snapshot_changes
+            self.plan.context = context
         elif self.plan.tables != list(tables):
             scope = f"--table {', '.join(self.plan.tables)}" if self.plan.tables else "all tables"
             raise OptionError(f"{self.out} was made with {scope}: use another directory for other tables")
         elif self.plan.snapshot_changes != snapshot_changes:
             scope, cure = ("with", "give it again") if snapshot_changes else ("without", "leave it out")
             raise OptionError(f"{self.out} was made {scope} --no-snapshot-changes: {cure}, or use another directory")
+        elif self.plan.context != context:
+            scope = "without --context" if self.plan.context is None else f"with --context {self.plan.context}"
+            raise OptionError(f"{self.out} was made {scope}, which holds for its life: use another directory")
         self.batches.finish()
         self.progress.batch = self.plan.batch
 
@@ -198,7 +203,9 @@ class Lake:
     def _decode(self, parts: Mapping[str, Parts], sizes: Mapping[str, int], known: Versions | None) -> Decoded:
         self.show_task(f"decoding {counted(len(parts), 'segment')}")
         plan = self.plan
-        how = Decoding(self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes)
+        how = Decoding(
+            self.out, self.codec, tuple(plan.tables), known, self.storage, plan.snapshot_changes, plan.context
+        )
         files = [((path, some), sizes[path]) for path, some in parts.items()]
         return joined(collected(self.spark, how.decode, groups(self.spark, files), sum(size for _, size in files)))
 
@@ -213,7 +220,8 @@ class Lake:
         if known is not None:
             commits += self._typed(decoded.tables, known, versions_of(relations), done)
         if decoded.changes:
-            commits.append(Commit("changes", CHANGES, decoded.changes))
+            schema = CHANGES if self.plan.context is None else WITH_CONTEXT
+            commits.append(Commit("changes", schema, decoded.changes))
         return commits
 
     # -- relations and transactions ------------------------------------------------------------------------------
