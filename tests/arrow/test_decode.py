@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from pgtail.arrow.decoding.batches import Batch
 from pgtail.arrow.decoding.decode import SegmentChanges, changes_of, survey
 from pgtail.arrow.decoding.fast_path import Runs
 from pgtail.arrow.schemas import CHANGES
@@ -246,13 +247,36 @@ def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.M
     seen: list[int] = []
     way = Runs.batch
 
-    def counted(runs: Runs) -> pa.RecordBatch:
+    def counted(runs: Runs, schema: pa.Schema) -> pa.RecordBatch:
         seen.append(runs.rows)
-        return way(runs)
+        return way(runs, schema)
 
     monkeypatch.setattr(Runs, "batch", counted)
     table_of(paths)
     assert sum(seen) > rows * 0.9
+
+
+@needs_compiled
+def test_logical_messages_in_every_transaction_make_no_batch_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder, count = Recorder(tmp_path, {}, rotation=Rotation()), 500
+    recorder.take_frame(encode.frame(encode.relation()))
+    for lsn in range(100, 100 + 10 * count, 10):
+        row = encode.insert(str(lsn), "x")
+        for data in (encode.begin(lsn=lsn), row, encode.message(b"x"), row, encode.commit(lsn=lsn, end=lsn + 5)):
+            recorder.take_frame(encode.frame(data, lsn))
+    recorder.close()
+    made: list[int] = []
+    way = Batch.rows
+
+    def counted(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
+        made.append(len(batch))
+        return way(batch, schema)
+
+    monkeypatch.setattr(Batch, "rows", counted)
+    assert table_of(segments(tmp_path)).num_rows == 3 * count
+    assert len(made) < 5
 
 
 @needs_compiled

@@ -10,8 +10,9 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from pgtail.arrow.schemas import CHANGES, DDL, RELATIONS, SNAPSHOTS, TRANSACTIONS
 from pgtail.spark.lake.catalog import Entry, changed, entries
-from pgtail.spark.lake.delta import LakeTable
+from pgtail.spark.lake.delta import Commit, LakeTable
 from pgtail.spark.lake.registration import statements
 from pgtail.storage import locate
 from tests.spark.test_lake import delta_scan
@@ -47,6 +48,21 @@ def test_spark_parses_the_statements(spark: Any, whole: Path, engine: str) -> No
     texts = [*statements(locate(str(whole)), engine)]
     plans = [spark._jsparkSession.sessionState().sqlParser().parsePlan(text.rstrip(";")).toString() for text in texts]
     assert sum("CreateTable" in plan for plan in plans) > len(entries(locate(str(whole))))
+
+
+def test_every_table_of_all_changes_is_registered(tmp_path: Path) -> None:
+    out = locate(str(tmp_path))
+    whole = {
+        "changes": CHANGES,
+        "transactions": TRANSACTIONS,
+        "relations": RELATIONS,
+        "snapshots": SNAPSHOTS,
+        "ddl": DDL,
+    }
+    for name, schema in whole.items():
+        LakeTable(out / name).commit(Commit(name, schema, []), 1)
+    views = [line for line in statements(out, "duckdb") if "VIEW" in line]
+    assert [line.split('"')[1:4:2] for line in views] == [["pgtail", name] for name in sorted(whole)]
 
 
 def test_a_name_is_that_of_the_table_that_took_it_last(tmp_path: Path) -> None:

@@ -51,6 +51,9 @@ _BEGINS: Final = messages(Role.BEGIN)
 FEW: Final = 4096
 """A batch of fewer rows is joined with the next ones."""
 _END_OF_BIGINT: Final = 1 << 63
+_DECODED: Final = 50
+"""Messages that are decoded after a logical message, or a row that the fast path declined, before that is tried again:
+to change the path makes two batches, which takes as long."""
 
 
 def survey(file: ByteFile, name: str) -> Survey:
@@ -146,6 +149,8 @@ class SegmentChanges(ChangeRows):
         self._own = False
         """Whether the repeated messages at the beginning were read."""
         self.ordinal: int = 0
+        self._to_decode = 0
+        """How many messages are decoded before the fast path is tried."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for rows in merge_small(self._batches()):
@@ -177,14 +182,18 @@ class SegmentChanges(ChangeRows):
             for start, stop in frames:
                 if frames.head.own and not self._own:
                     self._end_repeated()
-                if fast is not None and self._own:
+                if fast is not None and self._own and not self._to_decode:
                     frames.next = start - HEAD.size
                     yield from self._scan_runs(fast)
                     if frames.next > start:
                         continue
                     frames.next = stop
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
+                rows, waits = len(self.batch), self._to_decode
+                self._to_decode = max(waits - 1, 0)
                 self._take_message(message, lsn, stop - start - XLOG_HEADER_SIZE)
+                if not waits and len(self.batch) > rows:
+                    self._to_decode = _DECODED
                 if fast is not None and fast.rows and self.batch:
                     yield fast.batch(self.schema)
                 if self.batch.full:
@@ -277,8 +286,10 @@ class SegmentChanges(ChangeRows):
             self._add_ddl(transaction, event.content)
         if self._filter is None:
             self.add_message(event, size, position)
+            self._to_decode = _DECODED
         if contexts is not None and event.prefix == contexts.prefix and transaction is not None:
             transaction.context = Context(event.content, event.content)
+            self._to_decode = _DECODED
 
     def _add_ddl(self, transaction: Transaction, content: bytes) -> None:
         """Add a schema change to the survey. Those of prepared transactions may be rolled back: they are unknown."""

@@ -34,8 +34,8 @@ def read(
 ) -> DataFrame:
     """A table of the folder `uri`, as it is now or as of a version of Delta's log.
 
-    `table` is changes, transactions, relations, snapshots or catalog, or tables/NAME, state/NAME or history/NAME, where
-    NAME is the table's schema.table; `storage` are options as --storage takes them. With `columns` only these are
+    `table` is changes, transactions, relations, snapshots, ddl or catalog, or tables/NAME, state/NAME or history/NAME,
+    where NAME is the table's schema.table; `storage` are options as --storage takes them. With `columns` only these are
     read, which saves time in an object store: there the tasks do not know the columns of a query. Raises InputError if
     there is no such table or column.
     """

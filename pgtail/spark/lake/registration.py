@@ -12,7 +12,7 @@ from pgtail.spark.lake.delta import LakeTable
 from pgtail.storage import Location
 
 _OTHER: Final = re.compile(r"[^a-z0-9_]")
-_WHOLE: Final = ("changes", "transactions", "relations", "snapshots")
+_WHOLE: Final = ("changes", "transactions", "relations", "snapshots", "ddl")
 _DELTA: Final = (
     "CREATE SCHEMA IF NOT EXISTS `{schema}`;",
     "CREATE TABLE IF NOT EXISTS `{schema}`.`{name}` USING DELTA LOCATION '{uri}';",
