@@ -27,6 +27,9 @@ def fields(text: str) -> list[pa.Field]:
 SNAPSHOT: Final = "snapshot"
 """The operation of a row of a table's snapshot."""
 
+OUTCOMES: Final = ("commit_prepared", "rollback_prepared")
+"""The operations of the outcomes of prepared transactions."""
+
 CHANGES: Final = pa.schema(
     fields(
         "op text, schema text, table text, xid bigint, seq bigint, position bigint, commit_lsn text, commit_ts time,"

@@ -21,11 +21,11 @@ from pyspark.sql.types import StructType
 
 from pgtail.arrow.decoding.contexts import contexts_of
 from pgtail.arrow.decoding.decode import SegmentChanges, has_none
-from pgtail.arrow.schemas import CHANGES, SNAPSHOT, WITH_CONTEXT
+from pgtail.arrow.schemas import CHANGES, OUTCOMES, SNAPSHOT, WITH_CONTEXT
 from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Bounds
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, Place, Range
-from pgtail.arrow.segments.survey import folder_of, name_of
-from pgtail.capture.contents import read_contents
+from pgtail.arrow.segments.survey import TWO_PHASE, folder_of, name_of
+from pgtail.capture.contents import PreparedTransaction, count_contents, read_contents
 from pgtail.capture.format import GAP, SegmentName
 from pgtail.capture.reader import SegmentFile, first_segment
 from pgtail.capture.segment import read_head
@@ -38,6 +38,7 @@ from pgtail.spark.segments.snapshots import SnapshotSegment, new_snapshots
 from pgtail.spark.selection import CDF, Selection
 from pgtail.spark.typed_source import TypedTable
 from pgtail.storage import locate
+from pgtail.terminal.escape import escape
 
 _PUSHDOWN_WORKER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 """The program in which Spark offers filters; a reader may accept them nowhere else."""
@@ -102,7 +103,7 @@ class SegmentReader:
         (path, parts, end), selection = partition.value, self.selection
         place, ops = locate(path, selection.storage), pa.array(selection.limits.ops, pa.string())
         if (selection.tables or selection.limits != EVERYTHING) and has_none(
-            place, read_contents(place), selection.tables, selection.limits, end
+            place, read_contents(place), selection.tables, selection.limits, end, outcomes=self._has_outcomes
         ):
             return
         with place.open() as file:
@@ -116,6 +117,11 @@ class SegmentReader:
             except InputError as error:
                 error.source = error.source or path
                 raise
+
+    @property
+    def _has_outcomes(self) -> bool:
+        """Whether outcomes of prepared transactions are among the rows."""
+        return self._table is None and any(map(self.selection.limits.want_op, OUTCOMES))
 
     def _snapshots(self, listed: Listing) -> list[SnapshotSegment]:
         """The segments of snapshots of the tables, in the order of their names."""
@@ -188,7 +194,10 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
             return {_SEGMENT: ""}
         point = Point(lsn=min(copied)) if text in ("", "snapshot") else _point(text)
         start = self._begin(listed, point)
-        return {**start, _SNAPSHOT: ""} if point.lsn in copied else start
+        if point.lsn not in copied:
+            return start
+        self._check_prepared(listed, point.lsn)
+        return {**start, _SNAPSHOT: ""}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
         return ReadAllAvailable() if self._limit is None else ReadMaxFiles(int(self._limit))
@@ -223,6 +232,24 @@ class StreamReader(SegmentReader, datasource.DataSourceStreamReader):
         if lsn is None:
             raise OptionError("option startingPosition: the capture has no commit since then: write latest")
         return {_SEGMENT: str(files[index - 1].name) if index else "", _START: lsn_text(lsn)}
+
+    def _check_prepared(self, listed: Listing, lsn: int) -> None:
+        """Raise OptionError if a transaction was prepared before a snapshot, and has no outcome before it: neither the
+        snapshot nor what follows it has its changes."""
+        places = [locate(path, self.selection.storage) for path in listed.segments if _name(path).position < lsn]
+        waiting: dict[PreparedTransaction, None] = {}
+        for place in places if places and read_head(places[-1]).parameters.get(TWO_PHASE) != "off" else ():
+            contents = read_contents(place) or count_contents(place)
+            for outcome in contents.outcomes:
+                waiting.pop(outcome, None)
+            waiting |= dict.fromkeys(contents.prepared)
+        if waiting:
+            xid, gid = next(iter(waiting))
+            raise OptionError(
+                f"option startingPosition: transaction {xid} ({escape(gid)}) was prepared before the snapshot at"
+                f" {lsn_text(lsn)}, and has no outcome before it: its changes would be missing. Start at another"
+                " snapshot, by its LSN, or with earliest"
+            )
 
     def _first_since(self, segment: SegmentFile, time: int) -> int | None:
         """The position of the first commit since a time in a segment; None if there is none."""

@@ -380,3 +380,78 @@ def test_segments_without_what_filters_want_are_not_read(server: tuple[Path, Ser
         found = [row for row in read(reader).to_pylist() if passes(row)] if len(unread) < len(partitions) else []
         assert found == list(filter(passes, rows)), filters
         assert unread or len(partitions) < len(BatchReader(source).partitions()), filters
+
+
+def test_segments_with_prepared_transactions_are_skipped_where_outcomes_are_not_wanted(tmp_path: Path) -> None:
+    """Of random histories; some transactions are sent when they are committed, with their earlier position."""
+    skipped = Counter[str]()
+    made = Server(Random(3), 12)
+    made.run(60)
+    Recording(tmp_path / "c", head={**HEAD, TWO_PHASE: "on"}).record(made.steps)
+    paths = sorted((tmp_path / "c").glob("*.pgcap"))
+    late = [encode.begin_prepare(3, "late", 0x900, 0x908), encode.insert("1", None, "sad", None, oid=16_384)]
+    late += [encode.prepare(3, "late", 0x900, 0x908), encode.commit_prepared(3, "late", made.lsn + 64, made.lsn + 72)]
+    recorder = Recorder(tmp_path / "c", {**HEAD, TWO_PHASE: "on"}, rotation=Rotation(size=1))
+    for message in [*made.tables[0].describe(), *late]:
+        recorder.take_frame(encode.frame(message, made.lsn + 64))
+    recorder.close()
+    source = DataSource({"path": str(tmp_path / "c")})._source
+    rows = read(BatchReader(source)).to_pylist()
+    assert {"commit_prepared", "rollback_prepared"} < {row["op"] for row in rows}
+    positions = sorted(row["position"] for row in rows)
+    middle = positions[len(rows) // 2]
+    cases: dict[str, tuple[list[Any], Any]] = {
+        "op": ([EqualTo(("op",), "truncate")], lambda row: row["op"] == "truncate"),
+        "early": (
+            [LessThan(("position",), middle), In(("op",), ("insert", "update"))],
+            lambda row: row["position"] < middle and row["op"] in ("insert", "update"),
+        ),
+        "all ops": ([LessThan(("position",), middle)], lambda row: row["position"] < middle),
+        "outcomes": (
+            [EqualTo(("table",), "t1"), EqualTo(("op",), "commit_prepared")],
+            lambda row: row["table"] == "t1" and row["op"] == "commit_prepared",
+        ),
+    }
+    assert positions[0] == 0x900
+    for name, (filters, passes) in cases.items():
+        reader = FilteringReader(source)
+        reader.pushFilters(filters)
+        batches = [[*reader.read(partition)] for partition in reader.partitions()]
+        skipped[name] = sum(not one for one in batches)
+        assert [row for some in batches for batch in some for row in batch.to_pylist() if passes(row)] == [
+            row for row in rows if passes(row)
+        ], name
+    assert len(paths) > 5
+    assert skipped["op"]
+    typed = batch_reader(tmp_path / "c", table="public.t1")
+    found = [[*typed.read(partition)] for partition in typed.partitions()]
+    assert [] in found
+    assert sum(batch.num_rows for some in found for batch in some) == sum(row["table"] == "t1" for row in rows)
+
+
+@pytest.mark.parametrize("two_phase", ["on", "off"])
+def test_a_transaction_prepared_before_a_snapshot_is_not_lost_in_silence(tmp_path: Path, two_phase: str) -> None:
+    made = Server(Random(1), 2)
+    made.transact(3)
+    made._prepare()
+    made.transact(1)
+    first = made.snapshot(made.tables)
+    made.transact(2)
+    made._outcome()
+    later = made.snapshot(made.tables)
+    made.transact(2)
+    steps = [step for step in made.steps if two_phase == "on" or not _is_prepared(step)]
+    Recording(tmp_path / "c", head={**HEAD, TWO_PHASE: two_phase}).record(steps)
+    if two_phase == "on":
+        for options in ({}, {"startingPosition": lsn_text(first)}, {"startingPosition": "snapshot"}):
+            with pytest.raises(OptionError, match=r"transaction \d+ \(g\d+\) was prepared before the snapshot at 0/"):
+                stream_reader(tmp_path / "c", **options).initialOffset()
+    else:
+        assert streamed(stream_reader(tmp_path / "c"))
+    rows = streamed(stream_reader(tmp_path / "c", startingPosition=lsn_text(later)))
+    assert rows[0]["op"] == "snapshot"
+    assert len({row["position"] for row in rows}) == 3
+
+
+def _is_prepared(step: Any) -> bool:
+    return any(isinstance(item, bytes) and item[:1] in b"bPKr" for item in getattr(step, "items", ()))

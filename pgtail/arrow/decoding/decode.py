@@ -80,11 +80,13 @@ def has_none(
     tables: Sequence[str],
     limits: Limits = EVERYTHING,
     end: int = BEYOND,
+    *,
+    outcomes: bool = True,
 ) -> bool:
-    """Whether a segment certainly has no change of these tables within these limits, and no outcome of a prepared
-    transaction. `end`: no position in the segment is greater.
+    """Whether a segment certainly has no change of these tables within these limits; with `outcomes` also no outcome of
+    a prepared transaction. `end`: no position in the segment is greater.
 
-    Its contents have no outcome of a transaction prepared in it, so its stream must be without prepared transactions.
+    Its contents do not have the outcome of a transaction prepared in it, nor the position of one that was sent late.
     """
     if contents is None or contents.tables is None:
         return False
@@ -94,7 +96,11 @@ def has_none(
     if wanted and not limits.exclude(contents, end):
         return False
     head = read_head(segment)
-    return head.parameters.get(TWO_PHASE) == "off" and head.encoding == "utf-8"  # else names differ
+    if head.parameters.get(TWO_PHASE) != "off" and (
+        outcomes or (wanted and not limits.exclude(contents, end, start=0))
+    ):
+        return False
+    return head.encoding == "utf-8"  # else names differ
 
 
 def tables_in(segment: Location) -> set[tuple[str, str]] | None:

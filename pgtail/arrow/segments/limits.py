@@ -39,13 +39,16 @@ class Limits(Struct, frozen=True):
     xid: Bounds = Bounds()
     time: Bounds = Bounds()
 
-    def exclude(self, contents: SegmentContents, end: int) -> bool:
-        """Whether no change in a segment of this contents can be wanted; `end`: no position in it is greater."""
-        start = SegmentName.parse(contents.segment)
+    def exclude(self, contents: SegmentContents, end: int, start: int | None = None) -> bool:
+        """Whether no change in a segment of this contents can be wanted; no position in it is greater than `end`, or
+        less than `start`, by default that in its name."""
+        name = SegmentName.parse(contents.segment)
+        if start is None:
+            start = 0 if name is None else name.position
         return (
             self.xid.excludes(*(contents.xids or Bounds()))
             or self.time.excludes(*(contents.times or Bounds()))
-            or self.position.excludes(0 if start is None else start.position, end)
+            or self.position.excludes(start, end)
         )
 
     def want_op(self, op: str) -> bool:

@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.arrow.schemas import TRANSACTIONS
+from pgtail.arrow.schemas import OUTCOMES, TRANSACTIONS
 
 _SUMS: Final = ("changes", "messages", "bytes")
 OWN: Final = [name for name in TRANSACTIONS.names if name not in ("position", "tables", *_SUMS)]
 """Columns that have the same value in each of the transaction's changes."""
 _COUNTED: Final = ("ordinal", "op", "seq", "schema", "table", "bytes")
-_OUTCOMES: Final = pa.array(["commit_prepared", "rollback_prepared"])
+_OUTCOMES: Final = pa.array(OUTCOMES)
 
 
 class Counted(NamedTuple):
