@@ -212,8 +212,12 @@ class TableLayout(NamedTuple):
 def split(rows: pa.Table, buckets: Numbers) -> Iterator[tuple[int, pa.Table]]:
     """Rows by their buckets; the order within a bucket stays."""
     order = np.argsort(buckets, kind="stable")
-    found, counts = np.unique(buckets, return_counts=True)
-    rows, start = rows.take(pa.array(order)), 0
+    yield from _slices(rows.take(pa.array(order)), buckets[order])
+
+
+def _slices(rows: pa.Table, buckets: Numbers) -> Iterator[tuple[int, pa.Table]]:
+    """Rows in the order of their buckets."""
+    (found, counts), start = np.unique(buckets, return_counts=True), 0
     for bucket, count in zip(found.tolist(), counts.tolist(), strict=True):
         yield bucket, rows.slice(start, count)
         start += count
@@ -298,8 +302,9 @@ class Pass(Struct, frozen=True):
         side[: len(arrives)][(moves & ~carries)[arrives]] = NEW_ROW
         side[len(arrives) : len(arrives) + len(leaves)] = OLD_ROW
         buckets = np.concatenate([new_bucket[arrives], old_bucket[leaves], np.tile(every, len(ends))])
-        some = rows.take(pa.array(places)).append_column(SIDE, pa.array(side))
-        for bucket, own in split(some, buckets):
+        order = np.argsort(buckets, kind="stable")
+        some = rows.take(pa.array(places[order])).append_column(SIDE, pa.array(side[order]))
+        for bucket, own in _slices(some, buckets[order]):
             links = np.unique(old_bucket[linked & (new_bucket == bucket)]) if linked.any() else ()
             yield from self._parts(bucket, own, list(map(int, links)))
 
