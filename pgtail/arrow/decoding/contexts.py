@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pgtail.arrow.segments.survey import folder_of
 from pgtail.capture.contents import read_contents
-from pgtail.capture.format import CLOSED, PREDECESSOR
+from pgtail.capture.format import CLOSED, PREDECESSOR, SEGMENT
 from pgtail.capture.segment import Head, SegmentFrames, read_head
 from pgtail.changes.context import Context
 from pgtail.errors import InputError
@@ -32,7 +32,7 @@ class Contexts(NamedTuple):
         while head.transaction is not None and head.transaction[1]:
             name = head.parameters.get(PREDECESSOR, "")
             place = self.folder / f"{name}{CLOSED}"
-            if place.head() is None:
+            if name >= head.parameters.get(SEGMENT, "") or place.head() is None:
                 raise InputError(
                     f"it begins inside of a transaction, whose context may be in the segment before it: {name} is not"
                     " there; without the context it can be read"
