@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import select
 import sys
 from collections.abc import Iterator
 from typing import Final
@@ -16,12 +17,13 @@ from pgtail.files.stopping import after_echo, asked_to_stop
 from pgtail.log import DAMAGE, DETAIL, SUMMARY, TRACE, logger
 from pgtail.terminal.escape import escape, escape_lines
 from pgtail.terminal.layout import width_of
-from pgtail.terminal.restore import write_if_taken
 
 _NAME: Final = "pgtail: "
 """How a message starts; its other lines are indented by as much."""
 WORDS: Final = {logging.ERROR: "error: ", DAMAGE: "damage: ", logging.WARNING: "warning: ", logging.INFO: "note: "}
 """What precedes the text of a level."""
+_LAST_WAIT: Final = 1.0
+"""Seconds to wait for a terminal whose output is stopped (Ctrl-S), if pgtail was asked to stop."""
 _NARROW: Final = 40
 """Cells of a terminal below which they are indented less."""
 
@@ -70,12 +72,10 @@ class StderrHandler(logging.Handler):
             return
         fd = descriptor()
         terminal = on_terminal(fd)
-        text = f"{after_echo(terminal)}{self.format(record)}\n"
-        if terminal and asked_to_stop():
-            write_if_taken(fd, text.encode("utf-8", "backslashreplace"))
-            return
         with contextlib.suppress(OSError):
-            sys.stderr.write(text)
+            if terminal and asked_to_stop() and not select.select([], [fd], [], _LAST_WAIT)[1]:
+                return
+            sys.stderr.write(f"{after_echo(terminal)}{self.format(record)}\n")
             sys.stderr.flush()
 
 
