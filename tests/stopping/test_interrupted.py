@@ -20,11 +20,13 @@ import pytest
 from tests.stopping.trial import PROGRAM
 from tests.support.encode import INT4, begin, commit, insert, recvlogical, relation
 from tests.support.limits import within
+from tests.support.tail import wait_for
 
 _TABLE = recvlogical(begin(), relation(columns=[("id", INT4)]), commit())
 _TRANSACTION = recvlogical(begin(), *[insert("1")] * 50, commit())
 _BEFORE = 0.3
 """Seconds of reading before the signal; all of the input takes several without the compiled scanner."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +54,28 @@ def _interrupt(
     while stdin is None and file not in _open_files(descriptors):
         assert process.poll() is None
         time.sleep(0.01)
-    time.sleep(within(_BEFORE))
+    begun = _processor_time(process.pid)
+    wait_for("some reading", lambda: _processor_time(process.pid) >= begun + _BEFORE or _waits(process.pid))
     process.send_signal(sent)
     out, err = process.communicate(timeout=within(30))
     return process.returncode, out, err.decode()
+
+
+def _processor_time(pid: int) -> float:
+    """Seconds that a process has used."""
+    return sum(map(int, _stat(pid)[11:13])) / _TICKS
+
+
+def _waits(pid: int) -> bool:
+    """Whether a process does nothing for a while: its output is not read, or its input has no more."""
+    before = _stat(pid)
+    time.sleep(0.1)
+    return before[0] == "S" and before[:13] == _stat(pid)[:13]
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of proc_pid_stat(5) from the state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def _open_files(descriptors: Path) -> Iterator[Path]:
@@ -126,7 +146,7 @@ def _blocked(*arguments: str | Path, pure: bool = False) -> subprocess.Popen[byt
     )
     assert process.stdout is not None
     assert select.select([process.stdout], [], [], within(30))[0]
-    time.sleep(within(_BEFORE))
+    time.sleep(_BEFORE)
     return process
 
 
@@ -148,7 +168,7 @@ def test_a_slow_reader_gets_whole_lines_of_all_that_was_read(
     file.write_bytes(content if form is _as_hex else form(content))
     with _blocked(file, pure=pure) as process:
         process.send_signal(signal.SIGINT)
-        time.sleep(within(_BEFORE))
+        time.sleep(_BEFORE)
         out, err = process.communicate(timeout=within(30))
     found = re.search(rb"interrupted after (\d+) (uncompressed|of \d+) bytes; the rest was not read\n", err)
     assert (process.returncode, found is not None) == (130, True), err
