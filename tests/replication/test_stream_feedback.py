@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from contextlib import closing
 from itertools import cycle
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from pgtail.pgoutput.scalars import parse_lsn
 from tests.conftest import StartServer
+from tests.support.faulty_proxy import FaultyProxy
 from tests.support.run_process import started
 from tests.support.servers import Database, fresh_database, installations, some_versions
 from tests.support.tail import ids, stream, tailing, wait_for, wait_for_reader, wait_until_received
@@ -181,8 +183,12 @@ def test_a_kill_within_a_transaction_writes_its_beginning_twice(database: Databa
     file = tmp_path / "out.json"
     output = ["-S", "s", "--ack", "commit", "-f", str(file)]
     insert(database, 0, 9)
-    with tailing(database, *output) as running:
+    with (
+        closing(FaultyProxy(database.server.port)) as proxy,
+        tailing(database.conninfo(tcp=True, port=proxy.port), *output) as running,
+    ):
         wait_for_ack(database, "s", flushed(database))
+        proxy.rate = 2_000_000  # the whole transaction takes 15 s
         insert(database, 1_000_000, 1_200_000, "x" * 100)
         wait_for("a part of the transaction", lambda: file.stat().st_size > 100_000)
         running.process.send_signal(signal.SIGKILL)

@@ -8,11 +8,9 @@ _LEAST = 60.0
 """Seconds: other work may begin after a limit was set."""
 
 
-def slowness() -> float:
-    """The load per processor, at least 1: what waits for servers beside other work takes so many times as long."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-
-
 def within(seconds: float) -> float:
-    """A limit that only ends what hangs, or would take minutes: `seconds` of an idle machine, and at least a minute."""
-    return max(seconds, _LEAST) * slowness()
+    """A limit that only ends what hangs, or would take minutes: `seconds` of an idle machine, and at least a minute.
+
+    What waits for servers beside other work takes as many times as long as there is load for each processor.
+    """
+    return max(seconds, _LEAST) * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))

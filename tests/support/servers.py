@@ -97,7 +97,11 @@ _ROOM = 6 << 30
 
 
 def embedded_server(installation: Installation, **settings: Setting) -> EmbeddedServer:
-    """A server with these settings, in memory if there is room: a database is created in a tenth of the time."""
+    """A server with these settings, in memory if there is room: a database is created in a tenth of the time.
+
+    It makes a checkpoint when a test asks for it, or much is written, and not every five minutes.
+    """
+    settings = {"checkpoint_timeout": "1d", **settings}
     return EmbeddedServer(installation, settings=settings, parent=_MEMORY if _memory_suffices() else None)
 
 
