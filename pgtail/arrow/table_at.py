@@ -98,7 +98,7 @@ def moment(at: Point | None, before: Point | None) -> Point:
     Raises OptionError if both are given.
     """
     if at is not None and before is not None:
-        raise OptionError("--at shows the rows after a commit, --before those before one: give one of them")
+        raise OptionError("give one of them: --at (after a commit), or --before (before it)")
     if before is None:
         return at or ANYWHERE
     return Point(

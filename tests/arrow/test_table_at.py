@@ -314,7 +314,7 @@ def test_moments_that_cannot_be_shown(made: tuple[copied.Server, Path]) -> None:
         table_at(capture, "t0", at="F/0")
     with pytest.raises(OptionError, match=r"has no row of a table t99 up to then; did you mean t9\?"):
         table_at(capture, "t99")
-    with pytest.raises(OptionError, match="^at is after a commit, before before one"):
+    with pytest.raises(OptionError, match=r"^give one of them: at \(after a commit\), or before \(before it\)$"):
         table_at(capture, "t0", at="0/1", before="0/2")
     with pytest.raises(OptionError, match="at: 'noon' is neither an LSN"):
         table_at(capture, "t0", at="noon")
