@@ -83,11 +83,11 @@ FILTERS: list[list[str]] = [[], ["-t", "*t*"], ["--op", "update,delete"], ["--ex
 
 @pytest.mark.parametrize("one", [one for one in ALL if one.scenario.version == "pg16"], ids=str)
 def test_rows_that_are_counted_in_runs_are_counted_the_same(one: Capture) -> None:
-    """Compiled and from events, in every framing, with filters that allow the fast path."""
+    """Compiled and from events, in both framings, with filters that allow the fast path."""
     rest = arguments_of(one)[1:]
     for form in BINARY_FORMS:
         if form in one.forms:
-            for filter_ in FILTERS:
+            for filter_ in FILTERS if form == BINARY_FORMS[0] else FILTERS[:1]:
                 reports = []
                 for way in WAYS:
                     with rows_by(way):

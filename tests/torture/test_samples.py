@@ -42,7 +42,7 @@ def test_signals(newest_database: Database, name: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_faults(newest_server: EmbeddedServer, kind: str) -> None:
-    faults.disturb(newest_server, kind, random.Random(31), 4)
+    faults.disturb(newest_server, kind, random.Random(31), 2)
 
 
 @pytest.mark.parametrize("fault", ["slot held", "slot invalidated"])
