@@ -22,7 +22,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     reading       files and captures to the pipeline, for commands and the library
     replication   following a slot: plan, loop, threads, feedback, reconnecting
     postgres      connections, catalog queries, slots, the walsender session; the only importer of psycopg
-    pipeline      scanner or decoder, assembler, filter, output: in order, in bounded memory
+    pipeline      slices or decoded messages, assembler, filter, output: in order, in bounded memory
     stats         what `pgtail stats` shows
     hexview       what `pgtail inspect` shows
     outputs       events to text: a module or a folder for each format
@@ -31,7 +31,7 @@ list; the import-linter contract in pyproject.toml enforces it.
     service       what a service knows of itself, and systemd's protocol
     terminal      escaping, styles, layout, keys
     changes       messages to change events: relations, assembler, streamed transactions, filters, redaction
-    native        row plans, and compiled code: the scanner
+    native        row plans, and compiled code: core (index), values, rows (slices, and what is made of them)
     values        one cell to one value
     pgoutput      the protocol: bytes to messages; opens no file or socket, reads no clock
     storage       paths and URIs: list, read, conditional put; the only importer of obstore and pyarrow.fs
@@ -41,32 +41,37 @@ list; the import-linter contract in pyproject.toml enforces it.
 
 There are two ways from bytes to text, and tests compare them, byte by byte:
 
-    bytes -> input -> Pipeline -> scanner --------------------------------------> text, a run of messages at a time
-                          |                                                        ^
-                          +----> decoder -> assembler -> filter -> row plans ------+  one message at a time
+    bytes -> input -> index -> slice -> assembler -> old values, filter -> Writer -> text, thousands of rows at a time
+                               |  ^                                          |
+                               v  |                                          v
+                               decoder -> assembler -> old values, filter -> row plans, one message at a time
 
     input      finds where messages start: a dump, a capture, packets, a live session
-    Pipeline   gives a buffer to the scanner first, and then the message at which it stopped to the decoder
-    scanner    compiled: walks ordinary rows with their Begin and Commit, filters them, and executes the row plans
-    decoder    handles every message, and explains every error
+    index()    compiled: walks the messages of a buffer once, checks every length, and returns a Batch: arrays of
+               transactions, rows and cells. It knows no table and nothing of the messages before
+    slice      the rows of a batch up to the next message that is none, and up to what does not fit the tables or the
+               open transaction: the decoder gets the message there, and the next slice begins after it
+    Stop       cuts a slice where reading ends; -n counts shown transactions, so it cuts once more after the filter
+    old values fill in what the server did not send of old rows
+    filter     marks the rows that are shown; a transaction of which none is shown is not mentioned
     assembler  knows the tables and what transaction is open; holds streamed ones back until they are committed
-    filter     which rows are shown; a transaction of which none is shown is not mentioned
+    Writer     compiled: executes the row plans of an output. A row that it cannot write exactly goes to the output
+               alone, as it is: numbered, filled in and selected
+    decoder    handles every message, and explains every error
     row plan   how a format writes the rows of one table and operation: texts, fields of the transaction, cells
 
-The scanner declines a message that is not ordinary, or that it cannot write exactly, before it has written a byte of
-it. The Pipeline takes its state over into the assembler and the output after each run, so the decoder goes on from
-there. Where the scanner was not built, the decoder does all the work, with the same output. The decoder describes each
-message once, with the field names of the PostgreSQL manual; the same description draws it for `pgtail inspect`.
-
-Neither knows a format: it makes row plans (native/plan.py has an example), once for each version of a table. Scanner
-and outputs/executor.py execute them.
+Everything after index() is a function of a slice: text here, counts for `pgtail stats`, columns for Arrow and Spark,
+ranges of bytes for a capture and for streamed transactions. Without compiled code the decoder does all the work, with
+the same output. It describes each message once, with the field names of the PostgreSQL manual; the same description
+draws it for `pgtail inspect`. Neither way knows a format: an output makes row plans (native/plan.py has an example),
+once for each version of a table; Writer and outputs/executor.py execute them.
 
 Reading bytes has three outcomes: a message, Truncated (more is needed) or Malformed (never valid).
 
 To add...
     an output format: a module of plans in outputs/, a line in OUTPUTS of its __init__.py (and fields in OutputOptions
                       if it has options of its own), a test in tests/outputs/; a conversion of values that compiled
-                      code should do is a function in native/_encode.pxi
+                      code should do is a function in native/values/encode.pyx
     an input form:    a module in inputs/, a line in INPUTS of its __init__.py, and a line in FORMS of
                       tests/support/forms.py, with which the tests of tests/inputs/ cover it
     a message:        its class in pgoutput/, its lines in kinds.py, its step in changes/assembler.py, and an example in
@@ -87,13 +92,13 @@ abort               the rollback of a streamed transaction, or of one of its sub
 acknowledge         report an LSN as flushed; the server may then discard what is before it
 assembler           groups messages into transactions and resolves their tables
 backlog             what a slot holds when a reader connects
+batch               the messages of a part of a buffer, as arrays of transactions, rows and cells
 capture             a directory of segments that `pgtail record` wrote
 cell                one column of a tuple: a value, NULL, unchanged TOAST, or outside the replica identity
 change event        a row change, truncate, logical message or outcome, as an output receives it
 confirmed_flush_lsn a slot's position: transactions that committed before it are not sent again
 end LSN             the position after a commit record, from which to resume; `commit_lsn` is the commit's own
 executor            writes decoded rows by row plans, in Python
-fast path           the scanner's way from bytes to text, without messages and events
 flush               in a status update: the LSN up to which the client has stored what it received
 fork                reading a temporary copy of a slot that is in use
 frame               what surrounds a message in a source: CopyData, XLogData, a length or a newline
@@ -109,10 +114,10 @@ prepared            of a transaction: after PREPARE TRANSACTION, before its outc
 publication         the server's selection of tables and operations to send
 relation            a table's description as the server sends it (Relation message); it may change in a stream
 replica identity    the columns of the old row that updates and deletes carry: default, index, full or nothing
-row plan            how a format writes the rows of one shape: a list of pieces that scanner and executor both execute
-scanner             compiled code that walks frames, transactions and tuples in a buffer
+row plan            how a format writes the rows of one shape: a list of pieces that Writer and executor both execute
 segment             a file of a capture; it decodes alone, and never changes once it is closed
 seq                 the number of a row change within its transaction, from 1, before any filter
+slice               the rows of a batch that follow one another in the stream, with their tables
 slot                the server's memory of a consumer's position; it holds back WAL
 snapshot            the rows of a table at a position of the stream: Inserts between a Begin with xid 0 and its Commit
 spill               moving what waits for a slow output from memory to a private temporary file

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail.arrow.decoding.batches import described
-from pgtail.arrow.decoding.decode import SegmentChanges, merge_small
+from pgtail.arrow.decoding.decode import SegmentChanges
 from pgtail.arrow.output import ArrowOutput
 from pgtail.arrow.schemas import CHANGES
 from pgtail.arrow.typed.arrow_types import arrow_type, widest
@@ -84,21 +84,17 @@ def table_reader(
 def batches_of(reader: Reader, output: ArrowOutput, names: Iterable[Source]) -> Iterator[pa.RecordBatch]:
     """The output's batches; an error of reading comes after all of them."""
 
-    errors: list[PgtailError] = []
-
-    def every() -> Iterator[pa.RecordBatch]:
-        try:
-            for _ in reader.complete(reader.read(names)):
-                yield from output.take_batches()
-        except PgtailError as error:
-            errors.append(error)
-        finally:
-            reader.close()
-        yield from output.take_batches()
-
-    yield from merge_small(every())
-    if errors:
-        raise errors[0]
+    raised = None
+    try:
+        for _ in reader.complete(reader.read(names)):
+            yield from output.take_batches()
+    except PgtailError as error:
+        raised = error
+    finally:
+        reader.close()
+    yield from output.take_batches()
+    if raised is not None:
+        raise raised
 
 
 def _version(relation: Relation) -> Version:

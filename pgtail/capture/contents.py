@@ -16,7 +16,7 @@ from pgtail.changes.ddl import PREFIX
 from pgtail.errors import DecodeError, InputError
 from pgtail.files.deflate import GZIP
 from pgtail.files.gunzip import MEMBER
-from pgtail.native import compiled
+from pgtail.native.batch import Copied
 from pgtail.pgoutput.cursor import Layout
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
@@ -230,8 +230,6 @@ class ContentsCounter:
     """Counts the contents of a stream's segments, one after another, from every recorded message."""
 
     def __init__(self) -> None:
-        fast = compiled()
-        self._counts = None if fast is None else fast.counted_messages
         self._names: dict[int, tuple[bytes, bytes]] = {}
         self._descriptions: dict[int, bytes] = {}
         """Schema and name, and the last Relation message, of each table by OID."""
@@ -280,19 +278,17 @@ class ContentsCounter:
         except (struct.error, IndexError, ValueError):
             self._known = False
 
-    def take_run(self, messages: bytes) -> None:
-        """Count CopyData messages with Begins, rows and Commits, which the scanner has copied."""
-        assert self._counts is not None
-        tables, transactions, xids, times = self._counts(messages)
-        for oid, *rows in tables:
+    def take_copied(self, copied: Copied) -> None:
+        """Count rows, and transactions of rows."""
+        for oid, *rows in copied.tables:
             counts = self._table_counts(oid)
             for place, count in enumerate(rows):
                 counts[place] += count
-        if transactions:
-            self._transactions += transactions
-            for xid, time in zip(xids, times, strict=True):
+        if copied.commits:
+            self._transactions += copied.transactions
+            for xid, time in zip(copied.xids, copied.times, strict=True):
                 self._widen(xid, time)
-            self.last_time = times[1]
+            self.last_time = copied.times[1]
 
     def rows_by_table(self) -> list[TableRows]:
         """The rows of each table since the first segment. Any thread may call it."""

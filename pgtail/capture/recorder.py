@@ -31,6 +31,7 @@ from pgtail.capture.tracker import Description, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.native import compiled
+from pgtail.native.batch import Batch, Copied
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
@@ -42,7 +43,6 @@ from pgtail.service.progress import TableRows
 _COMMIT_TIME: Final = struct.Struct(">q")
 _BEGIN: Final = TAGS[Begin]
 _COMMIT_TIME_AT: Final = XLOG_HEADER_SIZE + 1 + BEGIN.offset("commit_time")
-_LSN_SIZE: Final = 8
 _EARLY: Final = 16
 """If a transaction ends in the last part of a segment, one of this many, the segment ends with it."""
 
@@ -122,8 +122,9 @@ class Recorder:
         """The number of `doubts` when the server was last asked for COMPLETE."""
         self._rotation = rotation
         self._compress = compress
-        fast = compiled()
-        self._copied_messages = None if fast is None else fast.copied_messages
+        self._module = compiled()
+        self._batch: Batch | None = None
+        """What was indexed last, of which the next messages are perhaps a part."""
         self._stream = StreamTracker(start)
         self._contents = ContentsCounter()
         self._segment: SegmentWriter | None = None
@@ -225,32 +226,42 @@ class Recorder:
         """Record ordinary messages of buf[pos:end] as take_frame(), faster: whole transactions, or rows of an open one.
 
         `framing` is one of pgoutput/frames.py. Messages of a `dump` are checked, and have one LSN. Returns the
-        offset of the first message that was not recorded, and the commit LSNs of whole transactions as native unsigned
-        integers of 8 bytes.
+        offset of the first message that was not recorded, and the commit LSNs of whole transactions as in Copied.
         """
         segment, stream, place = self._segment, self._stream, self._next_place()
-        if self._copied_messages is None or segment is None or self._next_head is not None or stream.expects_row:
+        if self._module is None or segment is None or self._next_head is not None or stream.expects_row:
             return pos, b""
         if self._finished and not stream.inside:
             return pos, b""
         room = min(self._most - segment.size, self._rotation.sync_size - segment.pending)
-        until = limits.until if place is None else min(limits.until, place - 1)
-        messages, commits, rows, end_lsn, pos = self._copied_messages(
-            buf, pos, end, framing, dump, stream.inside, room, limits.after, until, limits.latest
-        )
+        limits = limits if place is None else limits._replace(until=min(limits.until, place - 1))
+        copied, batch = None, self._batch
+        if batch is not None and batch.buffer is buf:
+            copied = self._copy(batch, pos, dump, room, limits)
+        if batch is None or copied is None:
+            batch = self._batch = self._module.index(buf, pos, end, framing)
+            copied = self._copy(batch, pos, dump, room, limits)
+        if copied is None:
+            return pos, b""
+        if copied.stop == batch.stop:
+            self._batch = None
         if stream.inside:
-            stream.add_rows(rows)
-        elif commits:
-            stream.add_transactions(rows, end_lsn)
-        self._contents.take_run(messages)
-        transactions = len(commits) // _LSN_SIZE
-        count = 2 * transactions + rows
-        self.transactions += transactions
+            stream.add_rows(copied.rows)
+        elif copied.commits:
+            stream.add_transactions(copied.rows, copied.end_lsn)
+        self._contents.take_copied(copied)
+        count = 2 * copied.transactions + copied.rows
+        self.transactions += copied.transactions
         self.messages += count
-        self.bytes += segment.add_frames([messages], count) - count * HEAD.size
+        self.bytes += segment.add_frames([copied.messages], count) - count * HEAD.size
         if segment.pending >= self._rotation.sync_size or (self._finished and stream.complete):
             self.sync()
-        return pos, commits
+        return copied.stop, copied.commits
+
+    def _copy(self, batch: Batch, pos: int, dump: bool, room: int, limits: RunLimits) -> Copied | None:
+        assert self._module is not None
+        copied: Copied | None = self._module.copied_messages(batch, pos, dump, self._stream.inside, room, *limits)
+        return copied
 
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""

@@ -19,11 +19,13 @@ from pgtail.changes.events import (
     Event,
     LogicalMessage,
     Note,
+    Rows,
     SchemaChange,
     SnapshotEnded,
     Started,
     Transaction,
     UndecodedRows,
+    begun,
     changes_of,
     outcome_of,
     row_change,
@@ -37,7 +39,7 @@ from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
 from pgtail.files.stopping import stop_if_asked
-from pgtail.native import Scanner
+from pgtail.native.batch import Batch, Index, Slice
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, PartitionOf, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -112,6 +114,8 @@ class Assembler:
         """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
+        self._batch: Batch | None = None
+        """What was indexed last, of which the next messages are perhaps a part."""
         self._state = State.OUTSIDE
         self._enter(State.OUTSIDE)
 
@@ -132,6 +136,7 @@ class Assembler:
 
     def lost(self) -> Events:
         """Messages are missing here: end the open transaction as incomplete, keep the tables."""
+        self._batch = None
         events = [*self._break_off(), *self._end_snapshot(complete=False)]
         self.relations.adjacent = None
         self.streams.gap()
@@ -207,19 +212,33 @@ class Assembler:
         """Whether a table of a snapshot was read, and others of it may follow."""
         return self._copied is not None
 
-    def resume_after(self, scanner: Scanner) -> Transaction | None:
-        """The scanner processed messages of the stream; returns the transaction that it is now inside of."""
-        transaction = self.started_transaction if scanner.inside and not scanner.began else None
-        if scanner.messages:
+    def next_slice(self, index: Index, buf: Buffer, pos: int, end: int, framing: int) -> Slice | None:
+        """The messages from `pos` on that follow, for take_slice(); None if the one at `pos` must be decoded."""
+        transaction = self.started_transaction
+        if pos >= end or self.decodes_next or (transaction is None and not self.outside):
+            return None
+        batch, slice_ = self._batch, None
+        if batch is not None and batch.buffer is buf:
+            slice_ = batch.slice(pos, self.tables, transaction)
+        if slice_ is None:
+            batch = self._batch = index(buf, pos, end, framing)
+            slice_ = batch.slice(pos, self.tables, transaction)
+        return slice_ if slice_ is not None and slice_.stop > pos else None
+
+    def take_slice(self, slice_: Slice) -> Rows:
+        """The next messages of the stream, which were not decoded."""
+        if self._batch is not None and slice_.stop == self._batch.stop:
+            self._batch = None
+        totals = slice_.totals()
+        before = self.started_transaction if slice_.continues else None
+        after = None if not slice_.goes_on else before if totals.opened is None else begun(totals.opened)
+        if totals.messages:
             self._described = self.relations.adjacent = None
-        if scanner.inside:
-            if transaction is None:
-                xid, commit_lsn, commit_ts = scanner.begun
-                transaction = Transaction(xid, commit_lsn=commit_lsn, commit_ts=commit_ts)
-            self._transaction = transaction
-            transaction.changes = scanner.seq
-        self._enter(self._inside if scanner.inside else State.OUTSIDE)
-        return transaction
+        if after is not None:
+            self._transaction = after
+            after.changes = totals.changes
+        self._enter(State.OUTSIDE if after is None else self._inside)
+        return Rows(slice_, totals, before, after)
 
     def is_prepared(self, gid: str) -> bool:
         """Whether a transaction was prepared and has no outcome yet."""

@@ -2,7 +2,7 @@
 
 Binding evaluates the constant parts: op, schema, table, a row that such changes do not have. A test of NULL, of a value
 that was not sent or cannot be compared, or of a column that the table does not have is unknown: neither true nor false.
-The scanner evaluates the same (native/_condition.pxi).
+Compiled code evaluates the same (native/rows/condition.pyx).
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BoundTest:
         return True if self.test.op == "distinct" else None
 
     def native(self) -> NativeTest | None:
-        """The test for the scanner; None if Python must do it."""
+        """The compiled test; None if Python must do it."""
         op, how = self.test.op, self._how.native
         if op in ("is null", "changed") and self.left.column is not None and not self.left.path:
             return NativeTest(op, "")
@@ -289,5 +289,5 @@ def _common(test: Test, left: OperandSource, right: OperandSource) -> Comparison
 
 
 def _is_native(source: OperandSource) -> bool:
-    """Whether the scanner finds the text of this source: all but properties and members of JSON documents."""
+    """Whether compiled code finds the text of this source: all but properties and members of JSON documents."""
     return source.column is not None and not source.path and source.column.codec.native is not None

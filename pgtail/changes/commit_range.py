@@ -21,6 +21,10 @@ MARGIN: Final = 10_000_000
 A backend takes the time before it writes the commit record (src/backend/access/transam/xact.c), and a clock may be set.
 """
 
+_FIRST: Final = -(1 << 63)
+_LAST: Final = (1 << 63) - 1
+"""The bounds of times."""
+
 ANYWHERE: Final = Point()
 """No bound."""
 
@@ -95,19 +99,18 @@ class CommitRange(Struct, frozen=True):
         """Whether a commit at this LSN and time is inside. An unknown LSN or time is outside if it has a bound."""
         return _within(self.since.lsn, lsn, self.until.lsn) and _within(self.since.time, time, self.until.time)
 
-    def bounds(self) -> tuple[int, int, int, int, int]:
-        """For the scanner: the first LSN and time, the last LSN and time, the time after which nothing is inside."""
+    def bounds(self) -> tuple[int, int, int, int]:
+        """The first LSN and time and the last LSN and time, as integers of 8 bytes."""
         since, until = self.since, self.until
-        first, last = -(1 << 63), (1 << 63) - 1
-        low = first if since.time is None else max(first, min(since.time, last))
-        high = last if until.time is None else max(first, min(until.time, last))
-        return (
-            since.lsn or 0,
-            low,
-            (1 << 64) - 1 if until.lsn is None else until.lsn,
-            high,
-            min(high + self.margin, last),
-        )
+        low = _FIRST if since.time is None else max(_FIRST, min(since.time, _LAST))
+        high = _LAST if until.time is None else max(_FIRST, min(until.time, _LAST))
+        return since.lsn or 0, low, (1 << 64) - 1 if until.lsn is None else until.lsn, high
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The LSN and the time after which is_past() says yes, as in bounds()."""
+        *_, last, high = self.bounds()
+        return last, min(high + self.margin, _LAST)
 
     def is_past(self, lsn: int, time: int | None) -> bool:
         """Whether nothing inside follows a commit at this LSN and time."""

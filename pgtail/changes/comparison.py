@@ -33,8 +33,8 @@ class Comparison(NamedTuple):
     """How values of a type compare with each other.
 
     `key` makes an object of a value's text that compares as the value does, `literal` that text of what the user wrote;
-    both raise ValueError. `native` says what the scanner compares: text, plain decimal numbers, text without the blanks
-    at its end, or nothing. `ordered`: the order is PostgreSQL's, apart from collations.
+    both raise ValueError. `native` says what compiled code compares: text, plain decimal numbers, text without the
+    blanks at its end, or nothing. `ordered`: the order is PostgreSQL's, apart from collations.
     """
 
     what: str
@@ -64,7 +64,7 @@ def _number(text: str) -> tuple[bool, Decimal]:
 
 
 def _number_literal(text: str) -> str:
-    """A number without an exponent, which the scanner compares, unless it is very long."""
+    """A number without an exponent, which compiled code compares, unless it is very long."""
     special, value = _number(text)
     ordinary = not special and value.is_finite() and -40 < value.adjusted() < 40
     return f"{value:f}" if ordinary else text.strip()
@@ -138,6 +138,6 @@ _BY_NAME: Final = {
     "timestamp without time zone": Comparison("a timestamp without time zone", None, _micros, _timestamp),
     "timestamp with time zone": TIMESTAMPTZ,
     "uuid": Comparison("a uuid", "text", str, _uuid),
-    # Servers since PostgreSQL 19 print leading zeros. It is no plain number, so the scanner leaves it to Python.
+    # Servers since PostgreSQL 19 print leading zeros. It is no plain number, so compiled code leaves it to Python.
     "pg_lsn": Comparison("a log position", "number", parse_lsn, lambda text: lsn_text(parse_lsn(text))),
 }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from msgspec import Struct
 
 from pgtail.changes.relations import Relation
+from pgtail.native.batch import BeginEntry, Slice, Totals
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.kinds import Role, messages
@@ -199,17 +200,47 @@ class Described(Struct, frozen=True):
 
 
 class UndecodedRows(Struct):
-    """Row messages of a streamed transaction that ends: walsender frames with framing LENGTHS, from `pos` on.
+    """Row messages of a streamed transaction that ends, in a framing of pgoutput/frames.py, from `pos` on.
 
     The pipeline may process some of them and set `pos` to where the next one starts. The rest follows as changes.
     `tables` are their tables by OID, `versions` changes whenever these do.
     """
 
     transaction: Transaction
-    frames: bytes
+    data: bytes
+    framing: int
     tables: dict[int, Relation]
     versions: object
     pos: int = 0
+
+
+class Rows(Struct):
+    """Rows that were not decoded, with the starts and ends of their transactions.
+
+    `transaction` is the one that was open before them, `open` the one that is open after them; None outside of any.
+    """
+
+    slice: Slice
+    totals: Totals
+    transaction: Transaction | None
+    open: Transaction | None
+
+    def change(self, place: int) -> RowChange:
+        """The change of a row that is written alone."""
+        row = self.slice.row(place)
+        if row.is_last:
+            transaction = self.open
+        elif row.begin is None:
+            transaction = self.transaction
+        else:
+            transaction = begun(row.begin)
+        assert transaction is not None
+        return RowChange(row.op, transaction, row.seq, row.lsn, row.relation, row.old_kind, row.old, row.new)
+
+
+def begun(begin: BeginEntry) -> Transaction:
+    """The transaction of a Begin in a batch."""
+    return Transaction(begin.xid, commit_lsn=begin.final_lsn, commit_ts=begin.commit_time)
 
 
 class Note(Struct):

@@ -68,7 +68,7 @@ class Filter:
         """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]
         self.tests_context = any(test.operand.is_property and test.operand.name == CONTEXT for test in self.tests)
-        """Whether a condition depends on the context, which the scanner does not know."""
+        """Whether a condition depends on the context, which slices do not have."""
         self.redaction = redaction
         self.not_sent = 0
         self.left_out: dict[str, None] = {}
@@ -97,7 +97,7 @@ class Filter:
 
     @property
     def needs_events(self) -> bool:
-        """Whether every change must go through passes(), and not only those that the scanner leaves."""
+        """Whether every change must go through passes(), and not only those that were decoded."""
         return False
 
     @property

@@ -104,8 +104,8 @@ class SeenRows:
     on then, and each other table. `is_same` is asked whether rows are still right when another session describes a
     table. Of a row that is not known, why_not() says why.
 
-    The scanner does the same (native/_scan.pxi) with `rows`, which has the rows that count by their keys, both packed,
-    the least recently used first; with `size`, `last_lsn`, table() and make_room().
+    Compiled code does the same for slices (native/rows/seen.pyx) with `rows`, which has the rows that count by their
+    keys, both packed, the least recently used first; with `size`, `last_lsn`, table() and make_room().
     """
 
     def __init__(

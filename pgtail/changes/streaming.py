@@ -21,9 +21,10 @@ from pgtail.changes.events import (
 from pgtail.changes.relations import Relation, Relations
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.native import compiled
+from pgtail.native.batch import Batch
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoder
-from pgtail.pgoutput.frames import bounds
+from pgtail.pgoutput.frames import SEPARATED, bounds
 from pgtail.pgoutput.rows import Delete, Insert, Update
 from pgtail.pgoutput.streaming import StreamAbort, StreamStart
 from pgtail.pgoutput.transaction import Message
@@ -35,12 +36,13 @@ _CHUNK: Final = 256 * 1024
 
 
 class KeptRows(NamedTuple):
-    """Undecoded row messages of one (sub)transaction, as walsender frames with framing LENGTHS.
+    """Undecoded row messages of one (sub)transaction as they were received, in a framing of pgoutput/frames.py.
 
     `tables` are the OIDs of their tables, each with the version at that point (Relation.version).
     """
 
-    frames: bytes
+    data: bytes
+    framing: int
     tables: tuple[tuple[int, int], ...]
 
 
@@ -97,18 +99,19 @@ class Streams:
     def keep_rows(self, stream: int, buf: Buffer, pos: int, end: int, framing: int) -> int:
         """Buffer row messages of transaction `stream` undecoded; returns where the first other message starts.
 
-        Incomplete, large and unusual messages are left to the decoder; all are without the compiled scanner, or if
+        Incomplete, large and unusual messages are left to the decoder; all are without compiled code, or if
         uncommitted changes are shown.
         """
-        fast = compiled()
-        while fast is not None and self._uncommitted is None:
-            after, frames, subxid, oids, rows = fast.rows_of_one(buf, pos, end, framing, _CHUNK)
-            if after == pos:
-                return pos
-            tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])
-            self._buffer.add(stream, subxid, KeptRows(frames, tables), _OVERHEAD + len(frames))
-            self.received[stream] += rows
-            pos = after
+        module = compiled() if self._uncommitted is None else None
+        while module is not None and pos < end:
+            batch: Batch = module.index(buf, pos, end, framing, True)
+            for stop, subxid, oids, rows in module.runs_of_rows(batch, _CHUNK):
+                data, pos = bytes(buf[pos:stop]), stop
+                tables = tuple([(oid, self._relations.get(oid, stream).version) for oid in oids])
+                self._buffer.add(stream, subxid, KeptRows(data, framing, tables), _OVERHEAD + len(data))
+                self.received[stream] += rows
+            if batch.ended != "full":
+                break
         return pos
 
     def abort(self, message: StreamAbort) -> Iterable[Event] | None:
@@ -166,15 +169,22 @@ class Streams:
 
     def _rows(self, transaction: Transaction, rows: KeptRows) -> Iterator[Change | UndecodedRows]:
         tables = {oid: self._relations.versions[version] for oid, version in rows.tables}
-        undecoded = UndecodedRows(transaction, rows.frames, tables, rows.tables)
+        undecoded = UndecodedRows(transaction, rows.data, rows.framing, tables, rows.tables)
         decoder = Decoder()
         decoder.in_stream = True
+        message: object
+        lsn: int | None = None
         while True:
             yield undecoded
-            if undecoded.pos >= len(rows.frames):
+            start, end = undecoded.pos, len(rows.data)
+            if start >= end:
                 return
-            start, undecoded.pos = bounds(rows.frames, undecoded.pos)
-            message, lsn, _ = decoder.frame(rows.frames, start, undecoded.pos)
+            if rows.framing == SEPARATED:
+                message = decoder.next_message(rows.data, start, end, final=True)
+                undecoded.pos = decoder.cursor.pos + 1
+            else:
+                start, undecoded.pos = bounds(rows.data, start, rows.framing)
+                message, lsn, _ = decoder.frame(rows.data, start, undecoded.pos)
             assert isinstance(message, Insert | Update | Delete)
             yield from changes_of(transaction, message, lsn, [tables[message.relation]])
 

@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 # distutils: language = c
-"""The scanner: runs of ordinary row messages from bytes to text, Arrow buffers or statistics, without being decoded.
+"""Compiled code: rows from bytes to text, Arrow columns or counts, without being decoded.
 
-It declines every message that is not ordinary before it has written any of it; the decoder handles every message and
-reports errors. Every length is checked against the end of the buffer before it is used.
+index() finds the messages of a buffer, and everything else is a function of a slice of them. What is not ordinary is
+left to the decoder, which handles every message and reports errors. Every length is checked against the end of the
+buffer before it is used.
 """
 
 cimport cython
@@ -21,7 +22,6 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from typing import get_args
 
-from pgtail.native import Written
 from pgtail.native.plan import NoPlan, NotTested
 from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
@@ -35,18 +35,20 @@ cdef extern from "Python.h":
     double PyOS_string_to_double(const char *text, char **end, object overflow) except? -1.0
 
 # One module, so that the C compiler inlines across these files; types stand before their use.
-include "_bytes.pxi"
-include "_json.pxi"
-include "_encode.pxi"
-include "_frames.pxi"
-include "_copy.pxi"
-include "_record.pxi"
-include "_plan.pxi"
-include "_condition.pxi"
-include "_scan.pxi"
-include "_text.pxi"
-include "_columns.pxi"
-include "_stats.pxi"
+include "core/bytes.pyx"
+include "values/json.pyx"
+include "values/encode.pyx"
+include "core/frames.pyx"
+include "core/copy.pyx"
+include "rows/plan.pyx"
+include "rows/condition.pyx"
+include "core/index.pyx"
+include "rows/slice.pyx"
+include "rows/copies.pyx"
+include "rows/seen.pyx"
+include "rows/text.pyx"
+include "rows/columns.pyx"
+include "rows/counts.pyx"
 
 
 cdef int check_table(str what, native, python, str where="pgtail/native/plan.py") except -2:
@@ -68,4 +70,4 @@ check_table("limits", LARGE, pieces_module.LARGE)
 check_table("sizes of rows", SEEN_ROW_SIZE, pieces_module.SEEN_ROW_SIZE)
 check_table("limits", MOST_COLUMNS, MAX_COLUMNS, "pgtail/pgoutput/cursor.py")
 check_table("frames", HEADER, XLOG_HEADER_SIZE, "pgtail/pgoutput/decoder.py")
-check_table("buffers", set(BUFFER_NAMES), set(range(BUFFERS)), "pgtail/native/_columns.pxi")
+check_table("buffers", set(BUFFER_NAMES), set(range(BUFFERS)), "pgtail/native/rows/columns.pyx")

@@ -1,4 +1,4 @@
-r"""Row plans: how a format writes a row, as a list of pieces that the scanner and outputs/executor.py both execute.
+r"""Row plans: how a format writes a row, as a list of pieces that the Writer and outputs/executor.py both execute.
 
 A plan belongs to one version of a table, one operation and one kind of old tuple. A format with lines such as
 `7 insert public.t id="1" v=NULL` is:
@@ -21,9 +21,9 @@ A plan belongs to one version of a table, one operation and one kind of old tupl
         def no_plan(self, change: RowChange, reason: NoPlan) -> None:
             self.write(f"? {change.op}: {reason}\n".encode())
 
-`dumps` encodes a decoded text, and the form names the scanner's function that does the same (_encode.pxi). The scanner
-declines a row before it has written any of it if it cannot execute a piece; the row is then decoded. no_plan() writes
-a row without a plan, for which row() or a piece raised NoPlan; here no row is.
+`dumps` encodes a decoded text, and the form names the compiled function that does the same (values/encode.pyx). The
+compiled writer declines a row before it has written any of it if it cannot execute a piece; the row is then decoded.
+no_plan() writes a row without a plan, for which row() or a piece raised NoPlan; here no row is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NotTested(Exception):
 
 
 class NativeTest(NamedTuple):
-    """A test in the scanner: its operator, how texts compare (HOWS in _condition.pxi), the values to compare with."""
+    """A compiled test: its operator, how texts compare (HOWS in rows/condition.pyx), the values to compare with."""
 
     op: str
     how: str
@@ -50,7 +50,7 @@ class NativeTest(NamedTuple):
 
 
 ROW_OPS: Final = ("insert", "update", "delete", "snapshot")
-"""The operations on rows; the scanner knows them by their places. A snapshot is of a row that was there before."""
+"""The operations on rows; compiled code knows them by their places. A snapshot is of a row that was there before."""
 INSERT_OPS: Final = frozenset(("insert", "snapshot"))
 """Operations of Insert messages, which have a new row only."""
 
@@ -73,7 +73,7 @@ class Field(enum.IntEnum):
     END_LSN = 4
     """Known at the end of the transaction only."""
     CHANGES = 5
-    """The number of row changes and truncated tables, at the end of the transaction. The scanner ends no snapshot."""
+    """The number of row changes and truncated tables, at the end of the transaction. Compiled code ends no snapshot."""
     SEQ = 6
     LSN = 7
     ABORTED = 8
@@ -84,7 +84,7 @@ class Field(enum.IntEnum):
     """`aborted` for a change that was rolled back, otherwise `prepared` or `open`; unknown for what was committed."""
     TIME = 11
     """As COMMIT_TIME, of the commit or the prepare."""
-    # The scanner does not know these.
+    # Compiled code does not know these.
     CLOCK = 12
     """The same in fewer characters, see local_clock()."""
     UNIX_MS = 13
@@ -125,7 +125,7 @@ class Text(Struct, frozen=True, eq=False):
     """A text that depends on the transaction only.
 
     `render` gets the Transaction. It must return b"" for a transaction between Begin and Commit without an Origin,
-    unless the scanner does not write the output (PlannedOutput.events_only).
+    unless compiled code does not write the output (PlannedOutput.events_only).
     """
 
     render: Callable[[Any], bytes]
@@ -147,11 +147,11 @@ EncoderName: TypeAlias = Literal[
     "number_or_null",
     "hex",
 ]
-"""The encoders of the scanner (_encode.pxi); the empty name is none of them."""
+"""The encoders of compiled code (values/encode.pyx); the empty name is none of them."""
 
 
 class Form(NamedTuple):
-    """How the scanner encodes PostgreSQL's text: an encoder and its parameter."""
+    """How compiled code encodes PostgreSQL's text: an encoder and its parameter."""
 
     name: EncoderName
     parameter: int = 0
@@ -161,7 +161,7 @@ class Encoding(Struct, frozen=True, eq=False):
     """How a format writes the values of one column.
 
     `text` and `binary` convert a text and a binary cell; they raise Undecoded. `undecoded` is what is written for a
-    value that cannot be decoded. `form` does the same as `text` in the scanner, if it knows the column's type.
+    value that cannot be decoded. `form` does the same as `text` in compiled code, if it knows the column's type.
     `long_text` and `long_binary` convert a long cell in pieces.
     """
 
@@ -189,7 +189,7 @@ class Skip(enum.IntEnum):
 class Previous(NamedTuple):
     """The value of the other tuple between two texts, written before a value that differs from it.
 
-    If neither is NULL, `pair` writes both instead; the scanner does not support it.
+    If neither is NULL, `pair` writes both instead; compiled code does not support it.
     """
 
     before: bytes
@@ -205,8 +205,8 @@ class Cell(Struct, frozen=True, eq=False):
     of names). `required`, for columns of the replica identity: without a value there is no plan for the row. `skip`:
     such a value is replaced by `skipped`; None leaves the column out. `previous`: write the other tuple's value after
     `before`, if it differs and is not unchanged. `unchanged_undecoded`: if not empty, an unchanged value also counts as
-    an UndecodedValue, with this text; the scanner declines such rows. `uncompared`: replaces `before` if the value of
-    the other tuple is unchanged; the scanner does not support such plans.
+    an UndecodedValue, with this text; compiled code declines such rows. `uncompared`: replaces `before` if the value of
+    the other tuple is unchanged; compiled code does not support such plans.
     """
 
     index: int
@@ -274,13 +274,13 @@ class UndecodedValue(NamedTuple):
 
 
 class Undecodable(Struct, frozen=True, eq=False):
-    """The text about values that could not be decoded, if there are any. The scanner declines such rows."""
+    """The text about values that could not be decoded, if there are any. Compiled code declines such rows."""
 
     render: Callable[[Sequence[UndecodedValue]], bytes]
 
 
 class Dollars(Struct, frozen=True, eq=False):
-    """Dollar-quoted pieces: between $$ and $$ or, if they contain $$, other tags. The scanner declines the latter."""
+    """Dollar-quoted pieces: between $$ and $$ or, if they contain $$, other tags. Compiled code declines the latter."""
 
     pieces: tuple[Piece, ...]
 
@@ -288,7 +288,7 @@ class Dollars(Struct, frozen=True, eq=False):
 class Padded(Struct, frozen=True, eq=False):
     """Pieces whose text is padded with blanks to `least` terminal cells.
 
-    SGR sequences have no width. `pad` does this to any text; the scanner to printable ASCII, and declines others.
+    SGR sequences have no width. `pad` does this to any text; compiled code to printable ASCII, and declines others.
     """
 
     pieces: tuple[Piece, ...]

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from pgtail.changes.events import Event, Transaction
-from pgtail.changes.filters import Filter
+from pgtail.changes.events import Event, Rows, Transaction
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
-from pgtail.native import Scanner, Written
 
 if TYPE_CHECKING:
     from pgtail.changes.seen_rows import SeenRows
@@ -72,7 +70,7 @@ class Output(Protocol):
     between transactions, Outcome, SchemaChange and FromClient anywhere, and no Note. Transactions may have any size: an
     output must not keep a whole one in memory.
 
-    Runs of rows may come through its scanner instead, with the starts and ends of their transactions.
+    Rows that are not decoded come through write_rows(), with the starts and ends of their transactions.
     """
 
     needs_outcomes: bool = False
@@ -100,10 +98,19 @@ class Output(Protocol):
         return True
 
     @property
+    def takes_slices(self) -> bool:
+        """Whether it has write_rows(), which needs compiled code. Asked once, after `mask` is set."""
+        return False
+
+    @property
     def needs_end(self) -> bool:
         """Whether its text of a transaction is incomplete without the end of the transaction."""
         return True
 
+    mask: Mask | None = None
+    """Masks tables; write_rows() applies it, event() gets masked ones. None if nothing does. The pipeline sets it."""
+    takes_whole: bool = True
+    """Whether write_rows() takes starts and ends of transactions, and not only rows of an open one."""
     seen_rows: SeenRows | None = None
     """Fills in old rows that were not sent; None if nothing does. The pipeline sets it."""
     lacks_changes: bool = False
@@ -113,6 +120,10 @@ class Output(Protocol):
 
     def event(self, event: Event) -> None:
         """Write one event."""
+
+    def write_rows(self, rows: Rows) -> None:
+        """Write rows that were not decoded, with the starts and ends of their transactions."""
+        return
 
     def finish(self) -> None:
         """Close what is open, so that the output is well formed, at the end of the input or after an error.
@@ -124,20 +135,6 @@ class Output(Protocol):
         """The following output goes to another file: write the beginning of a file again. Only between transactions."""
         return
 
-    def scanner(
-        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner | None:
-        """A scanner that writes or counts rows; None if there is none. `find` returns the current table of an OID."""
-        return None
-
     def takes(self, transaction: Transaction) -> bool:
-        """Whether the scanner may process rows of this transaction, which did not start in a run."""
+        """Whether write_rows() may get rows of this transaction, whose start went through event()."""
         return True
-
-    def before_run(self) -> Written | None:
-        """A run is about to start: what was written, unless the output and its scanner share this."""
-        return None
-
-    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
-        """A run ended, inside this transaction if its start was written: take over what was written."""
-        return

@@ -72,7 +72,7 @@ class Line(PlannedOutput):
     """`-o line`. Of an update it shows what --changed shows, and the old value before a value that is known to have
     changed; on a terminal without --changed also the rest.
 
-    Lines on a terminal and lines with --highlight are laid out column by column, and not for the scanner.
+    Lines on a terminal and lines with --highlight are laid out column by column, and not by plans.
     """
 
     rows_alone = True

@@ -1,4 +1,4 @@
-"""The base of outputs whose rows are plans: the scanner or outputs/rows.py writes the rows, the output the rest.
+"""The base of outputs whose rows are plans: compiled code or outputs/rows.py writes the rows, the output the rest.
 
 Readers of formats that cannot express prepared transactions consider every transaction committed. They receive a
 prepared transaction when it is committed, and none that is rolled back, as from a slot without two_phase.
@@ -20,25 +20,27 @@ from pgtail.changes.events import (
     LogicalMessage,
     Outcome,
     RowChange,
+    Rows,
     SchemaChange,
     Started,
     TableTruncate,
     Transaction,
 )
-from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.files.sink import Sink
 from pgtail.files.spool import SpoolLimit
 from pgtail.local_time import is_utc
 from pgtail.log import log_outcome
-from pgtail.native import Scanner, Written, compiled
+from pgtail.native import compiled
+from pgtail.native.batch import Writer
 from pgtail.native.plan import NoPlan, Plan
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Mask, Once, WrittenTables
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import Clock, local_time
-from pgtail.outputs.rows import Rows, Shape, Write
+from pgtail.outputs.rows import Rows as RowsByPlans
+from pgtail.outputs.rows import Shape, Write
 
 if TYPE_CHECKING:
     from pgtail.changes.context import Context
@@ -228,6 +230,10 @@ class PlannedOutput:
     """See Output."""
     needs_outcomes = False
     """See Output."""
+    mask: Mask | None = None
+    """See Output."""
+    takes_whole = True
+    """See Output."""
     seen_rows: SeenRows | None = None
     """See Output."""
     lacks_changes = False
@@ -239,7 +245,7 @@ class PlannedOutput:
     changed_only: ClassVar[bool] = False
     """Whether it always shows updates as --changed does."""
     events_only = False
-    """Whether all rows must go through event(), none through the scanner."""
+    """Whether all rows must go through event()."""
 
     def __init__(self, sink: Sink, options: OutputOptions) -> None:
         self.write: Write = sink.write
@@ -248,8 +254,8 @@ class PlannedOutput:
         self.choice = ColumnChoice(options, changed=self.changed_only, once=self.once)
         self.clock: Clock = time.time_ns
         self.local_time = None if is_utc() else lru_cache(maxsize=8)(local_time)
-        """The text of Field.TIME, which the rows of a transaction share; the scanner itself knows UTC."""
-        self.rows = Rows(self.row, self.clock, one_by_one=self.one_by_one)
+        """The text of Field.TIME, which the rows of a transaction share; compiled code knows UTC."""
+        self.rows = RowsByPlans(self.row, self.clock, one_by_one=self.one_by_one)
         self.open: Transaction | None = None
         """The transaction that was started and not ended."""
         self.elements = 0
@@ -257,8 +263,10 @@ class PlannedOutput:
         self.written = WrittenTables()
         self.left_out = 0
         """See Output."""
+        self.writer: Writer | None = None
+        """Writes the rows of slices; made with the first one."""
         self.after: list[bytes] = []
-        """Texts to write after its end. The scanner does not write the end of a transaction if there are any."""
+        """Texts to write after its end. No slice is taken while there are any."""
         self._prepared = PreparedBuffer(self._event, options.spool) if self.buffers_prepared else None
         self.needs_outcomes = self.needs_outcomes or self.buffers_prepared
         self.event: Callable[[Event], None] = self._event if self._prepared is None else self._prepared.event
@@ -320,44 +328,47 @@ class PlannedOutput:
         self.elements += 1
         return self.separator if self.elements > 1 else b""
 
-    def scanner(
-        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner | None:
-        fast = compiled()
-        if fast is None or self.events_only:
+    @property
+    def takes_slices(self) -> bool:
+        """See Output."""
+        return not self.events_only
+
+    def plan_of(self, relation: Relation, op: str, old_kind: str) -> tuple[Plan, Write] | None:
+        """The plan for the rows of a table that fit it, and their target; None if there is none."""
+        columns = len(relation.columns)
+        shown = relation if self.mask is None else self.mask(relation)
+        try:
+            widths = columns if old_kind else None, None if op == "delete" else columns
+            return self.row(Shape(shown, op, old_kind, *widths))
+        except NoPlan:
             return None
-
-        def shape_of(relation: Relation, op: str, old_kind: str) -> Shape:
-            columns = len(relation.columns)
-            shown = relation if mask is None else mask(relation)
-            return Shape(shown, op, old_kind, columns if old_kind else None, None if op == "delete" else columns)
-
-        def plan_of(relation: Relation, op: str, old_kind: str) -> tuple[Plan, Write] | None:
-            try:
-                return self.row(shape_of(relation, op, old_kind))
-            except NoPlan:
-                return None
-
-        scanner: Scanner = fast.TextScanner(find, filter_, plan_of, self)
-        return scanner
 
     def takes(self, transaction: Transaction) -> bool:
         return not self.after and (transaction.state is None or not self.buffers_prepared)
 
-    def before_run(self) -> Written:
-        return Written(self.elements, self.rows.counts, {})
-
-    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
-        assert written is not None
-        self._enter(transaction, written.elements)
-        self.rows.resume(written.counts)
+    def write_rows(self, rows: Rows) -> None:
+        if self.writer is None:
+            module = compiled()
+            assert module is not None
+            self.writer = module.Writer(self)
+        writer, writer.elements = self.writer, self.elements
+        writer.enter(rows.slice, rows.transaction)
+        while (place := writer.write_rows()) is not None:
+            change = rows.change(place)
+            if self.mask is not None:
+                change.relation = self.mask(change.relation)
+            self.open, self.elements = change.transaction, writer.elements
+            self._row(change)
+            writer.elements = self.elements
+        self.open = rows.open if rows.totals.started else None
+        self.elements = 0 if self.open is None else writer.elements
         if self._prepared is not None:
-            self._prepared.inside = transaction is not None
+            self._prepared.inside = self.open is not None
 
     def _enter(self, transaction: Transaction | None, elements: int = 0) -> None:
         """The output is inside a transaction of which so many elements were written, or outside any."""
         self.open, self.elements = transaction, elements
-        self.rows.resume({})
+        self.rows.counts.clear()
 
     def _event(self, event: Event) -> None:
         if isinstance(event, RowChange):

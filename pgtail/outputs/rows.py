@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from pgtail.changes.events import OLD_ROWS, SEEN, Change, LogicalMessage, RowChange, TableTruncate, Transaction
@@ -109,7 +108,7 @@ class Rows:
     def __init__(self, plan_of: PlanOf, clock: Clock = time.time_ns, *, one_by_one: bool = False) -> None:
         self.last_end: int | None = None
         """The value of Field.LAST_END."""
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = {}
         """The executions of each Count in the open transaction."""
         self._plan_of = plan_of
         self._clock = clock
@@ -118,10 +117,6 @@ class Rows:
         self._known = (None, None, None, {})
         """PlanRow.known of the rows of a transaction with one context that follow the transaction with this end LSN."""
         self._plans: dict[tuple[int | str | None, ...], tuple[Relation, Program, Write]] = {}
-
-    def resume(self, counts: Mapping[str, int]) -> None:
-        """Count on from these in the open transaction."""
-        self.counts = Counter(counts)
 
     def forget_plans(self) -> None:
         """Ask for new plans: those of the output have changed."""
@@ -187,7 +182,7 @@ class Rows:
     def _parts(self, plan: Program, row: PlanRow) -> list[Part]:
         parts = plan.parts(row)
         for key in plan.counts:
-            self.counts[key] += 1
+            self.counts[key] = self.counts.get(key, 0) + 1
         return parts
 
 

@@ -1,1 +1,1 @@
-"""Scanner or decoder, assembler, filter, output: in order, in bounded memory."""
+"""Slices or decoded messages, assembler, filter, output: in order, in bounded memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pgtail.changes.assembler import Assembler
@@ -17,6 +17,7 @@ from pgtail.changes.events import (
     Note,
     Outcome,
     RowChange,
+    Rows,
     SchemaChange,
     SnapshotEnded,
     Started,
@@ -24,12 +25,11 @@ from pgtail.changes.events import (
     UndecodedRows,
 )
 from pgtail.changes.filters import Filter
-from pgtail.changes.relations import Relation
-from pgtail.native import Scanner
+from pgtail.native import compiled
+from pgtail.native.batch import RowFilter, SeenFiller, Slice
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
-from pgtail.pgoutput.frames import LENGTHS
 from pgtail.pipeline.stop import Stop
 
 if TYPE_CHECKING:
@@ -68,11 +68,11 @@ class Pipeline:
     snapshot if its table does. `shown` counts the shown transactions, not snapshots, and prepared ones when they are
     committed if the output needs outcomes. `damaged` says that a warning reported lost input, or that the output lacks
     changes. `seen_rows` fill in unsent values of old rows, also for the filter; the assembler then sends descriptions.
-    A `counter` is for rows_by_table(). With `one_by_one` scan() also returns after each transaction that is shown.
+    A `counter` is for rows_by_table(). With `one_by_one` take_buffer() returns after each shown transaction.
     `context` is the prefix of the logical messages that give it to the changes after them.
 
-    Pass the bytes to scan() first, then the message that scan() leaves to feed(). The caller asks `stop` before and
-    after each message whether to continue; scan() leaves the message that reaches `limit` or `until`.
+    Pass the bytes to take_buffer() first, then the message that it leaves to feed(). The caller asks `stop` before and
+    after each message whether to continue; take_buffer() leaves the message that reaches `limit` or `until`.
     """
 
     def __init__(
@@ -105,19 +105,21 @@ class Pipeline:
         """The selected prepared transactions without an outcome, by xid, oldest first: whether a change was shown."""
         self._counts = limit is not None or one_by_one
         """Whether the caller needs to know how many were shown."""
-        self.stop = Stop(filter_ or Filter(), limit=limit, until=until)
-        self._tables: Mapping[int, Relation] = assembler.tables
-        self._version: object = None
-        needs_events = self._filter is not None and self._filter.needs_events
-        mask = None if redaction is None else redaction.shown
-        self._scanner = None if needs_events else output.scanner(self._table, self._filter, mask)
-        if self._scanner is not None and seen_rows is not None:
-            self._scanner.remember(seen_rows)
-        if self._scanner is not None:
-            self._scanner.single = one_by_one
+        self.stop = Stop(filter_ or Filter(), limit=limit, until=until, one_by_one=one_by_one)
+        output.mask = None if redaction is None else redaction.shown
+        module = None if self._filter is not None and self._filter.needs_events else compiled()
+        self._module = module if output.takes_slices else None
+        """None: every message is decoded."""
+        self._row_filter: RowFilter | None = None
+        self._seen_filler: SeenFiller | None = None
+        if self._module is not None and self._filter is not None:
+            self._row_filter = self._module.RowFilter(self._filter)
+        if self._module is not None and seen_rows is not None:
+            self._seen_filler = self._module.SeenFiller(seen_rows)
         self._emit: Callable[[Event], None] = output.event
         if redaction is not None:
             self._emit = lambda event: output.event(redaction.event(event))
+        self._in_parts = False
         self.shown = 0
         self.rows = self.left_out = 0
         """How many rows were processed, and how many of them did not pass the filter."""
@@ -129,7 +131,7 @@ class Pipeline:
         self._ddl_noted = False
         self._passed = False
         self.messages = self.kept = 0
-        """How many messages scan() processed, and how many runs of streamed rows it buffered."""
+        """How many messages take_buffer() processed, and how many runs of streamed rows it buffered."""
         self.damaged = False
         self.gap = False
         """Whether changes between two sessions were not read."""
@@ -148,12 +150,13 @@ class Pipeline:
         """How many rows of each table were processed; None if they are not counted. Any thread may ask."""
         if self._counter is None:
             return None
-        return self._counter.rows({} if self._scanner is None else self._scanner.rows_by_table())
+        return self._counter.rows()
 
     @property
     def inside(self) -> bool:
-        """Whether the stream is inside a transaction that is not streamed, or between two tables of a snapshot."""
-        return self._assembler.open_transaction is not None or self._assembler.in_snapshot
+        """Whether the stream is inside a transaction that is not streamed, or between two tables of a snapshot; also
+        while feed_in_parts() is inside a streamed one."""
+        return self._in_parts or self._assembler.open_transaction is not None or self._assembler.in_snapshot
 
     @property
     def commits_at(self) -> int | None:
@@ -169,82 +172,87 @@ class Pipeline:
             found.append((open_.xid, open_.changes))
         return max(found, key=lambda one: one[1], default=None)
 
-    def scan(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int:
+    def take_buffer(self, buf: Buffer, pos: int, end: int, framing: int, in_stream: bool | None) -> int:
         """Process messages of buf[pos:end] undecoded; returns where the first one starts that must be decoded.
 
         `in_stream` is that of the decoder.
         """
+        assembler = self._assembler
         if in_stream:
-            after = self._assembler.keep_rows(buf, pos, end, framing)
+            after = assembler.keep_rows(buf, pos, end, framing)
             self.kept += after > pos
             return after
-        scanner, assembler, transaction = self._scanner, self._assembler, self._assembler.started_transaction
-        if scanner is None or in_stream is None or pos >= end or assembler.decodes_next:
+        if self._module is None or in_stream is None:
             return pos
-        if transaction is None:
-            if not assembler.outside:
+        while True:
+            transaction = assembler.started_transaction
+            if not (self._takes(transaction) if transaction else self._output.takes_whole):
                 return pos
-            scanner.leave()
-        else:
-            if transaction.messages and not transaction.changes:
-                return pos  # it is shown for its logical messages, which a run does not count
-            if not self._takes(transaction):
+            slice_ = assembler.next_slice(self._module.index, buf, pos, end, framing)
+            if slice_ is None:
                 return pos
-            scanner.enter(transaction, self._waiting is None)
-        self._before_run(scanner, assembler.tables, assembler.relations.changes)
-        scanner.most, scanner.until = self.stop.left(self.shown), self.stop.until
-        try:
-            return scanner.scan(buf, pos, end, framing)
-        finally:
-            transaction = assembler.resume_after(scanner)
-            self.shown += scanner.shown
-            if scanner.transactions:
-                self._count(scanner.transactions, scanner.first_ts, scanner.last_ts)
-            self.messages += scanner.messages
-            self.end_lsn = scanner.resume_at or self.end_lsn
-            self._after_run(scanner, transaction)
-
-    def _take_buffered(self, rows: UndecodedRows) -> None:
-        """Process rows of a streamed transaction undecoded, up to the first declined one."""
-        scanner, transaction = self._scanner, rows.transaction
-        if scanner is None or not transaction.begun or not self._takes(transaction):
-            return
-        scanner.enter(transaction, self._waiting is None)
-        self._before_run(scanner, rows.tables, rows.versions)
-        try:
-            rows.pos = scanner.scan(rows.frames, rows.pos, len(rows.frames), LENGTHS, in_stream=True)
-        finally:
-            transaction.changes = scanner.seq
-            self._after_run(scanner, transaction)
+            self._prepare(slice_, transaction)
+            if slice_.stop == pos:
+                return pos
+            pos, shown = slice_.stop, self.shown
+            self._take_rows(assembler.take_slice(slice_))
+            if self.stop.one_by_one and self.shown > shown:
+                return pos
 
     def _takes(self, transaction: Transaction) -> bool:
-        """Whether the scanner may process rows of this transaction; those of a prepared one do not count yet."""
+        """Whether rows of this transaction, which has begun, need not be decoded."""
+        if transaction.messages and not transaction.changes:
+            return False  # it is shown for its logical messages, which a slice does not count
         if transaction.context is not None and self._filter is not None and self._filter.tests_context:
             return False
+        # The rows of a prepared transaction are not remembered yet.
         return self._output.takes(transaction) and (self.seen_rows is None or transaction.state is None)
 
-    def _table(self, oid: int) -> Relation | None:
-        """The current table, for the scanner."""
-        relation = self._tables.get(oid)
-        return relation if relation is not None and relation.seen else None
+    def _prepare(self, slice_: Slice, transaction: Transaction | None) -> None:
+        """Cut a slice that follows, inside this transaction; fill in old rows and mark the rows that are shown."""
+        self.stop.cut(slice_)
+        if not self._output.takes_whole or (self._counts and self._seen_filler is not None):
+            slice_.end_inside()  # what is remembered must be taken, so cut_shown() comes too late
+        if self._seen_filler is not None:
+            self._seen_filler.fill(slice_)
+        if self._row_filter is not None:
+            self._row_filter.mark(slice_, transaction, self._waiting is None)
+        self.stop.cut_shown(slice_, self.shown)
 
-    def _before_run(self, scanner: Scanner, tables: Mapping[int, Relation], version: object) -> None:
-        """The scanner processes rows of these tables next; `version` changes whenever they do."""
-        self._tables = tables
-        forgotten = 0 if self.seen_rows is None else self.seen_rows.forgotten
-        if self._version != (version, forgotten):
-            self._version = version, forgotten
-            scanner.forget()
-        scanner.written = self._output.before_run()
-
-    def _after_run(self, scanner: Scanner, transaction: Transaction | None) -> None:
-        """The scanner processed rows; the stream is now inside this transaction."""
-        self.rows += scanner.rows
-        self.left_out += scanner.left_out
-        self._output.after_run(scanner.written, transaction if scanner.started else None)
+    def _take_rows(self, rows: Rows) -> None:
+        totals = rows.totals
+        self.rows += totals.rows
+        self.left_out += totals.left_out
         if self._filter is not None:
-            self._filter.not_sent += scanner.not_sent
-            self._waiting = None if transaction is None or scanner.started else Started(transaction)
+            self._filter.not_sent += totals.not_sent
+            self._waiting = None if rows.open is None or totals.started else Started(rows.open)
+        self.messages += totals.messages
+        self.shown += totals.shown
+        if totals.times is not None:
+            self._count(totals.transactions, *totals.times)
+        if self._counter is not None:
+            self._counter.take_slice(rows.slice)
+        self._output.write_rows(rows)
+        self.end_lsn = totals.end_lsn or self.end_lsn
+
+    def _take_buffered(self, rows: UndecodedRows) -> None:
+        """Process rows of a streamed transaction undecoded, up to the first one that must be decoded."""
+        transaction, end = rows.transaction, len(rows.data)
+        if self._module is None or not transaction.begun or not self._takes(transaction):
+            return
+        while rows.pos < end:
+            batch = self._module.index(rows.data, rows.pos, end, rows.framing, True)
+            slice_ = batch.slice(rows.pos, rows.tables, transaction)
+            if slice_ is None:
+                return
+            self._prepare(slice_, transaction)
+            if slice_.stop == rows.pos:
+                return
+            totals = slice_.totals()
+            transaction.changes, rows.pos = totals.changes, slice_.stop
+            self._take_rows(Rows(slice_, totals._replace(messages=0), transaction, transaction))
+            if slice_.stop < batch.stop:
+                return
 
     def feed(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> None:
         """One decoded message. Raises AssemblyError when strict, OutputError."""
@@ -253,9 +261,13 @@ class Pipeline:
     def feed_in_parts(self, message: AnyFrame, lsn: int | None, offset: int | None = None) -> Iterator[None]:
         """As feed(), for a message after which a whole transaction may come; yields after each part of it."""
         events = iter(self._assembler.feed(message, lsn, offset))
-        for event in events:
-            self._take_events(itertools.chain((event,), itertools.islice(events, _PART - 1)))
-            yield
+        self._in_parts = True
+        try:
+            for event in events:
+                self._take_events(itertools.chain((event,), itertools.islice(events, _PART - 1)))
+                yield
+        finally:
+            self._in_parts = False
 
     def describe(self, message: AnyFrame, lsn: int | None) -> None:
         """Process a description that precedes the messages to show; write nothing."""

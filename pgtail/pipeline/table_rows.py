@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from pgtail.changes.events import Event, RowChange, TableTruncate
+from pgtail.native.batch import Slice
 from pgtail.service.progress import MOST_TABLES, TableRows
 
 _OPS: Final = {op: place for place, op in enumerate(("insert", "update", "delete", "snapshot", "truncate"))}
-"""The place of each operation in the counts; the operations that the scanner counts come first."""
+"""The place of each operation in the counts; those of rows come first."""
 _OTHERS: Final = ("", "")
 _Counts = dict[tuple[str, str], list[int]]
 
@@ -21,20 +21,22 @@ class TableRowCounter:
         self._counts: _Counts = {}
 
     def take_event(self, event: Event) -> None:
-        """Count a change that the scanner has not processed."""
+        """Count a change that was decoded."""
         if isinstance(event, RowChange | TableTruncate):
             _counts_of(self._counts, (event.relation.schema, event.relation.name))[_OPS[event.op]] += 1
 
-    def rows(self, scanned: Mapping[tuple[str, str], list[int]]) -> list[TableRows]:
-        """The counts of this object and of the scanner. Any thread may ask."""
-        totals = {name: [*counts] for name, counts in list(self._counts.items())}
-        for name, counts in scanned.items():
-            sums = _counts_of(totals, name)
+    def take_slice(self, slice_: Slice) -> None:
+        """Count rows that were not decoded."""
+        for relation, counts in slice_.counts():
+            sums = _counts_of(self._counts, (relation.schema, relation.name))
             for place, count in enumerate(counts):
                 sums[place] += count
+
+    def rows(self) -> list[TableRows]:
+        """The counts. Any thread may ask."""
         return [
             TableRows(*name, inserts, updates, deletes, truncates, snapshots)
-            for name, (inserts, updates, deletes, snapshots, truncates) in totals.items()
+            for name, (inserts, updates, deletes, snapshots, truncates) in list(self._counts.items())
         ]
 
 

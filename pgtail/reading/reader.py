@@ -323,7 +323,7 @@ class Reader:
 
     def _messages(self, reading: Reading, source: Source, coverage: Coverage) -> Steps:
         pipeline = self.pipeline
-        scan, feed, stop, changes, ends = pipeline.scan, pipeline.feed, pipeline.stop, CHANGES, _ENDS
+        take, feed, stop, changes, ends = pipeline.take_buffer, pipeline.feed, pipeline.stop, CHANGES, _ENDS
         limited, settings = stop.limited, self._settings
         often, due = self._one_by_one or source.live, 0
         with no_quotes(self._redaction):
@@ -332,7 +332,7 @@ class Reader:
                     goes_on = not (settings.looks and settings.waits)
                     while goes_on:
                         shown = pipeline.shown
-                        item.pos = scan(item.buf, item.pos, item.end, item.framing, item.in_stream)
+                        item.pos = take(item.buf, item.pos, item.end, item.framing, item.in_stream)
                         goes_on = self._one_by_one and pipeline.shown > shown
                         yield source
                     coverage.used(pipeline.end_lsn)

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from typing import Final
 
-from pgtail.errors import DecodeError
-from pgtail.pgoutput.cursor import Cursor
-from pgtail.pgoutput.frames import each
-from pgtail.pgoutput.walsender import Keepalive
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.probe import Probe
 
@@ -74,19 +69,19 @@ class EndPosition:
         """Whether only requested messages have arrived lately."""
         return now - (feedback.last_data if self.asks else feedback.last_frame) > TICK
 
-    def take_frames(self, frames: bytes) -> int | None:
-        """The position at which to end, if received frames show it."""
-        if self._waited is None or self._until is None:
+    @property
+    def since(self) -> int | None:
+        """The time on the server's clock after which the next keepalive is for reached(); None if none is."""
+        return None if self._until is None else self._waited
+
+    def reached(self, end_lsn: int) -> int | None:
+        """The position at which to end, if this end of a keepalive after `since` shows it."""
+        if not self._flushed_before:
+            self._count_waits(flushed_before=True)
             return None
-        with contextlib.suppress(DecodeError):  # the decoder reports it
-            for frame in each(frames):
-                if frame[:1] == b"k" and (keepalive := Keepalive.read(Cursor(frame, 1))).clock > self._waited:
-                    if not self._flushed_before:
-                        self._count_waits(flushed_before=True)
-                        return None
-                    end, self._until = min(self._until, keepalive.end_lsn), None
-                    return end
-        return None
+        assert self._until is not None
+        end, self._until = min(self._until, end_lsn), None
+        return end
 
     def due(self, now: float) -> float | None:
         """When to call poll() again."""

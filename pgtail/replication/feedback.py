@@ -46,15 +46,19 @@ class Feedback:
         self._asked = False
         self._sent = now - self._interval
 
-    def take_frames(self, frames: bytes, now: float) -> None:
-        """Note received frames, each preceded by its length. Incomplete ones are skipped; the decoder reports them."""
+    def take_frames(self, frames: bytes, now: float, since: int | None = None) -> int | None:
+        """Note received frames, each preceded by its length. Incomplete ones are skipped; the decoder reports them.
+
+        Returns the end of the first keepalive that the server sent after the time `since` (on its clock).
+        """
         module = compiled()
-        received, has_data, asked = (_positions if module is None else module.positions)(frames)
+        received, has_data, asked, end = (_headers if module is None else module.headers)(frames, since)
         self.received = max(self.received, received)
         self._asked = self._asked or asked
         self.last_frame = now
         if has_data:
             self.last_data = now
+        return end
 
     def next(self) -> float:
         """The time when the next status is due."""
@@ -82,18 +86,23 @@ class Feedback:
             self.flushed = status.flush_lsn
 
 
-def _positions(frames: bytes) -> tuple[int, bool, bool]:
-    """The highest position in the frames or 0, whether one is data, and whether one asks for an answer."""
-    highest, has_data, asks = 0, False, False
+def _headers(frames: bytes, since: int | None) -> tuple[int, bool, bool, int | None]:
+    """The highest position in the frames or 0, whether one is data, whether one asks for an answer, and the end of the
+    first keepalive that was sent after `since`."""
+    highest, has_data, asks, end = 0, False, False, None
     pos, last = 0, len(frames) - _HEAD.size
     while pos <= last:
         size, tag, lsn = _HEAD.unpack_from(frames, pos)
-        pos += LENGTH.size + size
+        start = pos + LENGTH.size
+        pos = start + size
         if tag == _DATA and size >= XLOG_HEADER_SIZE:
             has_data = True
         elif tag == _KEEPALIVE and size >= _KEEPALIVE_SIZE and pos <= len(frames):
-            asks = asks or frames[pos - size + _KEEPALIVE_SIZE - 1] != 0
+            _, sent, asked = KEEPALIVE.unpack_from(frames, start + 1)
+            asks = asks or asked != 0
+            if since is not None and sent > since and end is None:
+                end = lsn
         else:
             continue
         highest = max(highest, lsn)
-    return highest, has_data, asks
+    return highest, has_data, asks, end

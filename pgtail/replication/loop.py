@@ -175,9 +175,10 @@ class SessionLoop:
         if logger.isEnabledFor(TRACE):
             for frame in each(frames):
                 log_trace(received_text(frame))
-        feedback.take_frames(frames, time.monotonic())
+        end_lsn = feedback.take_frames(frames, time.monotonic(), self._end.since)
         self._progress.received_bytes += len(frames)
-        self._end_at(self._end.take_frames(frames))
+        if end_lsn is not None:
+            self._end_at(self._end.reached(end_lsn))
         try:
             return self._queue.put(frames)
         except OutputError as error:

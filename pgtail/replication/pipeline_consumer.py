@@ -109,7 +109,7 @@ class PipelineConsumer(Consumer):
         """Process frames, runs of rows undecoded and all others one by one; what iterates may leave at any step."""
         pos, end = 0, len(frames)
         while not self.reached:
-            after = self._pipeline.scan(frames, pos, end, LENGTHS, self._decoder.in_stream)
+            after = self._pipeline.take_buffer(frames, pos, end, LENGTHS, self._decoder.in_stream)
             if after > pos:
                 self.position = max(self.position, self._pipeline.end_lsn or 0)
                 yield

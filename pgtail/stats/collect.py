@@ -1,13 +1,13 @@
 """Count the events of one stream, in bounded memory.
 
-The scanner counts runs of ordinary rows from their bytes, as _row() does.
+Compiled code counts the rows of slices, as _row() does those of events.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct, field
 
@@ -18,15 +18,16 @@ from pgtail.changes.events import (
     LogicalMessage,
     Outcome,
     RowChange,
+    Rows,
     SchemaChange,
     Started,
     TableTruncate,
     Transaction,
 )
-from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import MASK, Redaction
 from pgtail.changes.relations import Relation, differences
 from pgtail.native import compiled
+from pgtail.native.batch import RowCounter
 from pgtail.native.plan import INSERT_OPS
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
@@ -83,6 +84,10 @@ class TableCount(Struct):
     def most_unsent(self) -> dict[str, int]:
         """`unsent_columns` by count, in descending order, and by name."""
         return dict(sorted(self.unsent_columns.items(), key=lambda one: (-one[1], one[0])))
+
+
+_Changes: TypeAlias = tuple[TableCount, int, int, int, int]
+"""Inserts, updates, deletes and bytes of a table."""
 
 
 class Mark(Struct):
@@ -155,7 +160,10 @@ class Statistics(Output):
         self.streamed_count = 0
         """The changes of streamed transactions that ended, and how many there are."""
         self._by_version: dict[int, tuple[TableCount, RowKey]] = {}
-        self._transaction = Transaction(None)
+        self._counter: RowCounter | None = None
+        """Counts the rows of slices; made with the first one."""
+        self._transaction: Transaction | None = None
+        """The one that was open before the current slice."""
         self._now: dict[int, list[int]] = {}
         """The changes of the open transaction, by number of the table. The next two are of it, too."""
         self.first_lsn: int | None = None
@@ -206,12 +214,19 @@ class Statistics(Output):
         """The keys whose rows were updated or deleted most often, at most `limit`."""
         return [HotKey(*self.key_tables.split(key), count) for key, count in self.hot_keys.top(limit)]
 
-    # -- for the scanner, which counts rows without events --------------------------------------------------------
+    # -- rows that are not decoded ---------------------------------------------------------------------------------
 
-    def scanner(self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: object = None) -> Any:
-        """A scanner that counts the rows; None if it was not compiled."""
-        fast = compiled()
-        return None if fast is None else fast.StatsScanner(find, filter_, self)
+    @property
+    def takes_slices(self) -> bool:
+        return True
+
+    def write_rows(self, rows: Rows) -> None:
+        if self._counter is None:
+            module = compiled()
+            assert module is not None
+            self._counter = module.RowCounter(self)
+        self._transaction = rows.transaction
+        self._counter.count(rows.slice)
 
     def begin(self) -> None:
         """Reset the counts of the open transaction."""
@@ -219,9 +234,12 @@ class Statistics(Output):
         self.first_lsn = None
         self.anything = False
 
-    def enter(self, transaction: Transaction) -> None:
-        """Make this the open transaction."""
-        self._transaction = transaction
+    def add_part(self, changes: Sequence[_Changes], first_lsn: int | None) -> None:
+        """Count rows of the open transaction."""
+        for table, *counts in changes:
+            self.add_now(table, *counts)
+        self.anything = True
+        self.first_lsn = self.first_lsn or first_lsn
 
     def add_now(self, table: TableCount, inserts: int, updates: int, deletes: int, size: int) -> None:
         """Count changes of the open transaction."""
@@ -235,11 +253,12 @@ class Statistics(Output):
         now[3] += size
 
     def committed(self) -> None:
-        """Count the commit of the open transaction."""
+        """Count the commit of the transaction that was open before the slice."""
+        assert self._transaction is not None
         self._end(self._transaction)
 
-    def add_committed(self, time: int, changes: Sequence[tuple[TableCount, int, int, int, int]]) -> None:
-        """Count changes that were committed about that time: inserts, updates, deletes and bytes of each table."""
+    def add_committed(self, time: int, changes: Sequence[_Changes]) -> None:
+        """Count changes that were committed about that time."""
         for table, *counts in changes:
             table.add(*counts)
         self.rate.add(time, {table.number: Counts(*counts) for table, *counts in changes})

@@ -112,7 +112,7 @@ class Json(NamedTuple):
     """From a text cell, in the stream's encoding."""
     of_text: Callable[[str], bytes]
     native: NativeForm = ""
-    """The encoder of compiled code that does what `of_cell` does in UTF-8 (native/_encode.pxi), if there is one."""
+    """The encoder that does what `of_cell` does in UTF-8 (native/values/encode.pyx), if there is one."""
     quoted: bool = False
     """Whether numbers are strings: the parameter of that encoder."""
 

@@ -13,7 +13,7 @@ import pytest
 
 from pgtail.arrow.decoding.batches import Batch
 from pgtail.arrow.decoding.decode import SegmentChanges, changes_of, survey
-from pgtail.arrow.decoding.fast_path import Runs
+from pgtail.arrow.decoding.slices import SliceRows
 from pgtail.arrow.schemas import CHANGES
 from pgtail.arrow.segments.ranges import EVERYWHERE, Place, Range
 from pgtail.capture.recorder import Recorder, Rotation
@@ -174,8 +174,7 @@ def test_batches_are_small_and_lose_nothing(tmp_path: Path, monkeypatch: pytest.
     paths = record(MANY, tmp_path / "capture", size=10_000_000)
     whole = rows_of(paths)
     monkeypatch.setattr("pgtail.arrow.decoding.batches.MOST_ROWS", 50)
-    monkeypatch.setattr("pgtail.arrow.decoding.decode.FEW", 1)
-    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.compiled", lambda: None)
     assert max(batch.num_rows for batch in batches_of(paths)) == 50
     assert rows_of(paths) == whole
 
@@ -227,7 +226,7 @@ needs_compiled = pytest.mark.skipif(compiled() is None, reason=implementation_na
 def test_both_ways_give_the_same_batches(recording: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = record(recording, tmp_path / "capture")
     short = table_of(paths)
-    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.compiled", lambda: None)
     assert short.equals(table_of(paths))
 
 
@@ -236,7 +235,7 @@ def test_both_ways_give_the_same_batches(recording: Capture, tmp_path: Path, mon
 def test_both_ways_filter_alike(tables: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = record(capture("A_dml", "p1"), tmp_path / "capture")
     short = table_of(paths, tables)
-    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.compiled", lambda: None)
     assert short.equals(table_of(paths, tables))
 
 
@@ -245,13 +244,13 @@ def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.M
     paths = record(capture("C_stream", "p2_nostream"), tmp_path / "capture", size=10_000_000)
     rows = table_of(paths).num_rows
     seen: list[int] = []
-    way = Runs.batch
+    way = SliceRows.take_rows
 
-    def counted(runs: Runs, schema: pa.Schema) -> pa.RecordBatch:
-        seen.append(runs.rows)
+    def counted(runs: SliceRows, schema: pa.Schema) -> pa.RecordBatch:
+        seen.append(len(runs))
         return way(runs, schema)
 
-    monkeypatch.setattr(Runs, "batch", counted)
+    monkeypatch.setattr(SliceRows, "take_rows", counted)
     table_of(paths)
     assert sum(seen) > rows * 0.9
 
@@ -290,8 +289,34 @@ def test_both_ways_read_rows_at_any_position(tmp_path: Path, monkeypatch: pytest
     paths = segments(tmp_path)
     short = table_of(paths)
     assert short["lsn"].to_pylist() == [None, None, "0/9", "7FFFFFFF/FFFFFFFF"]
-    monkeypatch.setattr("pgtail.arrow.decoding.fast_path.compiled", lambda: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.compiled", lambda: None)
     assert short.equals(table_of(paths))
+
+
+@needs_compiled
+@pytest.mark.parametrize("few", [1, 3, 4096])
+@pytest.mark.parametrize("tables", [(), ("t*",), ("u",)], ids=str)
+def test_rows_of_both_ways_and_of_special_transactions_are_in_order(
+    few: int, tables: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of prepared transactions, those with an origin, a snapshot and others; cells that are no text are decoded."""
+    row, other, odd = encode.insert("1", "one"), encode.insert("2", "x", oid=200), encode.insert("3", b"\xff")
+    both = [*[row] * 5, odd, encode.message(b"m"), row, other, odd, odd, *[row] * 3, encode.truncate(100), other, row]
+    ends = encode.begin(), encode.commit()
+    messages = [encode.relation(), encode.relation(200, "u"), ends[0], *both, ends[1], ends[0], row, ends[1]]
+    messages += [encode.begin(8), encode.origin("o"), *both, ends[1], encode.begin(9), row, odd, ends[1]]
+    messages += [encode.begin_prepare(), *both, encode.prepare(), ends[0], *both, ends[1], encode.commit_prepared()]
+    messages += [*encode.snapshot(("1", "a"), ("2", b"\xfe"), ("3", "c")), ends[0], encode.origin(""), *both, ends[1]]
+    recorder = Recorder(tmp_path, {}, rotation=Rotation())
+    for message in messages:
+        recorder.take_frame(encode.frame(message, 0x90))
+    recorder.close()
+    paths = segments(tmp_path)
+    monkeypatch.setattr("pgtail.arrow.decoding.change_rows.FEW", few)
+    short = table_of(paths, tables)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.compiled", lambda: None)
+    assert short.to_pylist() == table_of(paths, tables).to_pylist()
+    assert short.num_rows > 10
 
 
 def table_of(paths: list[Path], tables: Sequence[str] = ()) -> pa.Table:

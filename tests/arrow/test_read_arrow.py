@@ -41,7 +41,7 @@ def dump(*transactions: Sequence[bytes]) -> bytes:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways through the rows."""
     if request.param == "plain":
-        monkeypatch.setattr("pgtail.arrow.output.compiled", lambda: None)
+        monkeypatch.setattr("pgtail.pipeline.pipeline.compiled", lambda: None)
     elif compiled() is None:
         pytest.skip("the compiled scanner was not built")
 

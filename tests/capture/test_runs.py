@@ -12,6 +12,7 @@ import pytest
 from pgtail.capture.format import copy_data
 from pgtail.capture.recorder import NO_LIMITS, Recorder, RunLimits
 from pgtail.native import compiled
+from pgtail.native.batch import Copied
 from pgtail.pgoutput.frames import LENGTHS, each, walk
 from tests.support.captures import SMALL, data_frames, whole_streams
 from tests.support.captures import lengths as with_lengths
@@ -113,9 +114,9 @@ def copied(data: bytes, pos: int = 0, *, inside: bool = False, room: int = 1 << 
     if fast is None:
         need_compiled()
     assert fast is not None
-    found = fast.copied_messages(data, pos, len(data), LENGTHS, False, inside, room, *NO_LIMITS)
-    messages, commits, rows, _, after = found
-    return messages, len(commits) // 8, rows, after
+    batch = fast.index(data, pos, len(data), LENGTHS)
+    found: Copied | None = fast.copied_messages(batch, pos, False, inside, room, *NO_LIMITS)
+    return (b"", 0, 0, pos) if found is None else (found.messages, found.transactions, found.rows, found.stop)
 
 
 def test_damaged_frames_are_left() -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pgtail.capture.format import copy_data
-from pgtail.capture.recorder import NO_LIMITS
 from pgtail.native import compiled
 from pgtail.native.plan import Field, Padded, Plan, Value
+from pgtail.outputs import OutputOptions
+from pgtail.outputs.planned import PlannedOutput
+from pgtail.outputs.rows import Shape, Write
 from pgtail.pgoutput.frames import LENGTHS
-from tests.support.encode import begin, commit, frame, lengths
-from tests.support.render import need_compiled
+from tests.support.encode import begin, commit, lengths
+from tests.support.render import need_compiled, write_slice
 from tests.support.typed_rows import one_of_each
 
 TABLE, ROWS = one_of_each([23])
@@ -30,14 +30,19 @@ def native() -> Any:
     return module
 
 
+class Plans(PlannedOutput):
+    of_rows: Plan
+
+    def row(self, shape: Shape) -> tuple[Plan, Write]:
+        return self.of_rows, self.write
+
+
 def written(native: Any, *, begin_: Plan = (), row: Plan = ()) -> bytes:
     """What an output with these plans writes of a transaction with a row."""
     parts: list[bytes] = []
-    output = SimpleNamespace(begin=begin_, end=(), separator=b"", write=parts.append, one_by_one=False, local_time=None)
-    scanner = native.TextScanner({100: TABLE}.get, None, lambda *_: (row, parts.append), output)
-    scanner.leave()
-    data = lengths(begin(), ROWS[0], commit())
-    scanner.scan(data, 0, len(data), LENGTHS)
+    output = Plans(SimpleNamespace(write=parts.append), OutputOptions())
+    output.begin, output.of_rows = begin_, row
+    write_slice(output, None, lengths(begin(), ROWS[0], commit()), TABLE)
     return b"".join(parts)
 
 
@@ -55,31 +60,13 @@ def test_a_start_of_a_transaction_that_may_be_declined(native: Any) -> None:
 def test_an_unknown_piece_of_a_plan(native: Any) -> None:
     with pytest.raises(TypeError, match=r"^no piece of a plan: 1$"):
         written(native, begin_=(1,))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^no field of the scanner: Value"):
+    with pytest.raises(TypeError, match=r"^no field of compiled code: Value"):
         written(native, row=(Value(Field.NOW_MS),))
 
 
 def test_what_is_no_row_of_a_stream_segment(native: Any) -> None:
     data = lengths(begin())
-    assert native.StatsScanner(None, None, None).scan(data, 0, len(data), LENGTHS, True) == 0
-
-
-def test_a_recorded_message_that_is_cut(native: Any) -> None:
-    data = copy_data(frame(ROWS[0]))
-    assert [len(native.counted_messages(data[:size])[0]) for size in (len(data) - 1, len(data))] == [0, 1]
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda native: native.StatsScanner(None, None, None).scan(b"", 0, 1, LENGTHS),
-        lambda native: native.rows_of_one(b"", 0, 1, LENGTHS, 1),
-        lambda native: native.copied_messages(b"", 1, 1, LENGTHS, False, False, 1, *NO_LIMITS),
-    ],
-)
-def test_what_is_no_part_of_the_buffer(native: Any, call: Callable[[Any], object]) -> None:
-    with pytest.raises(ValueError, match=r"^not a part of the buffer$"):
-        call(native)
+    assert native.index(data, 0, len(data), LENGTHS, True).stop == 0
 
 
 def test_python_code_of_another_version() -> None:

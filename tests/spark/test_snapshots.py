@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from msgspec import convert, to_builtins
 
-from pgtail.arrow.decoding.fast_path import Runs
+from pgtail.arrow.decoding.slices import SliceRows
 from pgtail.arrow.segments.survey import Survey, name_of
 from pgtail.arrow.typed.columns import OWN
 from pgtail.arrow.typed.versions import Version
@@ -397,17 +397,17 @@ def test_the_scanner_takes_the_rows_of_a_snapshot_as_the_decoder_does(
     made.run(5)
     Recording(tmp_path / "capture", part=1 << 20).record(made.steps)
     taken: list[int] = []
-    batch = Runs.batch
+    batch = SliceRows.take_rows
 
-    def counted(runs: Runs) -> pa.RecordBatch:
-        found = batch(runs)
+    def counted(rows: SliceRows, schema: pa.Schema) -> pa.RecordBatch:
+        found = batch(rows, schema)
         taken.append(sum(op == "snapshot" for op in found["op"].to_pylist()))
         return found
 
-    monkeypatch.setattr(Runs, "batch", counted)
+    monkeypatch.setattr(SliceRows, "take_rows", counted)
     rows = model.changes(tmp_path / "capture")
     assert sum(taken) > 100 or compiled() is None
-    monkeypatch.setattr("pgtail.arrow.decoding.decode.runs", lambda *_: None)
+    monkeypatch.setattr("pgtail.arrow.decoding.decode.compiled", lambda: None)
     assert model.changes(tmp_path / "capture") == rows
     first = made.steps[0]
     assert isinstance(first, Snapshot)

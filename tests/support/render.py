@@ -18,9 +18,12 @@ from pgtail.changes.assembler import Assembler
 from pgtail.changes.events import Note
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
+from pgtail.changes.relations import Relation
 from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.native import compiled
+from pgtail.native.batch import Slice
 from pgtail.outputs import OutputOptions, open_output
+from pgtail.outputs.base import Output
 from pgtail.outputs.wal2json.options import DEFAULTS
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.pgoutput.frames import LENGTHS
@@ -148,11 +151,26 @@ def feed(frames: Iterable[bytes], decoder: Decoder, pipeline: Pipeline) -> None:
     """Feed frames, all in one buffer, through the scanner if it was built."""
     buf = b"".join([struct.pack(">I", len(frame)) + frame for frame in frames])
     pos = 0
-    while (pos := pipeline.scan(buf, pos, len(buf), LENGTHS, decoder.in_stream)) < len(buf):
+    while (pos := pipeline.take_buffer(buf, pos, len(buf), LENGTHS, decoder.in_stream)) < len(buf):
         start = pos + 4
         pos = start + struct.unpack_from(">I", buf, pos)[0]
         message, lsn, _ = decoder.frame(buf, start, pos)
         pipeline.feed(message, lsn)
+
+
+def write_slice(output: Output, filter_: Filter | None, data: bytes, table: Relation, framing: int = LENGTHS) -> int:
+    """Write the first slice of `data`, whose rows are of one table; returns where it ends. It is not decoded."""
+    module = compiled()
+    if module is None:
+        need_compiled()
+    assert module is not None
+    found: Slice | None = module.index(data, 0, len(data), framing).slice(0, {100: table}, None)
+    if found is None:
+        return 0
+    if filter_ is not None:
+        module.RowFilter(filter_).mark(found, None, False)
+    output.write_rows(Assembler(Types()).take_slice(found))
+    return found.stop
 
 
 def all_ways(*messages: bytes, **options: Any) -> Rendered:

@@ -33,7 +33,7 @@ def build(folder: Path, *more: str) -> Path:
         pytest.skip(
             "pgtail/native/_scanner.c was not generated: pgtail was installed without a C compiler, or not from here"
         )
-    sources = [c.with_suffix(".pyx"), *c.parent.glob("*.pxi")]
+    sources = [source for end in ("pyx", "pxd", "pxi") for source in c.parent.rglob(f"*.{end}")]
     assert all(c.stat().st_mtime >= source.stat().st_mtime for source in sources), f"{c} is stale: make install"
     built = folder / "_scanner.so"
     include = sysconfig.get_path("include")

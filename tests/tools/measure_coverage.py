@@ -79,7 +79,7 @@ def scanner_lines(checkout: Path) -> tuple[dict[str, dict[int, bool]], int]:
     name, line = "", 0
     for number, text in enumerate((native / "_scanner.c").read_text().splitlines(), 1):
         if mark := _MARK.search(text):
-            name, line = Path(mark["file"]).name, int(mark["line"])
+            name, line = mark["file"], int(mark["line"])
         elif "Code section:" in text:  # what follows is Cython's own
             name = ""
         elif number in counts and name.endswith((".pyx", ".pxi")):

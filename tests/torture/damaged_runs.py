@@ -44,6 +44,7 @@ def main(path: str, seed: int) -> None:
     module = load(path)
     from pgtail.pgoutput.frames import COPY_DATA, LENGTHS, SEPARATED
     from tests.support.encode import begin, commit, frame, lengths, recvlogical
+    from tests.support.render import write_slice
     from tests.support.typed_rows import TYPES, one_of_each
 
     choose = random.Random(seed)
@@ -59,28 +60,32 @@ def main(path: str, seed: int) -> None:
         _, kept = one_of_each(types, xid=7)
         for data in (lengths(*kept), recvlogical(*kept)):
             framing = LENGTHS if data[0] == 0 else SEPARATED
-            assert module.rows_of_one(data, 0, len(data), framing, len(data))[0] == len(data)
+            assert kept_until(module, data, framing) == len(data)
             for _ in range(MUTATIONS // 9):
                 damaged = bytearray(data)
                 damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
                 end = choose.randrange(len(data))
-                taken += module.rows_of_one(bytes(damaged[:end]), 0, end, framing, len(data))[0]
-        made = [*scanners(table)]
+                taken += kept_until(module, bytes(damaged[:end]), framing)
+        made = [*outputs(table)]
         for framing, data in buffers.items():
             taken += recorded(module, choose, data, framing)
-            made[0].leave()
-            assert made[0].scan(data, 0, len(data), framing) == len(data), "none of this is unusual"
-            for scanner in made:
+            assert write_slice(*made[0], data, table, framing) == len(data), "none of this is unusual"
+            for output in made:
                 for end in choose.sample(range(len(data)), min(len(data), MUTATIONS // 10)):
-                    scanner.leave()
-                    taken += scanner.scan(data[:end], 0, end, framing)
+                    taken += write_slice(*output, data[:end], table, framing)
                 for _ in range(MUTATIONS // 90):
                     damaged = bytearray(data)
                     for _ in range(choose.randrange(1, 6)):
                         damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
-                    scanner.leave()
-                    taken += scanner.scan(bytes(damaged), 0, len(damaged), framing)
+                    taken += write_slice(*output, bytes(damaged), table, framing)
     print(taken + columns(module, choose) + copied(module, choose))
+
+
+def kept_until(module: Any, data: bytes, framing: int) -> int:
+    """Where the rows end that are kept of a streamed transaction."""
+    runs = module.runs_of_rows(module.index(data, 0, len(data), framing, True), len(data))
+    stop: int = runs[-1][0] if runs else 0
+    return stop
 
 
 def recorded(module: Any, choose: random.Random, data: bytes, framing: int) -> int:
@@ -91,7 +96,9 @@ def recorded(module: Any, choose: random.Random, data: bytes, framing: int) -> i
         rows: int = 0
         for dump in (False, True):
             for inside in (False, True):
-                rows += module.copied_messages(found, 0, end, framing, dump, inside, 1 << 20, *NO_LIMITS)[2]
+                batch = module.index(found, 0, end, framing)
+                messages = module.copied_messages(batch, 0, dump, inside, 1 << 20, *NO_LIMITS)
+                rows += 0 if messages is None else messages.rows
         return rows
 
     taken = copied(data, len(data))
@@ -104,8 +111,8 @@ def recorded(module: Any, choose: random.Random, data: bytes, framing: int) -> i
     return taken
 
 
-def scanners(table: Any) -> Iterator[Any]:
-    """A scanner for each output, with and without a condition, and one for statistics."""
+def outputs(table: Any) -> Iterator[tuple[Any, Any]]:
+    """Each output and statistics, with and without a filter."""
     from pgtail.changes.filters import Filter
     from pgtail.outputs import OutputOptions, open_output
     from pgtail.stats.collect import Statistics
@@ -115,10 +122,9 @@ def scanners(table: Any) -> Iterator[Any]:
     for filter_ in (None, *[Filter(where=[condition]) for condition in conditions], Filter(ops=["update"])):
         for output, options in OUTPUTS:
             made = open_output(output, Discard(), OutputOptions(open_file=lambda *_: Discard(), **options))
-            scanner = made.scanner({100: table}.get, filter_)
-            if scanner is not None:
-                yield scanner
-        yield Statistics().scanner({100: table}.get, filter_)
+            if made.takes_slices:
+                yield made, filter_
+        yield Statistics(), filter_
 
 
 def every_test(table: Any) -> Iterator[str]:
@@ -132,7 +138,7 @@ def every_test(table: Any) -> Iterator[str]:
 
 
 def columns(module: Any, choose: random.Random) -> int:
-    """The same for the scanner that builds Arrow columns: text cells, NULL, unchanged, every kind of tuple."""
+    """The same for the builder of Arrow columns: text cells, NULL, unchanged, every kind of tuple."""
     from pgtail.changes.relations import Column, Relation
     from pgtail.pgoutput.frames import COPY_DATA
     from pgtail.values import Types
@@ -145,18 +151,26 @@ def columns(module: Any, choose: random.Random) -> int:
     types = Types()
     names = ["id", "\u00fcber", "v"]
     columns = tuple([Column(name, 25, -1, name == "id", "text", types.codec(25)) for name in names])
-    table = (Relation(100, "public", "t", "default", columns), 0, True)
-    run = module.ColumnScanner({100: table}.get, None)
-    assert run.scan(data, 0, len(data), COPY_DATA) == len(data), "none of this is unusual"
-    assert len(run.take_buffers()["op"]) == 10
+    table, builder = Relation(100, "public", "t", "default", columns), module.ColumnBuilder()
+
+    def add(found: bytes) -> int:
+        slice_ = module.index(found, 0, len(found), COPY_DATA).slice(0, {100: table}, None)
+        if slice_ is None:
+            return 0
+        builder.enter(slice_, None, 0, 0)
+        while builder.add_rows() is not None:
+            pass
+        return int(slice_.stop)
+
+    assert add(data) == len(data), "none of this is unusual"
+    assert len(builder.take_buffers()["op"]) == 10
     for number in range(MUTATIONS):
         damaged = bytearray(data)
         for _ in range(choose.randrange(1, 4)):
             damaged[choose.randrange(len(data))] = choose.choice((0, 0xFF, 0x7F, choose.randrange(256)))
         end = choose.randrange(len(data)) if number % 2 else len(data)
-        run.leave()
-        taken += run.scan(bytes(damaged[:end]), 0, end, COPY_DATA)
-        run.take_buffers()
+        taken += add(bytes(damaged[:end]))
+        builder.take_buffers()
     return taken
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from pgtail.arrow.decoding.batches import (
@@ -17,24 +19,44 @@ from pgtail.arrow.decoding.batches import (
     TableColumns,
     TransactionColumns,
 )
+from pgtail.arrow.decoding.slices import SliceRows
 from pgtail.arrow.schemas import CHANGES
 from pgtail.changes.context import Context
-from pgtail.changes.events import LogicalMessage, Outcome, RowChange, TableTruncate, Transaction, not_in_identity
+from pgtail.changes.events import (
+    LogicalMessage,
+    Outcome,
+    RowChange,
+    Rows,
+    TableTruncate,
+    Transaction,
+    not_in_identity,
+)
 from pgtail.changes.relations import Relation
 from pgtail.errors import Malformed
+from pgtail.native import compiled
 from pgtail.pgoutput.scalars import lsn_text, unix_micros
 
 _END_OF_BIGINT: Final = 1 << 63
+FEW: Final = 4096
+"""So many rows of slices before or after decoded ones are a batch of their own; fewer are joined with them."""
 
 
 class ChangeRows:
-    """Rows of `changes` so far. `utf8`: the text of cells is in UTF-8, and no codec masks it. `schema` is CHANGES or
-    WITH_CONTEXT."""
+    """Rows of `changes`; take_batches() returns those that are complete.
 
-    def __init__(self, *, utf8: bool = False, schema: pa.Schema = CHANGES) -> None:
+    `utf8`: the text of cells is in UTF-8, and no codec masks it. `schema` is CHANGES or WITH_CONTEXT. In rows of slices
+    the columns in `left_out` are NULL.
+    """
+
+    def __init__(self, *, utf8: bool = False, schema: pa.Schema = CHANGES, left_out: Sequence[str] = ()) -> None:
         self.utf8 = utf8
-        self.schema = schema
+        self._schema = schema
         self.batch = Batch()
+        self._left_out = left_out
+        self._slices: SliceRows | None = None
+        self._before: list[int] = []
+        """For each row of `batch`: how many rows of slices come before it."""
+        self._ready: list[pa.RecordBatch] = []
         self._tables: dict[tuple[int, int], Table] = {}
         """By versions, and by id() of a codec: one version may be masked in two ways."""
         self.ordinal: int | None = None
@@ -43,10 +65,21 @@ class ChangeRows:
         self.common = TransactionColumns()
         """The columns that rows of the current transaction share."""
 
-    def gathered(self) -> pa.RecordBatch:
-        """The rows as a record batch; removes them."""
-        batch, self.batch = self.batch, Batch()
-        return batch.rows(self.schema)
+    def take_batches(self) -> list[pa.RecordBatch]:
+        """The batches so far; removes them."""
+        ready, self._ready = self._ready, []
+        return ready
+
+    def end_batch(self) -> None:
+        """Complete a batch, if there are rows."""
+        decoded, self.batch = self.batch, Batch()
+        before, self._before = self._before, []
+        rows = self._slices.take_rows(self._schema) if self._slices else None
+        of_decoded = decoded.rows(self._schema) if decoded else None
+        if rows is not None and before and len(rows) - before[-1] >= FEW:
+            self._ready += [*_in_order(of_decoded, before, rows.slice(0, before[-1])), rows.slice(before[-1])]
+        else:
+            self._ready += _in_order(of_decoded, before, rows)
 
     def table(self, relation: Relation) -> Table:
         """The columns that a version of a table contributes to its rows."""
@@ -58,6 +91,24 @@ class ChangeRows:
     def is_wanted(self) -> bool:
         """Whether the row at the current place is wanted."""
         return True
+
+    def add_rows(self, rows: Rows) -> None:
+        """Add rows that were not decoded, of text in UTF-8."""
+        if self._slices is None:
+            module = compiled()
+            assert module is not None
+            self._slices = SliceRows(module.ColumnBuilder(), self.table, self._left_out)
+        builder, special = self._slices.builder, 0
+        if rows.transaction is not None:
+            self.enter(rows.transaction)
+            special = self._slices.number_of(self.common)
+        builder.enter(rows.slice, rows.transaction, special, self.ordinal or 0)
+        while (place := builder.add_rows()) is not None:
+            self.ordinal = None if self.ordinal is None else builder.ordinal
+            self.add_change(rows.change(place), builder.size)
+        self.ordinal = None if self.ordinal is None else builder.ordinal
+        if builder.full:
+            self.end_batch()
 
     def add_change(self, change: RowChange, size: int) -> None:
         """Add a change of `size` bytes."""
@@ -130,7 +181,25 @@ class ChangeRows:
     ) -> None:
         number = _bigint(lsn, "lsn")
         own = RowColumns(op, seq, None if lsn is None else lsn_text(lsn), number, size, self.ordinal)
+        if self._slices and (len(self._slices) >= FEW or self._slices.builder.full):
+            self.end_batch()
         self.batch.add_row(own, self.common, table, rare, old, new)
+        self._before.append(len(self._slices or ()))
+        if self.batch.full:
+            self.end_batch()
+
+
+def _in_order(decoded: pa.RecordBatch | None, before: list[int], others: pa.RecordBatch | None) -> list[pa.RecordBatch]:
+    """One batch of these rows, if there are any: so many of the others come before each of the decoded ones."""
+    batches = [rows for rows in (decoded, others) if rows is not None and len(rows)]
+    if decoded is None or len(batches) < 2:
+        return batches
+    is_decoded = np.zeros(len(decoded) + len(batches[1]), np.bool_)
+    is_decoded[np.add(before, np.arange(len(decoded)))] = True
+    order = np.empty(len(is_decoded), np.int64)
+    order[is_decoded], order[~is_decoded] = np.arange(len(decoded)), np.arange(len(decoded), len(order))
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().take(pa.array(order)).to_batches()
+    return joined
 
 
 def _common(transaction: Transaction) -> TransactionColumns:

@@ -10,12 +10,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from pgtail.arrow.decoding.batches import (
-    described,
-)
+from pgtail.arrow.decoding.batches import described
 from pgtail.arrow.decoding.change_rows import ChangeRows, micros
 from pgtail.arrow.decoding.contexts import Contexts
-from pgtail.arrow.decoding.fast_path import Runs, runs
 from pgtail.arrow.schemas import CHANGES, WITH_CONTEXT
 from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Limits
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, within
@@ -38,7 +35,10 @@ from pgtail.changes.events import (
 from pgtail.changes.filters import Filter, selected
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
+from pgtail.native import compiled
+from pgtail.native.batch import Index, RowFilter
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
+from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.pgoutput.kinds import Role, messages
 from pgtail.pgoutput.schema import Relation as RelationMessage
 from pgtail.pgoutput.streaming import StreamStart
@@ -48,12 +48,6 @@ from pgtail.values import Types
 
 _COUNTED: Final = messages(Role.ROW, Role.TRUNCATE)
 _BEGINS: Final = messages(Role.BEGIN)
-FEW: Final = 4096
-"""A batch of fewer rows is joined with the next ones."""
-_END_OF_BIGINT: Final = 1 << 63
-_DECODED: Final = 50
-"""Messages that are decoded after a logical message, or a row that the fast path declined, before that is tried again:
-to change the path makes two batches, which takes as long."""
 
 
 def survey(file: ByteFile, name: str) -> Survey:
@@ -155,11 +149,9 @@ class SegmentChanges(ChangeRows):
         self._own = False
         """Whether the repeated messages at the beginning were read."""
         self.ordinal: int = 0
-        self._to_decode = 0
-        """How many messages are decoded before the fast path is tried."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for rows in merge_small(self._batches()):
+        for rows in self._batches():
             self.survey.add_rows(rows)
             yield rows
         self.survey.finish(inside=self._assembler.open_transaction is not None)
@@ -182,57 +174,36 @@ class SegmentChanges(ChangeRows):
             head = frames.read_head()
             self.survey = Survey.of(frames.name, head)
             decoder = Decoder(encoding=head.encoding)
-            self._assembler = assembler = Assembler(Types(encoding=head.encoding))
+            self._assembler = Assembler(Types(encoding=head.encoding))
             self.utf8 = head.encoding == "utf-8"
-            fast = runs(assembler, self.table, self._shows) if self.utf8 and self._parts is EVERYWHERE else None
+            module = compiled() if self.utf8 and self._parts is EVERYWHERE else None
+            row_filter = None if module is None or self._filter is None else module.RowFilter(self._filter)
             for start, stop in frames:
                 if frames.head.own and not self._own:
                     self._end_repeated()
-                if fast is not None and self._own and not self._to_decode:
+                if module is not None and self._own:
                     frames.next = start - HEAD.size
-                    yield from self._scan_runs(fast)
+                    yield from self._take_slices(module.index, row_filter)
                     if frames.next > start:
                         continue
                     frames.next = stop
                 message, lsn, _ = decoder.frame(frames.buf, start, stop)
-                rows, waits = len(self.batch), self._to_decode
-                self._to_decode = max(waits - 1, 0)
                 self._take_message(message, lsn, stop - start - XLOG_HEADER_SIZE)
-                if not waits and len(self.batch) > rows:
-                    self._to_decode = _DECODED
-                if fast is not None and fast.rows and self.batch:
-                    yield fast.batch(self.schema)
-                if self.batch.full:
-                    yield self.gathered()
-            if fast is not None and fast.rows:
-                yield fast.batch(self.schema)
+                yield from self.take_batches()
         except InputError as error:
             raise frames.located(error) from None
-        if self.batch:
-            yield self.gathered()
+        self.end_batch()
+        yield from self.take_batches()
 
-    def _scan_runs(self, fast: Runs) -> Iterator[pa.RecordBatch]:
-        """Decode the following rows by the fast path, as far as it can; only one of the two batches has rows."""
+    def _take_slices(self, index: Index, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
+        """Add the following rows without decoding them, as far as that is possible."""
         frames, assembler = self._frames, self._assembler
-        while (
-            frames.next < len(frames.buf)
-            and (assembler.started_transaction is not None or assembler.outside)
-            and not assembler.decodes_next
-        ):
-            common = None
-            if assembler.started_transaction is not None:
-                self.enter(assembler.started_transaction)
-                common = self.common
-            if not fast.takes(common):
-                yield fast.batch(self.schema)
-                fast.takes(common)
-            frames.next = fast.scan(frames.buf, frames.next, self.ordinal)
-            self.ordinal = fast.ordinal
-            if fast.rows and self.batch:
-                yield self.gathered()
-            if not fast.full:
-                return
-            yield fast.batch(self.schema)
+        while slice_ := assembler.next_slice(index, frames.buf, frames.next, len(frames.buf), COPY_DATA):
+            if row_filter is not None:
+                row_filter.mark(slice_, assembler.started_transaction, False)
+            frames.next = slice_.stop
+            self.add_rows(assembler.take_slice(slice_))
+            yield from self.take_batches()
 
     def is_wanted(self) -> bool:
         return within(self._parts, self.common.position or 0, self.ordinal)
@@ -292,10 +263,8 @@ class SegmentChanges(ChangeRows):
             self._add_ddl(transaction, event.content)
         if self._filter is None:
             self.add_message(event, size, position)
-            self._to_decode = _DECODED
         if contexts is not None and event.prefix == contexts.prefix and transaction is not None:
             transaction.context = Context(event.content, event.content)
-            self._to_decode = _DECODED
 
     def _add_ddl(self, transaction: Transaction, content: bytes) -> None:
         """Add a schema change to the survey. Those of prepared transactions may be rolled back: they are unknown."""
@@ -314,25 +283,3 @@ class SegmentChanges(ChangeRows):
         if row["relation"] not in known:
             position = 0 if transaction is None else transaction.lsn
             self.survey.relations.append(row | {"position": position, "ordinal": self.ordinal + 1})
-
-
-def merge_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches that follow each other: rows may have alternated between the two paths."""
-    small: list[pa.RecordBatch] = []
-    for batch in batches:
-        if batch.num_rows < FEW:
-            small.append(batch)
-        if small and (batch.num_rows >= FEW or sum(rows.num_rows for rows in small) >= FEW):
-            yield from _joined(small)
-            small.clear()
-        if batch.num_rows >= FEW:
-            yield batch
-    if small:
-        yield from _joined(small)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) == 1:
-        return [*batches]
-    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined

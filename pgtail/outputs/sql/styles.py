@@ -58,7 +58,7 @@ _NO_ELEMENT: Final = frozenset(("", "NULL", "empty"))
 
 
 class Style(NamedTuple):
-    """How to check the texts of a column: `fits` for decoded ones, `form` in the scanner, None if it cannot."""
+    """How to check the texts of a column: `fits` for decoded ones, `form` in compiled code, None if it cannot."""
 
     fits: _Match
     form: Form | None

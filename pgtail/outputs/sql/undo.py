@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.ddl import DdlMessage
 from pgtail.changes.events import SEEN, Ended, Event, RowChange, SchemaChange, TableTruncate, Transaction
+from pgtail.changes.events import Rows as SliceRows
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.files.spool import SpoolFile, SpoolLimit
 from pgtail.humanize import plural
 from pgtail.log import log_outcome
-from pgtail.native import Written
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.planned import PlannedOutput
@@ -176,10 +176,10 @@ class SqlUndo(PlannedOutput):
         else:
             self.write(_INCOMPLETE)
 
-    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
-        assert written is not None
-        self._add_omitted(written.ended)
-        super().after_run(written, transaction)
+    def write_rows(self, rows: SliceRows) -> None:
+        super().write_rows(rows)
+        assert self.writer is not None
+        self._add_omitted(self.writer.take_ended())
         self._stack.spill()
 
     def _event(self, event: Event) -> None:

@@ -19,19 +19,18 @@ from pgtail.changes.events import (
     LogicalMessage,
     Outcome,
     RowChange,
+    Rows,
     SchemaChange,
     Started,
     TableTruncate,
     Transaction,
 )
-from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted, grouped, span_text
 from pgtail.local_time import clock
-from pgtail.native import Scanner, Written, compiled
 from pgtail.outputs import OutputOptions
-from pgtail.outputs.base import Mask, Output
+from pgtail.outputs.base import Output
 from pgtail.outputs.choice import ColumnChoice
 from pgtail.outputs.fields import local_time
 from pgtail.outputs.table.page import MIN_WIDTH, PAGE, PAGE_TEXT, Columns, Page, columns_for
@@ -56,6 +55,8 @@ class TableOutput(Output):
 
     `now` is the clock for ages.
     """
+
+    takes_whole = False
 
     def __init__(self, sink: Sink, options: OutputOptions, *, now: Callable[[], int] = clock) -> None:
         self._sink = sink
@@ -87,7 +88,6 @@ class TableOutput(Output):
         self._seen = self._messages = self._rolled_back = 0
         self._left = self._most
         """How many more changes of the transaction are shown; negative: how many were not."""
-        self._scanner: Scanner | None = None
         self._render: dict[type, Callable[[Any], None]] = {
             RowChange: self._change,
             TableTruncate: self._change,
@@ -110,23 +110,25 @@ class TableOutput(Output):
         self._lay_out()
         self._choice.note_unused()
 
-    # -- the scanner -------------------------------------------------------------------------------------------
+    # -- rows beyond those that are shown ------------------------------------------------------------------------
 
-    def scanner(
-        self, find: Callable[[int], Relation | None], filter_: Filter | None, mask: Mask | None = None
-    ) -> Scanner | None:
-        fast = compiled()
-        self._scanner = None if fast is None else fast.CountingScanner(find, filter_)
-        return self._scanner
+    @property
+    def takes_slices(self) -> bool:
+        return True
 
     def takes(self, transaction: Transaction) -> bool:
         return self._headed and self._left <= 0
 
-    def after_run(self, written: Written | None, transaction: Transaction | None) -> None:
-        assert self._scanner is not None
-        count = self._scanner.rows - self._scanner.left_out
+    def write_rows(self, rows: Rows) -> None:
+        for relation, _ in rows.slice.counts(shown=True):
+            self._not_shown(relation if self.mask is None else self.mask(relation))
+        count = rows.totals.rows - rows.totals.left_out
         self._seen += count
         self._left -= count
+
+    def _not_shown(self, relation: Relation) -> None:
+        """Rows of this table are not shown: --columns knows it, too."""
+        self._rows.parts(relation)
 
     # -- events ------------------------------------------------------------------------------------------------
 
@@ -159,7 +161,7 @@ class TableOutput(Output):
             self._show_context(change)
             self._add(change, rows.change(change) if isinstance(change, RowChange) else rows.truncate(change))
         elif isinstance(change, RowChange):
-            rows.parts(change.relation)  # --columns knows tables of which no row is shown, too
+            self._not_shown(change.relation)
 
     def _message(self, message: LogicalMessage) -> None:
         if message.transaction is None:

@@ -18,7 +18,7 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.values import Types
 from tests.support import encode
 from tests.support.captures import lengths, segments, take
-from tests.support.run import command, decode
+from tests.support.run import command, decode, here
 from tests.support.tail import ids, tailing
 
 COUNT = 40
@@ -121,6 +121,16 @@ def test_the_kept_texts_are_few(tmp_path: Path) -> None:
         os.ftruncate(fd, 0)
         os.lseek(fd, 0, os.SEEK_SET)
     os.close(fd)
+
+
+def test_the_last_transaction_is_streamed(tmp_path: Path) -> None:
+    """It is written in parts; none of them is taken for what comes between transactions."""
+    rows = [encode.insert(str(number), "x" * 70_000 * (number % 200 == 0), xid=7) for number in range(1000)]
+    streamed = [encode.stream_start(), encode.relation(xid=7), *rows, encode.STREAM_STOP, encode.stream_commit()]
+    (tmp_path / "dump.bin").write_bytes(lengths(map(encode.frame, streamed)))
+    for variables in ({"PGTAIL_PURE": "1"}, {"PGTAIL_PURE": ""}):
+        found = here("decode", "-o", "json", "--last", "1", tmp_path / "dump.bin", **variables)
+        assert [line["new"]["id"] for line in found.objects] == [*range(1000)]
 
 
 def test_what_last_refuses(dump: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""The text emitter: executes row plans."""
+"""The writer of an output: executes row plans."""
 
-# ==== what the emitter asks about pieces ===========================================================================
+# ==== what the writer asks about pieces ============================================================================
 
 cdef inline bint differ(const Cell *now, const Cell *before) noexcept:
     """Whether a cell has another value than before; an unchanged one does not."""
@@ -49,7 +49,7 @@ cdef bint has_dollars(Out *out, Py_ssize_t start) noexcept:
     return out.size > start and out.data[out.size - 1] == c"$"
 
 
-# ==== fields and the emitter =======================================================================================
+# ==== fields and the writer ========================================================================================
 
 cpdef enum Field:
     FIELD_XID
@@ -71,46 +71,66 @@ cdef enum:
 
 
 @cython.final
-cdef class TextTable(Table):
-    """A table with its plans, by operation and kind of old tuple (none, K, O, S)."""
+cdef class Plans:
+    """The plans of a version of a table, by the shapes of its rows: OLD_KINDS * operation + kind of the old tuple."""
 
+    cdef object relation
     cdef list plans         # RowPlan, None if there is none, or False if it was not made
-    cdef PyObject *ready[OPS * 4]       # the RowPlans among these
+    cdef PyObject *ready[OPS * OLD_KINDS]       # the RowPlans among these
+
+    def __cinit__(self, relation):
+        self.relation = relation
+        self.plans = [False] * (OPS * OLD_KINDS)
 
 
 @cython.final
-cdef class TextScanner(Scanner):
-    """Writes rows by the plans of an output (outputs/planned.py).
+cdef class Writer:
+    """Writes the transactions of an output (outputs/planned.py) by its plans.
 
-    `plan_of(relation, op, old kind)` returns (pieces, write), or None; `output` has the plans of a transaction's start and
-    end and the separator.
+    `elements` is how many elements of the open transaction were written. What the pieces Count in it is added to the
+    counts of the output.
     """
 
     cdef Out out
+    cdef Py_ssize_t complete        # bytes of `out` without a row that an exception broke off
+    cdef object plan_of, write, target
     cdef object local_time          # the text of FIELD_TIME; None where local time is UTC
-    cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn
-    cdef int64_t time               # of the commit or the prepare
-    cdef bint has_time
-    cdef bytes state                # of a transaction that did not start here
     cdef dict groups                # by their pieces
-    cdef uint64_t generation        # counts the transactions
-    cdef uint64_t lsn
-    cdef object plan_of, output, write, target
     cdef dict described             # by version: every table that was described, with its plans
     cdef RowPlan begin, end, separator
-    cdef bint one_by_one, has_old, has_new
-    cdef Py_ssize_t elements        # how many of the open transaction were written
-    cdef Py_ssize_t complete        # bytes of `out` without a row that an exception broke off
-    cdef list tallies       # of the open transaction since `counts`, in the order of their first use
-    cdef dict counts        # of the open transaction when the run started
-    cdef dict ended         # of transactions that ended in this run
+    cdef readonly bint one_by_one
+    # The open transaction: `transaction` is its Transaction if that is known.
+    cdef object transaction
+    cdef uint64_t generation        # counts the transactions
+    cdef bint has_xid, has_commit_lsn, has_commit_ts, has_end_lsn, has_time
+    cdef uint32_t xid
+    cdef uint64_t commit_lsn, end_lsn
+    cdef int64_t commit_ts
+    cdef int64_t time               # of the commit or the prepare
+    cdef bytes state                # of a transaction that did not start here
+    cdef public Py_ssize_t elements
+    cdef list tallies       # since `counts`, in the order of their first use
+    cdef dict counts        # of the open transaction, without those
+    cdef dict ended         # of transactions that ended
+    # The row; of a start or an end `seq` and `lsn`.
+    cdef const Cell *old
+    cdef const Cell *new
+    cdef bint has_old, has_new
+    cdef int unchanged      # cells of the new tuple
+    cdef Py_ssize_t seq     # rows of the transaction before this one
+    cdef uint64_t lsn
+    # The slice that is written, and what of it comes next.
+    cdef Slice rows
+    cdef list tables        # the Plans of its relations
+    cdef Py_ssize_t next_transaction, next_row
+    cdef bint inside        # whether the next transaction is `transaction`, or the one of the fields below
+    cdef bint started       # whether its start was written
 
-    def __cinit__(self, find, filter_, plan_of, output):
+    def __cinit__(self, output):
         self.groups = {}
         new_text(&self.out)
-        self.tallies, self.counts, self.ended = [], {}, {}
-        self.plan_of, self.output, self.write = plan_of, output, output.write
-        self.target = self.write
+        self.tallies, self.counts, self.ended = [], output.rows.counts, {}
+        self.plan_of, self.write, self.target = output.plan_of, output.write, output.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = RowPlan((output.separator,), None, None), output.one_by_one
         self.local_time = output.local_time
@@ -119,41 +139,82 @@ cdef class TextScanner(Scanner):
     def __dealloc__(self):
         Py_XDECREF(self.out.object)
 
-    cdef int flush(self) except -2:
-        cdef Py_ssize_t complete = self.complete
-        cdef uint64_t resume_at = self.resume_at
-        cdef bytes text
-        if complete:
-            self.complete = self.resume_at = 0  # without memory it is lost, and the run cannot be resumed after it
-            text = taken(&self.out, complete)
-            self.resume_at = resume_at
-            self.target(text)
-        self.out.size = 0
-        return 0
+    # -- slices ----------------------------------------------------------------------------------------------------
 
-    cdef Table describe(self, relation):
-        """The table, from those of an earlier run if it is the same version: plans are slow to make."""
-        cdef TextTable table = self.described.get(relation.version)
-        if table is None or table.relation is not relation:
-            table = self.described[relation.version] = TextTable(relation)
-            table.plans = [False] * (OPS * 4)
-        return table
+    def enter(self, Slice rows, transaction):
+        """write_rows() writes this slice next. `transaction` is the one that continues."""
+        self.rows = rows
+        self.tables = [None if relation is None else self.plans_of(relation) for relation in rows.relations]
+        self.next_transaction, self.next_row, self.inside = rows.first_transaction, rows.first_row, rows.continues
+        self.started = rows.started
+        if self.inside:
+            self.enter_transaction(transaction)
 
-    @property
-    def written(self):
-        """What was written when the last run ended (Written)."""
-        if not self.started:
-            return Written(0, {}, self.ended)
-        self.add_counts(self.counts)
-        return Written(self.elements, self.counts, self.ended)
+    def write_rows(self):
+        """See Writer in native/batch.py."""
+        cdef Py_ssize_t place
+        try:
+            place = self.write_slice()
+            return None if place == NOWHERE else place
+        finally:
+            self.flush()
+            if self.tallies:
+                self.add_counts()
 
-    @written.setter
-    def written(self, before not None):
-        self.elements = before.elements
-        self.counts, self.ended = dict(before.counts), {}
+    def take_ended(self):
+        """How often the pieces Count were executed in transactions that ended; removes them."""
+        ended, self.ended = self.ended, {}
+        return ended
 
-    cdef int entered(self) except -2:
-        transaction = self.transaction
+    cdef Py_ssize_t write_slice(self) except -2:
+        """The place of the row, or NOWHERE at the end."""
+        cdef Slice rows = self.rows
+        cdef Batch batch = rows.batch
+        cdef const TransactionEntry *entry
+        cdef const RowEntry *row
+        cdef Py_ssize_t end, before
+        while self.next_transaction < rows.end_transaction:
+            entry = &batch.transaction_entries[self.next_transaction]
+            if not self.inside:
+                self.start_transaction(entry.xid, entry.final_lsn, entry.begin_time)
+                self.inside, self.started = True, False
+            if not self.started and (not rows.filtered or entry.shown):
+                self.start()
+                self.started = True
+            end = rows.end_row_of(entry)
+            before = rows.base_of(entry) - rows.first_row_of(entry)
+            while self.next_row < end:
+                row = &batch.row_entries[self.next_row]
+                self.next_row += 1
+                if row.hidden:
+                    continue
+                self.seq = before + self.next_row - 1
+                self.old = batch.cell_entries + row.cells
+                self.new = self.old + row.old_width
+                self.unchanged = row.unchanged
+                if self.add_row(<Plans>self.tables[row.table], row.shape, row.lsn) < 0:
+                    return self.next_row - 1
+                if self.out.size > FULL or self.one_by_one:
+                    self.flush()
+            if rows.ends(entry):
+                if self.started:
+                    self.seq = before + end
+                    self.end_lsn = entry.end_lsn
+                    self.end_transaction()
+                    if self.one_by_one:
+                        self.flush()
+                self.inside = False
+            self.next_transaction += 1
+        self.rows = None
+        return NOWHERE
+
+    # -- transactions ----------------------------------------------------------------------------------------------
+
+    cdef int enter_transaction(self, transaction) except -2:
+        """What follows is of this Transaction."""
+        self.transaction = transaction
+        self.xid = transaction.xid or 0
+        self.commit_lsn, self.commit_ts = transaction.commit_lsn or 0, transaction.commit_ts or 0
         self.has_xid, self.has_commit_lsn = transaction.xid is not None, transaction.commit_lsn is not None
         self.has_commit_ts, self.has_end_lsn = transaction.commit_ts is not None, transaction.end_lsn is not None
         self.end_lsn = transaction.end_lsn or 0
@@ -162,36 +223,92 @@ cdef class TextScanner(Scanner):
         self.generation += 1
         return 0
 
-    cdef int start(self) except -2:
-        self.elements = 0
+    cdef int start_transaction(self, uint32_t xid, uint64_t commit_lsn, int64_t commit_ts) except -2:
+        """What follows is of a transaction that begins here."""
+        self.transaction, self.state = None, None
+        self.xid, self.commit_lsn, self.commit_ts, self.time = xid, commit_lsn, commit_ts, commit_ts
         self.has_xid = self.has_commit_lsn = self.has_commit_ts = self.has_time = True
         self.has_end_lsn = False
-        self.state = None
-        self.time = self.commit_ts
+        self.elements = 0
         self.generation += 1
         return 0
 
-    cdef int commit(self) except -2:
-        if not self.shows():
-            return 0
+    cdef int start(self) except -2:
+        """Write the start of the open transaction."""
         self.aim(self.write)
-        if not self.started:
-            self.boundary(self.begin)
+        self.boundary(self.begin)
+        self.complete = self.out.size
+        if self.one_by_one:
+            self.flush()
+        return 0
+
+    cdef int end_transaction(self) except -2:
+        """Write the end of the open transaction."""
+        self.aim(self.write)
         self.has_end_lsn = True
         self.boundary(self.end)
         self.complete = self.out.size
+        if self.tallies:
+            self.add_counts()
         if self.counts:
             for key, count in self.counts.items():
                 self.ended[key] = self.ended.get(key, 0) + count
-            self.counts = {}
-        if self.tallies:
-            self.add_counts(self.ended)
+            self.counts.clear()
         return 0
 
-    cdef int add_counts(self, dict counts) except -2:
+    cdef int add_row(self, Plans plans, int shape, uint64_t lsn) except -2:
+        """Write a row, whose cells are in `old` and `new`. DECLINED if it has no plan, or that cannot write it."""
+        cdef Out *out = &self.out
+        cdef Py_ssize_t mark
+        cdef RowPlan plan = self.plan_for(plans, shape)
+        if plan is None:
+            return DECLINED
+        self.aim(plan.write)
+        mark = out.size
+        if self.elements and self.separator.count:
+            self.run_plan(self.separator)
+        self.lsn, self.has_old, self.has_new = lsn, shape % OLD_KINDS != OLD_NONE, shape // OLD_KINDS != OP_DELETE
+        if self.run_plan(plan) < 0:
+            out.size = mark
+            return DECLINED
+        self.elements += 1
+        self.complete = out.size
+        return 0
+
+    cdef Plans plans_of(self, relation):
+        """The plans of a table, from those of an earlier run if it is the same version: plans are slow to make."""
+        cdef Plans plans = self.described.get(relation.version)
+        if plans is None or plans.relation is not relation:
+            plans = self.described[relation.version] = Plans(relation)
+        return plans
+
+    cdef inline RowPlan plan_for(self, Plans plans, int shape):
+        """The plan of a shape; None if there is none."""
+        cdef PyObject *ready = plans.ready[shape]
+        return <RowPlan>ready if ready != NULL else <RowPlan>self.made_plan(plans, shape)
+
+    cdef object made_plan(self, Plans plans, int shape):
+        """The same, which is made if this is the first row."""
+        found = plans.plans[shape]
+        if found is False:
+            made = self.plan_of(plans.relation, OPERATIONS[shape // OLD_KINDS], OLD_KIND_TEXTS[shape % OLD_KINDS])
+            found = plans.plans[shape] = None if made is None else RowPlan(made[0], made[1], self.groups)
+        if found is not None:
+            plans.ready[shape] = <PyObject *>found
+        return found
+
+    cdef int flush(self) except -2:
+        cdef Py_ssize_t complete = self.complete
+        if complete:
+            self.complete = 0   # without memory it is lost
+            self.target(taken(&self.out, complete))
+        self.out.size = 0
+        return 0
+
+    cdef int add_counts(self) except -2:
         cdef Tally tally
         for tally in self.tallies:
-            counts[tally.key] = counts.get(tally.key, 0) + tally.count
+            self.counts[tally.key] = self.counts.get(tally.key, 0) + tally.count
             tally.count = 0
         self.tallies.clear()
         return 0
@@ -222,48 +339,7 @@ cdef class TextScanner(Scanner):
         self.lsn = self.commit_lsn
         if self.run_plan(plan) < 0:
             raise ValueError("the start or end of a transaction cannot be declined")
-        if self.one_by_one:
-            self.complete = self.out.size
-            self.flush()
         return 0
-
-    cdef int emit(self, Table table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
-        cdef Out *out = &self.out
-        cdef Py_ssize_t mark
-        cdef int place = 4 * op + (0 if kind == c"N" else 1 if kind == c"K" else 2 if kind == c"O" else 3)
-        cdef PyObject *ready = (<TextTable>table).ready[place]
-        cdef RowPlan plan = <RowPlan>ready if ready != NULL else <RowPlan>self.plan(<TextTable>table, place)
-        if plan is None:
-            return DECLINED
-        self.aim(plan.write)
-        if self.one_by_one and not self.started:
-            self.boundary(self.begin)
-            self.started = True
-        mark = out.size
-        if not self.started:
-            self.boundary(self.begin)
-        if self.elements and self.separator.count:
-            self.run_plan(self.separator)
-        self.lsn, self.has_old, self.has_new = lsn, kind != c"N", op != OP_DELETE
-        if self.run_plan(plan) < 0:
-            out.size = mark
-            return DECLINED
-        self.started = True
-        self.elements += 1
-        self.complete = out.size
-        if out.size > FULL or self.one_by_one:
-            self.flush()
-        return 0
-
-    cdef object plan(self, TextTable table, int place):
-        """The RowPlan at a place of `plans`; None if there is none."""
-        found = table.plans[place]
-        if found is False:
-            made = self.plan_of(table.relation, OPERATIONS[place // 4], ("", "K", "O", "S")[place % 4])
-            found = table.plans[place] = None if made is None else RowPlan(made[0], made[1], self.groups)
-        if found is not None:
-            table.ready[place] = <PyObject *>found
-        return found
 
     cdef int execute(self, RowPlan plan) except -2:
         """Write the pieces; DECLINED if one cannot be written."""
@@ -389,19 +465,20 @@ cdef class TextScanner(Scanner):
 
     cdef int cells(self, RowPlan plan, Step *step) except -2:
         cdef Out *out = &self.out
-        cdef Cell *row = self.old if step.old else self.new
-        cdef Cell *other = self.new if step.old else self.old
-        cdef Cell *cell
+        cdef const Cell *row = self.old if step.old else self.new
+        cdef const Cell *other = self.new if step.old else self.old
+        cdef const Cell *cell
         cdef CellPlan *how = step.cells
         cdef CellPlan *end = how + step.count
         cdef Bytes *instead
-        cdef char *to = out.data + out.size
-        cdef char *ended
         cdef Py_ssize_t mark
+        cdef char *to
+        cdef char *ended
         cdef const char *limit = out.data + out.room - out.kept
         cdef bint first = True, has_other = self.has_new if step.old else self.has_old
         if step.complete and not step.old and self.unchanged:
             return DECLINED
+        to = out.data + out.size
         while how < end:
             cell = &row[how.index]
             if how.direct and cell.kind == c"t":

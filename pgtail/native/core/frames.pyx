@@ -2,12 +2,6 @@
 
 # ==== where frames and tuples start and end ========================================================================
 
-cdef struct Cell:
-    const uint8_t *data
-    uint32_t size
-    uint8_t kind            # as in the message: n, u, t or b
-
-
 cdef inline Py_ssize_t frame_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing) noexcept:
     """Where the XLogData frame at `pos` ends, for the framings of pgoutput/frames.py.
 
@@ -53,40 +47,6 @@ cdef Py_ssize_t skip_tuple(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, i
             if size > end - pos - 5:
                 return DECLINED
             pos += 5 + size
-        else:
-            return DECLINED
-    return pos
-
-
-cdef Py_ssize_t read_tuple(
-    const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int expected, Cell *cells, int *unchanged
-) noexcept:
-    """Where a tuple ends, with its cells; DECLINED as for skip_tuple(). `unchanged` gets the number of unchanged cells."""
-    cdef int i
-    cdef uint32_t size
-    cdef uint8_t kind
-    unchanged[0] = 0
-    if end - pos < 2 or u16(buf + pos) != expected:
-        return DECLINED
-    pos += 2
-    for i in range(expected):
-        if pos >= end:
-            return DECLINED
-        kind = buf[pos]
-        cells[i].kind = kind
-        if kind == c"t" or kind == c"b":
-            if end - pos < 5:
-                return DECLINED
-            size = u32(buf + pos + 1)
-            pos += 5
-            if size > end - pos:
-                return DECLINED
-            cells[i].data, cells[i].size = buf + pos, size
-            pos += size
-        elif kind == c"n" or kind == c"u":
-            cells[i].data, cells[i].size = NULL, 0
-            unchanged[0] += kind == c"u"
-            pos += 1
         else:
             return DECLINED
     return pos
@@ -138,98 +98,11 @@ cdef object cell_value(const Cell *cell):
     return value if cell.kind == c"t" else BinaryCell(value)
 
 
-# ==== undecoded row messages of stream segments (changes/streaming.py) =============================================
-
-def rows_of_one(buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
-    """Row messages of one (sub)transaction in a stream segment: see KeptRows in changes/streaming.py."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(buf, &view, PyBUF_SIMPLE)
-    try:
-        if not 0 <= pos <= end <= view.len:
-            raise ValueError("not a part of the buffer")
-        return kept_rows(<const uint8_t *>view.buf, pos, end, framing, limit)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef tuple kept_rows(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int framing, Py_ssize_t limit):
-    cdef Py_ssize_t start = pos, at, stop, rows = 0
-    cdef uint32_t subxid = 0, oid, last = 0
-    cdef bint first = True
-    cdef set oids = set()
-    cdef Out out = no_bytes()
-    try:
-        while pos < end and pos - start < limit:
-            if framing:
-                stop = frame_end(buf, pos, end, framing)
-                if stop < 0:
-                    break
-                at = pos + framing + HEADER
-                if row_message_end(buf, at, stop, 4) != stop:
-                    break
-            else:
-                at, stop = pos, row_message_end(buf, pos, end, 4)
-                if stop < 0 or stop >= end or buf[stop] != c"\n" or stop - at > LARGE:
-                    break
-            if first:
-                subxid = u32(buf + at + 1)
-            elif subxid != u32(buf + at + 1):
-                break
-            oid = u32(buf + at + 5)
-            if first or oid != last:
-                oids.add(oid)
-            first, last = False, oid
-            rows += 1
-            if framing != 4:
-                put_frame(&out, buf, pos + framing if framing else at, stop, framing > 0)
-            pos = stop + (framing == 0)
-        if framing == 4:
-            return pos, PyBytes_FromStringAndSize(<const char *>buf + start, pos - start), subxid, tuple(oids), rows
-        return pos, PyBytes_FromStringAndSize(out.data, out.size), subxid, tuple(oids), rows
-    finally:
-        PyMem_Free(out.data)
-
-
 cdef inline void put_length(Out *out, Py_ssize_t size) noexcept nogil:
     """An int32, which comes first in a frame."""
     cdef int i
     for i in range(4):
         put_char(out, <char>(size >> (24 - 8 * i)))
-
-
-cdef int put_frame(Out *out, const uint8_t *buf, Py_ssize_t start, Py_ssize_t stop, bint framed) except -2:
-    """A frame after its length. A bare message gets an XLogData header without positions."""
-    cdef Py_ssize_t size = stop - start + (0 if framed else HEADER)
-    cdef int i
-    reserve(out, 4 + size)
-    put_length(out, size)
-    if not framed:
-        put_char(out, c"w")
-        for i in range(HEADER - 1):
-            put_char(out, 0)
-    put(out, buf + start, stop - start)
-    return 0
-
-
-cdef inline Py_ssize_t row_message_end(const uint8_t *buf, Py_ssize_t pos, Py_ssize_t end, int xid_size) noexcept:
-    """Where a row message ends, with an xid or without; DECLINED if it is another message or incomplete."""
-    cdef uint8_t tag, kind
-    if end - pos < 8 + xid_size:
-        return DECLINED
-    tag, kind = buf[pos], buf[pos + xid_size + 5]
-    pos += xid_size + 6
-    if tag == c"I":
-        return skip_tuple(buf, pos, end, -1) if kind == c"N" else DECLINED
-    if (tag != c"U" and tag != c"D") or (kind != c"K" and kind != c"O" and not (kind == c"N" and tag == c"U")):
-        return DECLINED
-    if kind != c"N":
-        pos = skip_tuple(buf, pos, end, -1)
-        if pos < 0 or tag == c"D":
-            return pos
-        if pos >= end or buf[pos] != c"N":
-            return DECLINED
-        pos += 1
-    return skip_tuple(buf, pos, end, -1)
 
 
 # ==== frames from a connection, each after its length ==============================================================
@@ -260,14 +133,16 @@ def receive(reader, get_copy_data, list parts not None):
             PyMem_Free(out.data)
 
 
-def positions(bytes frames):
-    """What _positions() in replication/feedback.py returns."""
+def headers(bytes frames, since):
+    """What _headers() in replication/feedback.py returns."""
     cdef const uint8_t *buf = <const uint8_t *>PyBytes_AS_STRING(frames)
     cdef Py_ssize_t pos = 0, end = PyBytes_GET_SIZE(frames)
     cdef uint32_t size
     cdef uint8_t tag
     cdef uint64_t lsn, highest = 0
-    cdef bint has_data = False, asks = False
+    cdef bint has_data = False, asks = False, waits = since is not None
+    cdef int64_t sent_after = since if waits else 0
+    ended = None
     while end - pos >= 13:
         size, tag, lsn = u32(buf + pos), buf[pos + 4], u64(buf + pos + 5)
         pos += 4 + <Py_ssize_t>size
@@ -275,7 +150,9 @@ def positions(bytes frames):
             has_data = True
         elif tag == c"k" and size >= KEEPALIVE and pos <= end:
             asks = asks or buf[pos - size + KEEPALIVE - 1] != 0
+            if waits and <int64_t>u64(buf + pos - size + 9) > sent_after:
+                waits, ended = False, lsn
         else:
             continue
         highest = max(highest, lsn)
-    return highest, has_data, asks
+    return highest, has_data, asks, ended

@@ -1,10 +1,10 @@
-"""The Arrow emitter: the rows of `changes` as the buffers of Arrow arrays (arrow/decoding), and texts from their parts.
-"""
+"""Rows of `changes` as the buffers of Arrow arrays (arrow/decoding), and texts from their parts."""
 
 cdef enum:
     # For each row: native integers of the width at the end of the name, or one byte (validity, operation).
     OP_8
     TABLE_32
+    SPECIAL_32
     XID_64
     SEQ_64
     POSITION_64
@@ -40,7 +40,7 @@ cdef enum:
     BUFFERS
 
 cdef dict BUFFER_NAMES = {
-    OP_8: "op", TABLE_32: "table", XID_64: "xid", SEQ_64: "seq", POSITION_64: "position", TIME_64: "commit_ts",
+    OP_8: "op", TABLE_32: "table", SPECIAL_32: "special", XID_64: "xid", SEQ_64: "seq", POSITION_64: "position", TIME_64: "commit_ts",
     LSN_64: "lsn_number", LSN_VALID: "lsn_valid", SIZE_64: "bytes", ORDINAL_64: "ordinal",
     COMMIT_ENDS: "commit_lsn_ends", COMMIT_TEXT: "commit_lsn_text", LSN_ENDS: "lsn_ends", LSN_TEXT: "lsn_text",
     UNCHANGED_VALID: "unchanged_valid", UNCHANGED_ENDS: "unchanged_ends",
@@ -50,25 +50,33 @@ cdef dict BUFFER_NAMES = {
     NEW_VALID: "new_valid", NEW_ENDS: "new_ends", NEW_NAME_ENDS: "new_name_ends", NEW_NAME_TEXT: "new_name_text",
     NEW_VALUE_VALID: "new_value_valid", NEW_VALUE_ENDS: "new_value_ends", NEW_VALUE_TEXT: "new_value_text",
 }
-cdef int[5] BITS = [LSN_VALID, UNCHANGED_VALID, OLD_VALID, OLD_VALUE_VALID, NEW_VALUE_VALID]
-cdef int[7] STARTS = [
-    COMMIT_ENDS, LSN_ENDS, UNCHANGED_ENDS, UNCHANGED_NAME_ENDS, OLD_ENDS, OLD_NAME_ENDS, OLD_VALUE_ENDS
+cdef int[6] BITS = [LSN_VALID, UNCHANGED_VALID, OLD_VALID, OLD_VALUE_VALID, NEW_VALID, NEW_VALUE_VALID]
+cdef int[10] STARTS = [
+    COMMIT_ENDS, LSN_ENDS, UNCHANGED_ENDS, UNCHANGED_NAME_ENDS, OLD_ENDS, OLD_NAME_ENDS, OLD_VALUE_ENDS, NEW_ENDS,
+    NEW_NAME_ENDS, NEW_VALUE_ENDS,
 ]
 
 cdef enum:
-    MOST_ROWS = 64 * 1024
-    MOST_TEXT = 16 << 20
+    ENOUGH_ROWS = 32 * 1024
+    ENOUGH_TEXT = 16 << 20
+    MOST_TEXT = 64 << 20    # with the names of columns; no ordinary slice comes near
+
+
+cdef inline void put_32(Out *out, int32_t value) noexcept:
+    memcpy(out.data + out.size, &value, 4)
+    out.size += 4
 
 
 cdef inline int add_32(Out *out, int32_t value) except -2:
     reserve(out, 4)
-    put(out, &value, 4)
+    put_32(out, value)
     return 0
 
 
 cdef inline int add_64(Out *out, int64_t value) except -2:
     reserve(out, 8)
-    put(out, &value, 8)
+    memcpy(out.data + out.size, &value, 8)
+    out.size += 8
     return 0
 
 
@@ -95,28 +103,42 @@ cdef int add_lsn(Out *ends, uint64_t lsn) except -2:
 
 
 @cython.final
-cdef class ColumnTable(Table):
-    """A table with its number and the UTF-8 names of its columns."""
+cdef class ColumnTable:
+    """A version of a table with the UTF-8 names of its columns; `number` is its place in `relations` of the builder."""
 
+    cdef object relation
     cdef list names
     cdef list keys
-    cdef int number
+    cdef Py_ssize_t number, names_size
+
+    def __cinit__(self, relation):
+        self.relation, self.number = relation, NOWHERE
+        self.names = [column.name.encode() for column in relation.columns]
+        self.keys = [column.key for column in relation.columns]
+        self.names_size = sum(map(len, self.names))
 
 
 @cython.final
-cdef class ColumnScanner(Scanner):
-    """Writes ordinary rows to the buffers of Arrow arrays.
-
-    `find(oid)` returns (relation, number, whether rows are shown) for the current version of the table, or None. Only
-    for walsender frames in UTF-8 without streamed transactions; text tuples only.
-    """
+cdef class ColumnBuilder:
+    """Writes the rows of slices, whose text is in UTF-8, to the buffers of Arrow arrays. See arrow/decoding/slices.py."""
 
     cdef Out[BUFFERS] out
-    cdef bint alone
-    cdef readonly Py_ssize_t buffered   # rows in the buffers
-    cdef Py_ssize_t before          # ordinal of the run's first row less its seq
+    cdef readonly Py_ssize_t rows, size, ordinal
+    cdef readonly list relations
+    cdef dict tables        # ColumnTable by version
+    # The slice, what of it comes next, and its ColumnTables.
+    cdef Slice slice
+    cdef list described
+    cdef Py_ssize_t next_transaction, next_row
+    # The current transaction: `before` is the ordinal of its first row less its seq.
+    cdef int32_t special
+    cdef uint32_t xid
+    cdef uint64_t position
+    cdef int64_t time
+    cdef Py_ssize_t before
 
-    def __cinit__(self, *_):
+    def __cinit__(self):
+        self.tables, self.relations = {}, []
         self.clear()
 
     def __dealloc__(self):
@@ -128,132 +150,137 @@ cdef class ColumnScanner(Scanner):
         cdef int i
         for i in range(BUFFERS):
             self.out[i].size = 0
-        for i in range(7):
-            add_32(&self.out[STARTS[i]], 0)
-        for i in (NEW_ENDS, NEW_NAME_ENDS, NEW_VALUE_ENDS):
+        for i in STARTS:
             add_32(&self.out[i], 0)
-        self.buffered = 0
+        self.rows = 0
         return 0
 
-    @property
-    def full(self):
-        """Whether the buffers are large enough to take()."""
-        return self.is_full()
-
-    @property
-    def ordinal(self):
-        """The number of the current transaction's last row, counted in this segment."""
-        return self.seq + self.before
-
-    def enter_at(self, transaction, ordinal, alone):
-        """The next run starts inside this transaction; if `alone`, it does not continue after the Commit."""
-        self.enter(transaction, True)
-        self.commit_lsn, self.commit_ts = transaction.lsn or 0, transaction.time or 0
-        self.alone, self.before = alone, ordinal - transaction.changes
-
     def take_buffers(self):
-        """The buffers by name (BUFFER_NAMES), validity as bits; removes all rows."""
+        """The buffers by name (BUFFER_NAMES), validity as bits; removes all rows and `relations`."""
         cdef int i
         cdef dict found = {}
-        for i in range(5):
-            pack_bits(&self.out[BITS[i]])
-        pack_bits(&self.out[NEW_VALID])
+        for i in BITS:
+            pack_bits(&self.out[i])
         for i in range(BUFFERS):
             found[BUFFER_NAMES[i]] = PyBytes_FromStringAndSize(self.out[i].data, self.out[i].size)
+        for relation in self.relations:
+            (<ColumnTable>self.tables[relation.version]).number = NOWHERE
+        self.relations = []
         self.clear()
         return found
 
-    cdef bint is_full(self) noexcept:
-        cdef Py_ssize_t size = self.out[NEW_VALUE_TEXT].size + self.out[OLD_VALUE_TEXT].size
-        size += self.out[NEW_NAME_TEXT].size + self.out[OLD_NAME_TEXT].size
-        return self.buffered >= MOST_ROWS or size >= MOST_TEXT
+    @property
+    def full(self):
+        """Whether it is time for take_buffers()."""
+        return self.rows >= ENOUGH_ROWS or self.text_size() >= ENOUGH_TEXT
 
-    cdef bint may_commit(self) noexcept:
-        return not self.alone
+    cdef inline Py_ssize_t text_size(self) noexcept:
+        cdef Py_ssize_t names = self.out[OLD_NAME_TEXT].size + self.out[NEW_NAME_TEXT].size
+        return names + self.out[OLD_VALUE_TEXT].size + self.out[NEW_VALUE_TEXT].size
 
-    cdef int start(self) except -2:
-        if self.commit_lsn >> 63 or self.commit_ts > LATEST_UNIX:
-            return DECLINED
-        self.alone, self.before = False, 0
-        return 0
+    def enter(self, Slice rows not None, transaction, int32_t special, Py_ssize_t ordinal):
+        """add_rows() adds the rows of this slice next."""
+        cdef ColumnTable table
+        self.slice, self.described = rows, []
+        self.next_transaction, self.next_row, self.ordinal = rows.first_transaction, rows.first_row, ordinal
+        for relation in rows.relations:
+            table = None if relation is None else self.tables.get(relation.version)
+            if relation is not None and (table is None or table.relation is not relation):
+                table = self.tables[relation.version] = ColumnTable(relation)
+            self.described.append(table)
+        if transaction is not None:
+            self.special, self.before = special, ordinal - rows.base
+            self.xid, self.position, self.time = transaction.xid or 0, transaction.lsn or 0, transaction.time or 0
 
-    cdef Table describe(self, found):
-        relation, number, shown = found
-        cdef ColumnTable table = ColumnTable(relation)
-        table.number = number
-        table.names = [column.name.encode() for column in relation.columns]
-        table.keys = [column.key for column in relation.columns]
-        table.show(shown)
-        return table
+    def add_rows(self):
+        """Add the rest of the slice; returns the place of a row that it cannot add, or None at the end."""
+        cdef Slice rows = self.slice
+        cdef const TransactionEntry *entry
+        cdef const RowEntry *row
+        cdef Py_ssize_t end, base
+        while self.next_transaction < rows.end_transaction:
+            entry = &rows.batch.transaction_entries[self.next_transaction]
+            if rows.begins(entry):
+                self.special, self.before = 0, 0
+                self.xid, self.position, self.time = entry.xid, entry.final_lsn, entry.begin_time
+            end = rows.end_row_of(entry)
+            base = rows.base_of(entry) - rows.first_row_of(entry)
+            while self.next_row < end:
+                row = &rows.batch.row_entries[self.next_row]
+                self.next_row += 1
+                if row.hidden:
+                    continue
+                self.ordinal, self.size = base + self.next_row + self.before, rows.batch.message_size(row)
+                if self.add(<ColumnTable>self.described[row.table], row, base + self.next_row) < 0:
+                    return self.next_row - 1
+            self.ordinal = base + end + self.before
+            self.next_transaction += 1
+        self.slice = None
+        return None
 
-    cdef int emit(self, Table described, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
-        cdef ColumnTable table = <ColumnTable>described
-        cdef Py_ssize_t[BUFFERS] mark
-        cdef int i
-        if lsn >> 63:
+    cdef int add(self, ColumnTable table, const RowEntry *row, Py_ssize_t seq) except -2:
+        """Add a row, or nothing of it if DECLINED."""
+        cdef const Cell *old = self.slice.batch.cell_entries + row.cells
+        cdef const Cell *new = old + row.old_width
+        cdef int op = row.shape // OLD_KINDS, old_kind = row.shape % OLD_KINDS, i
+        if (row.lsn | self.position) >> 63 or self.time > LATEST_UNIX or self.text_size() >= MOST_TEXT:
             return DECLINED
-        for i in range(BUFFERS):
-            mark[i] = self.out[i].size
-        if self.add(table, op, kind, lsn, size) < 0:
-            for i in range(BUFFERS):
-                self.out[i].size = mark[i]
-            return DECLINED
-        self.buffered += 1
-        return 0
-
-    cdef int add(self, ColumnTable table, int op, uint8_t kind, uint64_t lsn, Py_ssize_t size) except -2:
-        if kind != c"N" and self.cells(table, self.old, kind == c"K", OLD_NAME_ENDS) < 0:
-            return DECLINED
-        if op != OP_DELETE and self.cells(table, self.new, False, NEW_NAME_ENDS) < 0:
-            return DECLINED
-        self.map(OLD_VALID, kind != c"N", OLD_NAME_ENDS)
-        self.map(NEW_VALID, op != OP_DELETE, NEW_NAME_ENDS)
-        self.map(UNCHANGED_VALID, op != OP_DELETE and self.unchanged > 0, UNCHANGED_NAME_ENDS)
+        for i in range(row.old_width + row.new_width):
+            if old[i].kind == c"b" or (old[i].kind == c"t" and not is_utf8(old[i].data, old[i].size)):
+                return DECLINED
+        if table.number == NOWHERE:
+            table.number = len(self.relations)
+            self.relations.append(table.relation)
+        self.add_cells(table, old, row.old_width, old_kind == OLD_KEY, OLD_NAME_ENDS)
+        self.add_cells(table, new, row.new_width, False, NEW_NAME_ENDS)
+        self.end_map(OLD_VALID, old_kind != OLD_NONE, OLD_NAME_ENDS)
+        self.end_map(NEW_VALID, op != OP_DELETE, NEW_NAME_ENDS)
+        self.end_map(UNCHANGED_VALID, row.unchanged > 0, UNCHANGED_NAME_ENDS)
         add_8(&self.out[OP_8], op)
-        add_32(&self.out[TABLE_32], 2 * table.number + (op == OP_INSERT or op == OP_SNAPSHOT))
-        add_64(&self.out[SEQ_64], self.seq + 1)
-        add_64(&self.out[ORDINAL_64], self.seq + self.before + 1)
-        add_64(&self.out[SIZE_64], size)
-        add_64(&self.out[LSN_64], <int64_t>lsn)
-        add_8(&self.out[LSN_VALID], lsn != 0)
-        if lsn:
-            add_lsn(&self.out[LSN_ENDS], lsn)
+        add_32(&self.out[TABLE_32], <int32_t>(2 * table.number + (op == OP_INSERT or op == OP_SNAPSHOT)))
+        add_32(&self.out[SPECIAL_32], self.special)
+        add_64(&self.out[SEQ_64], seq)
+        add_64(&self.out[ORDINAL_64], self.ordinal)
+        add_64(&self.out[SIZE_64], self.size)
+        add_64(&self.out[LSN_64], <int64_t>row.lsn)
+        add_8(&self.out[LSN_VALID], row.lsn != 0)
+        if row.lsn:
+            add_lsn(&self.out[LSN_ENDS], row.lsn)
         else:
             add_string(&self.out[LSN_ENDS], NULL, 0)
         add_64(&self.out[XID_64], self.xid)
-        add_64(&self.out[POSITION_64], <int64_t>self.commit_lsn)
-        add_64(&self.out[TIME_64], self.commit_ts + EPOCH)
-        return add_lsn(&self.out[COMMIT_ENDS], self.commit_lsn)
+        add_64(&self.out[POSITION_64], <int64_t>self.position)
+        add_64(&self.out[TIME_64], self.time + EPOCH)
+        add_lsn(&self.out[COMMIT_ENDS], self.position)
+        self.rows += 1
+        return 0
 
-    cdef int map(self, int valid, bint value, int name_ends) except -2:
+    cdef int end_map(self, int valid, bint value, int name_ends) except -2:
         """End a row's map or list: append the number of strings so far."""
         add_8(&self.out[valid], value)
         return add_32(&self.out[valid + 1], <int32_t>(self.out[name_ends].size // 4 - 1))
 
-    cdef int cells(self, ColumnTable table, const Cell *cells, bint key_only, int names) except -2:
-        """Add the cells of a tuple; DECLINED if one is binary or no text."""
+    cdef int add_cells(self, ColumnTable table, const Cell *cells, int width, bint key_only, int names) except -2:
+        """Add the cells of a tuple of the row."""
         cdef Out *out = &self.out[names]
         cdef const Cell *cell
         cdef bytes name
         cdef int i
-        for i in range(table.columns):
+        reserve(out, 4 * width)
+        reserve(out + 1, table.names_size)
+        reserve(out + 2, width)
+        reserve(out + 3, 4 * width)
+        for i in range(width):
             cell, name = &cells[i], <bytes>table.names[i]
-            if cell.kind == c"t":
-                if not is_utf8(cell.data, cell.size) or out[3].size + cell.size > MOST_TEXT * 8:
-                    return DECLINED
-                add_string(out, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
-                add_8(out + 2, 1)
-                add_string(out + 3, cell.data, cell.size)
-            elif cell.kind == c"n":
-                if key_only and not table.keys[i]:
-                    continue
-                add_string(out, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
-                add_8(out + 2, 0)
-                add_string(out + 3, NULL, 0)
-            elif cell.kind == c"u":
+            if cell.kind == c"u":
                 add_string(&self.out[UNCHANGED_NAME_ENDS], PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
-            else:
-                return DECLINED
+            elif cell.kind == c"t" or not key_only or table.keys[i]:
+                put(out + 1, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name))
+                put_32(out, <int32_t>out[1].size)
+                put_char(out + 2, cell.kind == c"t")
+                reserve(out + 4, cell.size)
+                put(out + 4, cell.data, cell.size)
+                put_32(out + 3, <int32_t>out[4].size)
         return 0
 
 

@@ -67,7 +67,7 @@ cdef dict USUAL = {
 
 cdef struct Made:
     Out text
-    uint64_t generation     # that of TextScanner when it was made
+    uint64_t generation     # that of the writer when it was made
 
 cdef struct Step:
     StepKind kind
@@ -193,7 +193,7 @@ cdef class RowPlan:
             else:
                 step.missing_field = piece.missing
             if step.field >= FIELDS or step.missing_field >= FIELDS:
-                raise TypeError(f"no field of the scanner: {piece!r}")
+                raise TypeError(f"no field of compiled code: {piece!r}")
         elif isinstance(piece, _Text):
             step.kind, step.object = STEP_TEXT, self.keep(piece.render)
         elif isinstance(piece, _Cells):
@@ -257,12 +257,13 @@ cdef class RowPlan:
             cell.parameter = encoding.form.parameter
             if encoding.form.name:
                 cell.encode = encoder_of(encoding.form.name)
-            cell.usual, cell.quote, cell.special = USUAL.get((encoding.form.name, cell.parameter != 0), (USUAL_NONE, 0, 0))
+            usual = encoding.form.name, cell.parameter != 0
+            cell.usual, cell.quote, cell.special = USUAL.get(usual, (USUAL_NONE, 0, 0))
         return 0
 
 
 cdef list used(tuple pieces, dict groups):
-    """The pieces that the scanner writes. Unless `groups` is None, groups take the place of those that do not depend
+    """The pieces that the Writer writes. Unless `groups` is None, groups take the place of those that do not depend
     on the row and of texts between them."""
     cdef list found = []
     pieces = pieces_module.joined([piece for piece in pieces if not is_unused(piece)])
@@ -276,7 +277,7 @@ cdef list used(tuple pieces, dict groups):
 
 
 cdef bint is_unused(piece) except *:
-    """Whether the scanner writes nothing for a piece: it declines the rows about which it would say something."""
+    """Whether the Writer writes nothing for a piece: it declines the rows about which it would say something."""
     if isinstance(piece, _Undecodable):
         return True
     return isinstance(piece, _Value) and piece.field == ABORTED_FIELD and not piece.missing

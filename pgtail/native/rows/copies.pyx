@@ -1,0 +1,206 @@
+"""Messages of a batch as byte ranges: copied for a capture, or kept until the end of a streamed transaction."""
+
+cdef struct Copy:
+    # What is copied, and how.
+    const uint8_t *buf
+    int framing             # of pgoutput/frames.py
+    bint dump               # a dump, whose messages get a header with their LSN twice
+    Py_ssize_t head         # bytes before a message in its frame
+    Py_ssize_t more         # bytes by which a message is longer in a capture than it is with its frame
+    Out *out
+
+cdef struct Moments:
+    # Of transactions: how many, the least and the greatest of their xids and commit times, the end LSN of the last one.
+    Py_ssize_t count
+    uint32_t least, greatest
+    int64_t first, last
+    uint64_t end_lsn
+
+cdef struct RowCounts:
+    uint32_t oid
+    Py_ssize_t[3] rows      # inserts, updates and deletes
+
+
+def copied_messages(
+    Batch batch not None,
+    Py_ssize_t pos,
+    bint dump,
+    bint inside,
+    Py_ssize_t room,
+    uint64_t after,
+    uint64_t until,
+    int64_t latest,
+):
+    """The rows from a position of the buffer on of the open transaction (`inside`), else whole transactions of rows (Copied).
+
+    Their commit LSNs rise. What ends before `room` bytes are reached is copied; rows of the open transaction until they
+    are. None if no message of the batch starts at the position.
+    """
+    cdef Out out = no_bytes(), commits = no_bytes()
+    cdef Moments moments
+    cdef Copy copy
+    cdef Py_ssize_t first, row
+    if not at_message(batch, pos):
+        return None
+    copy.buf, copy.framing, copy.dump, copy.out = <const uint8_t *>batch.view.buf, batch.framing, dump, &out
+    copy.head = batch.framing + HEADER if batch.framing else 0
+    copy.more = 5 - batch.framing if batch.framing else 5 + HEADER - 1
+    memset(&moments, 0, sizeof(moments))
+    first = row = batch.rows_before
+    try:
+        if inside:
+            row = copy_rows(&copy, batch, pos, room)
+            pos = batch.row_entries[row - 1].stop if row > first else pos
+        else:
+            row = copy_transactions(&copy, batch, &pos, &commits, &moments, room, after, until, latest)
+        return records.Copied(
+            PyBytes_FromStringAndSize(out.data, out.size),
+            row - first,
+            rows_by_oid(batch.row_entries + first, batch.row_entries + row),
+            PyBytes_FromStringAndSize(commits.data, commits.size),
+            (moments.least, moments.greatest),
+            (moments.first, moments.last),
+            moments.end_lsn,
+            pos,
+        )
+    finally:
+        PyMem_Free(out.data)
+        PyMem_Free(commits.data)
+
+
+cdef Py_ssize_t copy_rows(Copy *copy, Batch batch, Py_ssize_t pos, Py_ssize_t room) except -1:
+    """Copy rows of the open transaction from `pos` on; returns the first one that is left."""
+    cdef Py_ssize_t row = batch.rows_before, end = batch.row_count
+    cdef const TransactionEntry *entry = &batch.transaction_entries[batch.transactions_before]
+    if batch.marks_before < batch.mark_count:
+        end = batch.mark_entries[batch.marks_before].row
+    if row == end or batch.row_entries[row].start != pos:
+        return row
+    end = min(end, entry.end_row)
+    while row < end and copy.out.size < room:
+        put_row_data(copy, &batch.row_entries[row])
+        row += 1
+    return row
+
+
+cdef Py_ssize_t copy_transactions(
+    Copy *copy,
+    Batch batch,
+    Py_ssize_t *pos,
+    Out *commits,
+    Moments *moments,
+    Py_ssize_t room,
+    uint64_t after,
+    uint64_t until,
+    int64_t latest,
+) except -1:
+    """Copy whole transactions from `pos` on; moves it. Returns the first row that is left."""
+    cdef const TransactionEntry *entry
+    cdef Py_ssize_t row = batch.rows_before, place = batch.transactions_before, stop = batch.stop
+    if batch.marks_before < batch.mark_count:
+        stop = batch.mark_entries[batch.marks_before].start
+    while place < batch.transaction_count and copy.out.size < room and moments.end_lsn < until:
+        entry = &batch.transaction_entries[place]
+        if entry.begin != pos[0] or entry.commit == NOWHERE or entry.commit >= stop or entry.xid == 0:   # 0: a snapshot
+            break
+        if entry.final_lsn <= after or entry.final_lsn > until or entry.begin_time > latest:
+            break
+        if copy.dump and entry.commit_time != entry.begin_time:
+            break
+        if copy.out.size + entry.commit - pos[0] + (1 + entry.end_row - row) * copy.more >= room:
+            break
+        put_copy_data(copy, entry.begin, 21)
+        while row < entry.end_row:
+            put_row_data(copy, &batch.row_entries[row])
+            row += 1
+        put_copy_data(copy, entry.commit, 26)
+        pos[0] = entry.commit + copy.head + 26 + (copy.framing == 0)
+        reserve(commits, sizeof(uint64_t))
+        put(commits, &entry.final_lsn, sizeof(uint64_t))
+        after, moments.end_lsn = entry.final_lsn, max(moments.end_lsn, entry.end_lsn)
+        add_moment(moments, entry.xid, entry.begin_time)
+        place += 1
+    return row
+
+
+cdef inline void add_moment(Moments *moments, uint32_t xid, int64_t time) noexcept:
+    moments.least = min(moments.least, xid) if moments.count else xid
+    moments.first = min(moments.first, time) if moments.count else time
+    moments.last = max(moments.last, time) if moments.count else time
+    moments.greatest = max(moments.greatest, xid)
+    moments.count += 1
+
+
+cdef inline int put_row_data(Copy *copy, const RowEntry *row) except -2:
+    return put_copy_data(copy, row.start, row.stop - row.start - copy.head - (copy.framing == 0))
+
+
+cdef int put_copy_data(Copy *copy, Py_ssize_t pos, Py_ssize_t size) except -2:
+    """Append the message of this size whose frame is at `pos`, as CopyData."""
+    cdef const uint8_t *header = copy.buf + pos + copy.framing
+    cdef Out *out = copy.out
+    reserve(out, 5 + HEADER + size)
+    put_char(out, c"d")
+    put_length(out, 4 + HEADER + size)
+    if not copy.framing:
+        put_char(out, c"w")
+        memset(out.data + out.size, 0, HEADER - 1)
+        out.size += HEADER - 1
+    elif copy.dump:
+        put(out, header, 9)
+        put(out, header + 1, 8)
+        put(out, header + 17, 8)
+    else:
+        put(out, header, HEADER)
+    put(out, copy.buf + pos + copy.head, size)
+    return 0
+
+
+cdef list rows_by_oid(const RowEntry *row, const RowEntry *end):
+    """The rows by table: (OID, inserts, updates, deletes), in the order of their first rows."""
+    cdef Out tables = no_bytes()
+    cdef dict places = {}
+    cdef uint32_t[256] recent           # by the last byte of an OID: 1 + its place
+    cdef Py_ssize_t place
+    cdef RowCounts *counts
+    memset(recent, 0, sizeof(recent))
+    try:
+        while row < end:
+            place = <Py_ssize_t>recent[row.oid & 0xFF] - 1
+            if place < 0 or (<RowCounts *>tables.data)[place].oid != row.oid:
+                place = places.setdefault(row.oid, len(places))
+                if place * <Py_ssize_t>sizeof(RowCounts) == tables.size:
+                    reserve(&tables, sizeof(RowCounts))
+                    memset(tables.data + tables.size, 0, sizeof(RowCounts))
+                    tables.size += sizeof(RowCounts)
+                    (<RowCounts *>tables.data)[place].oid = row.oid
+                recent[row.oid & 0xFF] = <uint32_t>place + 1
+            (<RowCounts *>tables.data)[place].rows[row.op] += 1
+            row += 1
+        counts = <RowCounts *>tables.data
+        return [
+            (counts[place].oid, counts[place].rows[0], counts[place].rows[1], counts[place].rows[2])
+            for place in range(tables.size // <Py_ssize_t>sizeof(RowCounts))
+        ]
+    finally:
+        PyMem_Free(tables.data)
+
+
+def runs_of_rows(Batch batch not None, Py_ssize_t limit):
+    """The rows of stream segments in runs of one (sub)transaction, and of about `limit` bytes.
+
+    [(where it ends in the buffer, xid, OIDs of its tables, number of rows)], from the start of the batch.
+    """
+    cdef const RowEntry *row = batch.row_entries
+    cdef const RowEntry *end = row + batch.row_count
+    cdef const RowEntry *first
+    cdef list runs = []
+    cdef set oids
+    while row < end:
+        first, oids = row, set()
+        while row < end and row.xid == first.xid and row.start - first.start < limit:
+            if row == first or row.oid != (row - 1).oid:
+                oids.add(row.oid)
+            row += 1
+        runs.append(((row - 1).stop, first.xid, tuple(oids), row - first))
+    return runs
