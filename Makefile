@@ -23,7 +23,7 @@ help: ## list the targets
 
 install: $(INSTALLED) ## create .venv and install pgtail into it, editable
 
-$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][ix])
+$(INSTALLED): pyproject.toml .ci/environment $(wildcard pgtail/native/*.p[xy][dx] pgtail/native/*/*.p[xy][dx])
 	@.ci/environment
 
 .venv/with-demo: pyproject.toml .ci/environment

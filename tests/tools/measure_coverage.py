@@ -82,7 +82,7 @@ def scanner_lines(checkout: Path) -> tuple[dict[str, dict[int, bool]], int]:
             name, line = mark["file"], int(mark["line"])
         elif "Code section:" in text:  # what follows is Cython's own
             name = ""
-        elif number in counts and name.endswith((".pyx", ".pxi")):
+        elif number in counts and name.endswith(".pyx"):
             lines = found.setdefault(name, {})
             lines[line] = lines.get(line, False) or counts[number] > 0
     left_out = 0
