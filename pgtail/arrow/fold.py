@@ -7,7 +7,6 @@ to the change that sent it.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
@@ -213,8 +212,7 @@ class _Fold:
         changes = self.total - self.first
         parts = identities(sides, self.version)
         keys, old, new = numbered(parts, (self.first, changes, changes))
-        before, until = [_NOWHERE] * self.total, [_NOWHERE] * self.total
-        keyed = bool(self.version.key) and not of_partition
+        before, until = np.full(self.total, _NOWHERE), np.full(self.total, _NOWHERE)
         alive: dict[int, list[int]] = {}
         for place, key in enumerate(keys.tolist()):
             alive.setdefault(key, []).append(place)
@@ -223,8 +221,8 @@ class _Fold:
         steps = zip(self.events.op.tolist(), self.side.tolist(), old.tolist(), new.tolist(), strict=True)
         for place, (op, side, old_key, new_key) in enumerate(steps, self.first):
             if op in (TRUNCATE, STARTS):
-                for row in itertools.chain.from_iterable(alive.values()):
-                    until[row] = place
+                for ends in alive.values():
+                    until[ends] = place
                 alive.clear()
                 going = self._known_by_value(values) if op == STARTS else going
                 continue
@@ -243,14 +241,12 @@ class _Fold:
                     until[row] = place
             if op != DELETE and side != OLD_ROW:
                 before[place] = row
-                if not keyed:
-                    alive.setdefault(new_key, []).append(place)
-                    continue
-                # A key is there once: a row that still has it is from before a change that was not recorded.
-                for stale in alive.get(new_key, ()):
-                    until[stale] = place
-                alive[new_key] = [place]
-        return np.array(before, np.int64), np.array(until, np.int64)
+                if self.version.key and not of_partition:
+                    # A key is there once: a row that still has it is from before a change that was not recorded.
+                    for stale in alive.pop(new_key, ()):
+                        until[stale] = place
+                alive.setdefault(new_key, []).append(place)
+        return before, until
 
     def _values(self) -> list[int]:
         """A number for each place, equal if all values of the rows are; none without rows before a snapshot."""
