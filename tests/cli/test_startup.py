@@ -25,12 +25,12 @@ MODULES = {
     "--help": 6,
     "stream --help": 38,
     "record --help": 38,
-    f"decode -o json {SMALL}": 125,
-    f"decode -o json -n 1 {SMALL}": 125,
-    f"decode -o csv {SMALL}": 125,
-    f"decode -o sql {SMALL}": 128,
-    f"decode -o line {SMALL}": 130,
-    f"stats {SMALL}": 140,
+    f"decode -o json {SMALL}": 126,
+    f"decode -o json -n 1 {SMALL}": 126,
+    f"decode -o csv {SMALL}": 126,
+    f"decode -o sql {SMALL}": 129,
+    f"decode -o line {SMALL}": 131,
+    f"stats {SMALL}": 141,
 }
 """Command -> the modules of pgtail that it may import. None of these commands needs a library in SLOW, except that rich
 draws the tables of stats."""
