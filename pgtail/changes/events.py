@@ -203,14 +203,13 @@ class UndecodedRows(Struct):
     """Row messages of a streamed transaction that ends, in a framing of pgoutput/frames.py, from `pos` on.
 
     The pipeline may process some of them and set `pos` to where the next one starts. The rest follows as changes.
-    `tables` are their tables by OID, `versions` changes whenever these do.
+    `tables` are their tables by OID.
     """
 
     transaction: Transaction
     data: bytes
     framing: int
     tables: dict[int, Relation]
-    versions: object
     pos: int = 0
 
 

@@ -169,7 +169,7 @@ class Streams:
 
     def _rows(self, transaction: Transaction, rows: KeptRows) -> Iterator[Change | UndecodedRows]:
         tables = {oid: self._relations.versions[version] for oid, version in rows.tables}
-        undecoded = UndecodedRows(transaction, rows.data, rows.framing, tables, rows.tables)
+        undecoded = UndecodedRows(transaction, rows.data, rows.framing, tables)
         decoder = Decoder()
         decoder.in_stream = True
         message: object

@@ -124,8 +124,8 @@ def data(lsn: int) -> bytes:
     return b"w" + struct.pack(">QQq", lsn, lsn, 0) + b"message"
 
 
-def keepalive(lsn: int, *, reply: bool = False) -> bytes:
-    return b"k" + struct.pack(">Qq?", lsn, 0, reply)
+def keepalive(lsn: int, *, reply: bool = False, clock: int = 0) -> bytes:
+    return b"k" + struct.pack(">Qq?", lsn, clock, reply)
 
 
 def with_lengths(*frames: bytes) -> bytes:
@@ -144,6 +144,14 @@ def test_positions_never_go_back() -> None:
     feedback.take_frames(with_lengths(data(100), data(0), data(90), keepalive(95), b"", b"w", b"k123", b"s" * 40), 1)
     assert feedback.received == 100
     assert feedback.status().write_lsn == 100
+
+
+@pytest.mark.usefixtures("implementation")
+def test_the_first_keepalive_after_a_time() -> None:
+    feedback = Feedback(acknowledge=False, flushed=0, sender_timeout=60, now=0)
+    later = [keepalive(lsn, clock=clock) for lsn, clock in ((5, -9), (6, 7), (8, 8), (9, 9))]
+    frames = with_lengths(data(100), keepalive(7, clock=8)[:-1], *later)
+    assert [feedback.take_frames(frames, 1, since) for since in (None, -10, 6, 7, 8, 9)] == [None, 5, 6, 8, 9, None]
 
 
 @pytest.mark.usefixtures("implementation")
