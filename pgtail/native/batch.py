@@ -39,8 +39,8 @@ class Batch(Protocol):
 
         Ask for slices in ascending order. `current` are the tables by OID, `transaction` the Transaction that is open,
         or None. A slice ends before a mark, and before what only the decoder can judge: a row that does not fit its
-        table, a Commit that does not match its Begin, the Begin of a snapshot, and a Begin after which there is nothing
-        yet, as an Origin may follow.
+        table, a Commit that does not match its Begin, the Begin of a snapshot, a Begin after which there is nothing
+        yet, as an Origin may follow, and forged LSNs and times, which not every output can write.
         """
 
     @property

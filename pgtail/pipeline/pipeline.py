@@ -241,8 +241,11 @@ class Pipeline:
         if self._module is None or not transaction.begun or not self._takes(transaction):
             return
         while rows.pos < end:
-            batch = self._module.index(rows.data, rows.pos, end, rows.framing, True)
-            slice_ = batch.slice(rows.pos, rows.tables, transaction)
+            batch = rows.batch
+            slice_ = None if batch is None else batch.slice(rows.pos, rows.tables, transaction)
+            if batch is None or slice_ is None:
+                batch = rows.batch = self._module.index(rows.data, rows.pos, end, rows.framing, True)
+                slice_ = batch.slice(rows.pos, rows.tables, transaction)
             if slice_ is None:
                 return
             self._prepare(slice_, transaction)

@@ -46,12 +46,16 @@ class Reading:
             stop_if_asked()
             yield item
 
+    def close_items(self) -> None:
+        """After an error of the consumer: the input's position is then that of the message at which it failed."""
+        if self._items is not None:
+            self._items.close()
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         postpone(self._outer)
         if not isinstance(error, KeyboardInterrupt) or not error.args:  # it is raised without by Python's own handler
             return False
-        if self._items is not None:
-            self._items.close()
+        self.close_items()
         if is_broken_off(error):
             raise Interrupted(BROKEN_OFF, status_after(error), source=self._source.name) from None
         if not self._source.live:

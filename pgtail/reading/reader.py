@@ -15,7 +15,7 @@ from pgtail.capture.format import CLOSED, COMPLETE, OPEN, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.commit_range import ANYWHERE
 from pgtail.changes.events import CHANGES, Note
-from pgtail.errors import AssemblyError, InputError, Interrupted, Malformed, OptionError
+from pgtail.errors import AssemblyError, DecodeError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import begin, postpone
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input, SegmentsRead
 from pgtail.inputs.recognition import open_input
@@ -308,6 +308,9 @@ class Reader:
             except AssemblyError:
                 raise
             except InputError as error:
+                reading.close_items()
+                if isinstance(error, DecodeError) and error.source is None:  # of the output
+                    error.located(source.name, input_.position)
                 self._error = error
                 coverage.explain(error)
                 if source.name.endswith(OPEN) and _is_unfinished(error, source):

@@ -225,3 +225,22 @@ def test_polars_and_duckdb_take_it(tmp_path: Path) -> None:
     assert polars.from_arrow(reader.read_all())["id"].sum() == sum(range(5000))
     reader = read_arrow(data, table="t", input_format="lengths")
     assert duckdb.sql("SELECT count(*), sum(id) FROM reader").fetchall() == [(5000, sum(range(5000)))]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("forged", ["time", "commit_lsn", "lsn"])
+def test_forged_times_and_positions_end_neither_the_rows_before_nor_those_after(forged: str) -> None:
+    """No column of Arrow holds them: they are errors of their messages alone, which `resync` skips."""
+    frames = encode.lengths(encode.relation())
+    for xid in range(1, 9):
+        bad = forged if xid == 5 else ""
+        time, commit_lsn = 9_223_000_000_000_000_000 if bad == "time" else xid, 0x100 * xid
+        commit_lsn += (1 << 63) if bad == "commit_lsn" else 0
+        rows = encode.insert(str(xid), "x"), encode.insert(str(xid), "y")
+        messages = encode.begin(xid, commit_lsn, time), *rows, encode.commit(commit_lsn, commit_lsn + 8, time)
+        frames += encode.lengths(*messages, lsn=1 << 63 if bad == "lsn" else 0x80 * xid)
+    xids = [row["xid"] for row in read_arrow(frames, resync=True).read_all().to_pylist()]
+    assert [xid for xid in xids if xid not in (None, 5)] == [1, 1, 2, 2, 3, 3, 4, 4, 6, 6, 7, 7, 8, 8]
+    assert read_arrow(frames, xid=[8]).read_all()["xid"].to_pylist() == [8, 8]
+    with pytest.raises(InputError, match="byte 9[0-9][0-9]: "):
+        read_arrow(frames).read_all()

@@ -113,8 +113,9 @@ cdef class Batch:
         cdef Py_ssize_t pos = self.start, at, stop, after, size
         cdef uint64_t lsn = 0
         cdef uint8_t tag
-        self.row_entries = <RowEntry *>grown(NULL, &self.row_room, (end - pos) // 64 + 4, sizeof(RowEntry))
-        self.cell_entries = <Cell *>grown(NULL, &self.cell_room, (end - pos) // 16 + 16, sizeof(Cell))
+        size = min(end - pos, <Py_ssize_t>MOST_ENTRIES * 16)        # what may be in one batch, about
+        self.row_entries = <RowEntry *>grown(NULL, &self.row_room, size // 64 + 4, sizeof(RowEntry))
+        self.cell_entries = <Cell *>grown(NULL, &self.cell_room, size // 16 + 16, sizeof(Cell))
         self.ended = "whole"
         while pos < end:
             if self.row_count + self.cell_count + self.transaction_count + self.mark_count >= MOST_ENTRIES:

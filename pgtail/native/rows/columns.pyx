@@ -223,7 +223,7 @@ cdef class ColumnBuilder:
         cdef const Cell *old = self.slice.batch.cell_entries + row.cells
         cdef const Cell *new = old + row.old_width
         cdef int op = row.shape // OLD_KINDS, old_kind = row.shape % OLD_KINDS, i
-        if (row.lsn | self.position) >> 63 or self.time > LATEST_UNIX or self.text_size() >= MOST_TEXT:
+        if self.text_size() >= MOST_TEXT:
             return DECLINED
         for i in range(row.old_width + row.new_width):
             if old[i].kind == c"b" or (old[i].kind == c"t" and not is_utf8(old[i].data, old[i].size)):

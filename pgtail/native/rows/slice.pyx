@@ -25,9 +25,17 @@ cdef Slice slice_of(Batch batch, Py_ssize_t start, current, transaction):
     else:
         found.continues, found.snapshot, found.base = True, transaction.snapshot, transaction.changes
         found.started = True
-        found.check(transaction.commit_lsn or 0, transaction.commit_ts or 0)
+        if is_beyond(transaction.lsn or 0, transaction.time or 0):
+            found.cut(found.first_transaction, found.first_row, start, True)
+        else:
+            found.check(transaction.commit_lsn or 0, transaction.commit_ts or 0)
     batch.slice_row, batch.slice_stop = found.first_row, found.stop
     return found
+
+
+cdef inline bint is_beyond(uint64_t lsn, int64_t time) noexcept:
+    """Whether an LSN or a time cannot be a bigint or a Unix time: of an output to which that matters, it is an error."""
+    return lsn >> 63 or time > LATEST_UNIX
 
 
 cdef bint at_message(Batch batch, Py_ssize_t start) noexcept:
@@ -80,7 +88,7 @@ cdef class Slice:
                 break
             begins = self.begins(entry)
             if begins:
-                if inside or entry.xid == 0:
+                if inside or entry.xid == 0 or is_beyond(entry.final_lsn, entry.begin_time):
                     return self.cut(place, row, entry.begin, inside)
                 lsn, time = entry.final_lsn, entry.begin_time
             elif not inside:
@@ -116,7 +124,7 @@ cdef class Slice:
                 table = &self.tables[place]
             if (entry.op != OP_DELETE and entry.new_width != table.columns) or (
                 entry.kind != c"N" and entry.old_width != table.columns
-            ) or table.columns == NOWHERE or (self.snapshot and entry.op != OP_INSERT):
+            ) or table.columns == NOWHERE or (self.snapshot and entry.op != OP_INSERT) or entry.lsn >> 63:
                 break
             old = OLD_NONE if entry.kind == c"N" else OLD_FULL if entry.kind == c"O" and table.full else OLD_KEY
             entry.shape = <uint8_t>(OLD_KINDS * (OP_SNAPSHOT if self.snapshot else entry.op) + old)
