@@ -239,18 +239,24 @@ def test_both_ways_filter_alike(tables: list[str], tmp_path: Path, monkeypatch: 
     assert short.equals(table_of(paths, tables))
 
 
+def lengths_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> list[int]:
+    """A list that gets the length of an object whenever this method of it is called."""
+    lengths: list[int] = []
+    way = getattr(owner, method)
+
+    def counted(rows: Any, schema: pa.Schema) -> Any:
+        lengths.append(len(rows))
+        return way(rows, schema)
+
+    monkeypatch.setattr(owner, method, counted)
+    return lengths
+
+
 @needs_compiled
 def test_ordinary_rows_do_go_the_short_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = record(capture("C_stream", "p2_nostream"), tmp_path / "capture", size=10_000_000)
     rows = table_of(paths).num_rows
-    seen: list[int] = []
-    way = SliceRows.take_rows
-
-    def counted(runs: SliceRows, schema: pa.Schema) -> pa.RecordBatch:
-        seen.append(len(runs))
-        return way(runs, schema)
-
-    monkeypatch.setattr(SliceRows, "take_rows", counted)
+    seen = lengths_at(monkeypatch, SliceRows, "take_rows")
     table_of(paths)
     assert sum(seen) > rows * 0.9
 
@@ -266,14 +272,7 @@ def test_logical_messages_in_every_transaction_make_no_batch_each(
         for data in (encode.begin(lsn=lsn), row, encode.message(b"x"), row, encode.commit(lsn=lsn, end=lsn + 5)):
             recorder.take_frame(encode.frame(data, lsn))
     recorder.close()
-    made: list[int] = []
-    way = Batch.rows
-
-    def counted(batch: Batch, schema: pa.Schema) -> pa.RecordBatch:
-        made.append(len(batch))
-        return way(batch, schema)
-
-    monkeypatch.setattr(Batch, "rows", counted)
+    made = lengths_at(monkeypatch, Batch, "rows")
     assert table_of(segments(tmp_path)).num_rows == 3 * count
     assert len(made) < 5
 
