@@ -31,7 +31,7 @@ from pgtail.capture.tracker import Description, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
 from pgtail.native import compiled
-from pgtail.native.batch import Batch, Copied
+from pgtail.native.batch import Batches, Copied
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
 from pgtail.pgoutput.kinds import TAGS
@@ -123,8 +123,7 @@ class Recorder:
         self._rotation = rotation
         self._compress = compress
         self._module = compiled()
-        self._batch: Batch | None = None
-        """What was indexed last, of which the next messages are perhaps a part."""
+        self._batches = None if self._module is None else Batches(self._module.index)
         self._stream = StreamTracker(start)
         self._contents = ContentsCounter()
         self._segment: SegmentWriter | None = None
@@ -229,22 +228,18 @@ class Recorder:
         offset of the first message that was not recorded, and the commit LSNs of whole transactions as in Copied.
         """
         segment, stream, place = self._segment, self._stream, self._next_place()
-        if self._module is None or segment is None or self._next_head is not None or stream.expects_row:
+        if self._module is None or self._batches is None:
+            return pos, b""
+        if segment is None or self._next_head is not None or stream.expects_row:
             return pos, b""
         if self._finished and not stream.inside:
             return pos, b""
         room = min(self._most - segment.size, self._rotation.sync_size - segment.pending)
         limits = limits if place is None else limits._replace(until=min(limits.until, place - 1))
-        copied, batch = None, self._batch
-        if batch is not None and batch.buffer is buf:
-            copied = self._copy(batch, pos, dump, room, limits)
-        if batch is None or copied is None:
-            batch = self._batch = self._module.index(buf, pos, end, framing)
-            copied = self._copy(batch, pos, dump, room, limits)
-        if copied is None:
+        batch = self._batches.at(buf, pos, end, framing)
+        copied: Copied = self._module.copied_messages(batch, pos, dump, stream.inside, room, *limits)
+        if copied.stop == pos:
             return pos, b""
-        if copied.stop == batch.stop:
-            self._batch = None
         if stream.inside:
             stream.add_rows(copied.rows)
         elif copied.commits:
@@ -257,11 +252,6 @@ class Recorder:
         if segment.pending >= self._rotation.sync_size or (self._finished and stream.complete):
             self.sync()
         return copied.stop, copied.commits
-
-    def _copy(self, batch: Batch, pos: int, dump: bool, room: int, limits: RunLimits) -> Copied | None:
-        assert self._module is not None
-        copied: Copied | None = self._module.copied_messages(batch, pos, dump, self._stream.inside, room, *limits)
-        return copied
 
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""

@@ -39,7 +39,7 @@ from pgtail.changes.stream_buffer import StreamBuffer
 from pgtail.changes.streaming import Show, Streams
 from pgtail.errors import AssemblyError
 from pgtail.files.stopping import stop_if_asked
-from pgtail.native.batch import Batch, Index, Slice
+from pgtail.native.batch import Batches, Slice
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, Continued, FromClient, PartitionOf, Unknown
 from pgtail.pgoutput.rows import Delete, Insert, Truncate, Update
@@ -114,8 +114,6 @@ class Assembler:
         """How many changes and logical messages of the repeated transaction are still to be skipped."""
         self._stream = 0
         self._offset: int | None = None
-        self._batch: Batch | None = None
-        """What was indexed last, of which the next messages are perhaps a part."""
         self._state = State.OUTSIDE
         self._enter(State.OUTSIDE)
 
@@ -136,7 +134,6 @@ class Assembler:
 
     def lost(self) -> Events:
         """Messages are missing here: end the open transaction as incomplete, keep the tables."""
-        self._batch = None
         events = [*self._break_off(), *self._end_snapshot(complete=False)]
         self.relations.adjacent = None
         self.streams.gap()
@@ -212,23 +209,16 @@ class Assembler:
         """Whether a table of a snapshot was read, and others of it may follow."""
         return self._copied is not None
 
-    def next_slice(self, index: Index, buf: Buffer, pos: int, end: int, framing: int) -> Slice | None:
+    def next_slice(self, batches: Batches, buf: Buffer, pos: int, end: int, framing: int) -> Slice | None:
         """The messages from `pos` on that follow, for take_slice(); None if the one at `pos` must be decoded."""
         transaction = self.started_transaction
         if pos >= end or self.decodes_next or (transaction is None and not self.outside):
             return None
-        batch, slice_ = self._batch, None
-        if batch is not None and batch.buffer is buf:
-            slice_ = batch.slice(pos, self.tables, transaction)
-        if slice_ is None:
-            batch = self._batch = index(buf, pos, end, framing)
-            slice_ = batch.slice(pos, self.tables, transaction)
+        slice_ = batches.at(buf, pos, end, framing).slice(pos, self.tables, transaction)
         return slice_ if slice_ is not None and slice_.stop > pos else None
 
     def take_slice(self, slice_: Slice) -> Rows:
         """The next messages of the stream, which were not decoded."""
-        if self._batch is not None and slice_.stop == self._batch.stop:
-            self._batch = None
         totals = slice_.totals()
         before = self.started_transaction if slice_.continues else None
         after = None if not slice_.goes_on else before if totals.opened is None else begun(totals.opened)

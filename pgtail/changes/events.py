@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 from msgspec import Struct
 
 from pgtail.changes.relations import Relation
-from pgtail.native.batch import Batch, BeginEntry, Slice, Totals
+from pgtail.native.batch import BeginEntry, Slice, Totals
 from pgtail.pgoutput.cells import UNCHANGED, TupleData
 from pgtail.pgoutput.decoder import FromClient
 from pgtail.pgoutput.kinds import Role, messages
@@ -211,8 +211,6 @@ class UndecodedRows(Struct):
     framing: int
     tables: dict[int, Relation]
     pos: int = 0
-    batch: Batch | None = None
-    """The pipeline's, of the messages from some place on."""
 
 
 class Rows(Struct):

@@ -34,11 +34,14 @@ class Batch(Protocol):
 
     @property
     def buffer(self) -> Buffer: ...
+    def has(self, start: int) -> bool:
+        """Whether a message of the batch starts at this position of the buffer."""
+
     def slice(self, start: int, current: Mapping[int, Any], transaction: Any) -> Slice | None:
         """The Slice from this position of the buffer on; None if no message of the batch starts there.
 
-        Ask for slices in ascending order. `current` are the tables by OID, `transaction` the Transaction that is open,
-        or None. A slice ends before a mark, and before what only the decoder can judge: a row that does not fit its
+        Ask for them in ascending order. `current` are the tables by OID, `transaction` the Transaction that is open, or
+        None. A slice ends before a mark, and before what only the decoder can judge: a row that does not fit its
         table, a Commit that does not match its Begin, the Begin of a snapshot, a Begin after which there is nothing
         yet, as an Origin may follow, and forged LSNs and times, which not every output can write.
         """
@@ -140,8 +143,24 @@ class Slice(Protocol):
         """A row, by its place in the batch. Raises IndexError."""
 
 
-Index: TypeAlias = Callable[[Buffer, int, int, int], Batch]
-"""index() of native/core/index.pyx: of a buffer, from where to where, and its framing."""
+Index: TypeAlias = Callable[[Buffer, int, int, int, bool], Batch]
+"""index() of native/core/index.pyx: of a buffer, from where to where, its framing, and whether it is of a stream."""
+
+
+class Batches:
+    """The batches of what is read, one after another: each message is indexed once."""
+
+    def __init__(self, index: Index) -> None:
+        self._index = index
+        self._batch: Batch | None = None
+
+    def at(self, buf: Buffer, pos: int, end: int, framing: int, *, in_stream: bool = False) -> Batch:
+        """The batch with the message at `pos`; an empty one if that message must be decoded."""
+        batch = self._batch
+        if batch is None or batch.buffer is not buf or not batch.has(pos):
+            self._batch = None  # the next one can take its memory
+            batch = self._batch = self._index(buf, pos, end, framing, in_stream)
+        return batch
 
 
 class RowFilter(Protocol):

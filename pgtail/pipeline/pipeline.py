@@ -26,7 +26,7 @@ from pgtail.changes.events import (
 )
 from pgtail.changes.filters import Filter
 from pgtail.native import compiled
-from pgtail.native.batch import RowFilter, SeenFiller, Slice
+from pgtail.native.batch import Batches, RowFilter, SeenFiller, Slice
 from pgtail.outputs.base import Output
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import AnyFrame, FromClient
@@ -107,15 +107,16 @@ class Pipeline:
         """Whether the caller needs to know how many were shown."""
         self.stop = Stop(filter_ or Filter(), limit=limit, until=until, one_by_one=one_by_one)
         output.mask = None if redaction is None else redaction.shown
-        module = None if self._filter is not None and self._filter.needs_events else compiled()
-        self._module = module if output.takes_slices else None
+        needs_events = not output.takes_slices or (self._filter is not None and self._filter.needs_events)
+        module = None if needs_events else compiled()
+        self._batches: Batches | None = None
         """None: every message is decoded."""
         self._row_filter: RowFilter | None = None
         self._seen_filler: SeenFiller | None = None
-        if self._module is not None and self._filter is not None:
-            self._row_filter = self._module.RowFilter(self._filter)
-        if self._module is not None and seen_rows is not None:
-            self._seen_filler = self._module.SeenFiller(seen_rows)
+        if module is not None:
+            self._batches = Batches(module.index)
+            self._row_filter = None if self._filter is None else module.RowFilter(self._filter)
+            self._seen_filler = None if seen_rows is None else module.SeenFiller(seen_rows)
         self._emit: Callable[[Event], None] = output.event
         if redaction is not None:
             self._emit = lambda event: output.event(redaction.event(event))
@@ -182,13 +183,13 @@ class Pipeline:
             after = assembler.keep_rows(buf, pos, end, framing)
             self.kept += after > pos
             return after
-        if self._module is None or in_stream is None:
+        if self._batches is None or in_stream is None:
             return pos
         while True:
             transaction = assembler.started_transaction
             if not (self._takes(transaction) if transaction else self._output.takes_whole):
                 return pos
-            slice_ = assembler.next_slice(self._module.index, buf, pos, end, framing)
+            slice_ = assembler.next_slice(self._batches, buf, pos, end, framing)
             if slice_ is None:
                 return pos
             self._prepare(slice_, transaction)
@@ -238,14 +239,11 @@ class Pipeline:
     def _take_buffered(self, rows: UndecodedRows) -> None:
         """Process rows of a streamed transaction undecoded, up to the first one that must be decoded."""
         transaction, end = rows.transaction, len(rows.data)
-        if self._module is None or not transaction.begun or not self._takes(transaction):
+        if self._batches is None or not transaction.begun or not self._takes(transaction):
             return
         while rows.pos < end:
-            batch = rows.batch
-            slice_ = None if batch is None else batch.slice(rows.pos, rows.tables, transaction)
-            if batch is None or slice_ is None:
-                batch = rows.batch = self._module.index(rows.data, rows.pos, end, rows.framing, True)
-                slice_ = batch.slice(rows.pos, rows.tables, transaction)
+            batch = self._batches.at(rows.data, rows.pos, end, rows.framing, in_stream=True)
+            slice_ = batch.slice(rows.pos, rows.tables, transaction)
             if slice_ is None:
                 return
             self._prepare(slice_, transaction)

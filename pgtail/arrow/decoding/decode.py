@@ -36,7 +36,7 @@ from pgtail.changes.filters import Filter, selected
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
 from pgtail.native import compiled
-from pgtail.native.batch import Index, RowFilter
+from pgtail.native.batch import Batches, RowFilter
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE, AnyFrame, Continued, Decoder
 from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.pgoutput.kinds import Role, messages
@@ -177,13 +177,14 @@ class SegmentChanges(ChangeRows):
             self._assembler = Assembler(Types(encoding=head.encoding))
             self.utf8 = head.encoding == "utf-8"
             module = compiled() if self.utf8 and self._parts is EVERYWHERE else None
+            batches = None if module is None else Batches(module.index)
             row_filter = None if module is None or self._filter is None else module.RowFilter(self._filter)
             for start, stop in frames:
                 if frames.head.own and not self._own:
                     self._end_repeated()
-                if module is not None and self._own:
+                if batches is not None and self._own:
                     frames.next = start - HEAD.size
-                    yield from self._take_slices(module.index, row_filter)
+                    yield from self._take_slices(batches, row_filter)
                     if frames.next > start:
                         continue
                     frames.next = stop
@@ -195,10 +196,10 @@ class SegmentChanges(ChangeRows):
         self.end_batch()
         yield from self.take_batches()
 
-    def _take_slices(self, index: Index, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
+    def _take_slices(self, batches: Batches, row_filter: RowFilter | None) -> Iterator[pa.RecordBatch]:
         """Add the following rows without decoding them, as far as that is possible."""
         frames, assembler = self._frames, self._assembler
-        while slice_ := assembler.next_slice(index, frames.buf, frames.next, len(frames.buf), COPY_DATA):
+        while slice_ := assembler.next_slice(batches, frames.buf, frames.next, len(frames.buf), COPY_DATA):
             if row_filter is not None:
                 row_filter.mark(slice_, assembler.started_transaction, False)
             frames.next = slice_.stop

@@ -311,6 +311,10 @@ cdef class Batch:
         self.mark_count += 1
         return 0
 
+    def has(self, Py_ssize_t start):
+        """Whether a message of the batch starts at this position of the buffer."""
+        return at_message(self, start)
+
     def slice(self, Py_ssize_t start, current, transaction):
         """The Slice from this position of the buffer on; None if no message of the batch starts there."""
         return slice_of(self, start, current, transaction)

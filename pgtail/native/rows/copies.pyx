@@ -34,14 +34,13 @@ def copied_messages(
     """The rows from a position of the buffer on of the open transaction (`inside`), else whole transactions of rows (Copied).
 
     Their commit LSNs rise. What ends before `room` bytes are reached is copied; rows of the open transaction until they
-    are. None if no message of the batch starts at the position.
+    are.
     """
     cdef Out out = no_bytes(), commits = no_bytes()
     cdef Moments moments
     cdef Copy copy
     cdef Py_ssize_t first, row
-    if not at_message(batch, pos):
-        return None
+    at_message(batch, pos)
     copy.buf, copy.framing, copy.dump, copy.out = <const uint8_t *>batch.view.buf, batch.framing, dump, &out
     copy.head = batch.framing + HEADER if batch.framing else 0
     copy.more = 5 - batch.framing if batch.framing else 5 + HEADER - 1
