@@ -12,12 +12,10 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE, _PyBytes_Resize
 from cpython.list cimport PyList_GET_SIZE
-from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
-from cpython.unicode cimport PyUnicode_DecodeASCII
-from libc.math cimport fabs, frexp, ldexp
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from typing import get_args
@@ -27,12 +25,7 @@ from pgtail.pgoutput.cells import UNCHANGED
 from pgtail.pgoutput.cells import Binary as BinaryCell
 from pgtail.pgoutput.cursor import MAX_COLUMNS
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.values.codec import ValueKind
 from pgtail.values.codec import Undecoded
-
-cdef extern from "Python.h":
-    char *PyOS_double_to_string(double value, char code, int precision, int flags, int *type) except NULL
-    double PyOS_string_to_double(const char *text, char **end, object overflow) except? -1.0
 
 # One module, so that the C compiler inlines across these files; types stand before their use.
 include "core/bytes.pyx"
@@ -65,9 +58,9 @@ cdef dict without_prefix(members):
 check_table("fields", without_prefix(Field.__members__), {one.name: one.value for one in pieces_module.Field if one < FIELDS})
 check_table("operations", OPERATIONS, pieces_module.ROW_OPS)
 check_table("skip codes", without_prefix(Skip.__members__), dict(pieces_module.Skip.__members__))
-check_table("encoders", {"", *FORMS}, set(get_args(pieces_module.EncoderName)))
+check_table("encoders", {"", *ENCODERS}, set(get_args(pieces_module.EncoderName)))
 check_table("limits", LARGE, pieces_module.LARGE)
 check_table("sizes of rows", SEEN_ROW_SIZE, pieces_module.SEEN_ROW_SIZE)
 check_table("limits", MOST_COLUMNS, MAX_COLUMNS, "pgtail/pgoutput/cursor.py")
 check_table("frames", HEADER, XLOG_HEADER_SIZE, "pgtail/pgoutput/decoder.py")
-check_table("buffers", set(BUFFER_NAMES), set(range(BUFFERS)), "pgtail/native/rows/columns.pyx")
+check_table("buffers", len(BUFFER_NAMES), BUFFERS, "pgtail/native/rows/columns.pyx")

@@ -166,36 +166,38 @@ cdef struct Out:
     Py_ssize_t size
     Py_ssize_t room
     Py_ssize_t kept         # of the room, for what is put without reserve()
-    PyObject *object        # the bytes object that has the data; NULL: allocated by PyMem_Realloc()
+    PyObject *object        # the bytes object that has the data; NULL without any
 
 cdef struct Bytes:
     const char *data        # NULL for none
     Py_ssize_t size
 
 
-cdef inline Out no_bytes() noexcept:
-    """A buffer, to be freed with PyMem_Free()."""
+@cython.final
+cdef class Buffer:
+    """Owns a buffer, which is empty at first."""
+
     cdef Out out
-    memset(&out, 0, sizeof(Out))
-    return out
+
+    def __dealloc__(self):
+        Py_XDECREF(self.out.object)
+
+
+cdef void *zeroed(list kept, Py_ssize_t count, size_t size) except NULL:
+    """An array of zeros that `kept` keeps: `count` entries of a size."""
+    cdef bytearray memory = bytearray(count * size)
+    kept.append(memory)
+    return PyByteArray_AS_STRING(memory)
 
 
 cdef int grow(Out *out, Py_ssize_t more) except -2 with gil:
     """Make room. Without memory, the buffer stays as it is."""
-    cdef Py_ssize_t room = out.size + more if EXACT else 2 * (out.size + more)
     cdef Out larger
-    cdef char *data
-    if out.object != NULL:
-        new_object(&larger, room)
+    new_object(&larger, out.size + more if EXACT else 2 * (out.size + more))
+    if out.size:
         memcpy(larger.data, out.data, out.size)
-        Py_XDECREF(out.object)
-        out.object, out.data, out.room = larger.object, larger.data, larger.room
-        return 0
-    data = <char *>PyMem_Realloc(out.data, room + SLACK)
-    if data == NULL:
-        raise MemoryError
-    out.data = data
-    out.room = room
+    Py_XDECREF(out.object)
+    out.object, out.data, out.room = larger.object, larger.data, larger.room
     return 0
 
 
@@ -295,6 +297,16 @@ cdef inline void put_char(Out *out, char value) noexcept nogil:
     out.size += 1
 
 
+cdef inline void write_length(char *to, Py_ssize_t size) noexcept nogil:
+    """An int32, as in messages and frames."""
+    to[0], to[1], to[2], to[3] = <char>(size >> 24), <char>(size >> 16), <char>(size >> 8), <char>size
+
+
+cdef inline void put_length(Out *out, Py_ssize_t size) noexcept nogil:
+    write_length(out.data + out.size, size)
+    out.size += 4
+
+
 cdef int put_blanks(Out *out, Py_ssize_t count) except -2:
     if count > 0:
         reserve(out, count)
@@ -345,10 +357,6 @@ cdef inline int64_t floor_divided(int64_t value, int64_t by) noexcept:
     return value // by - (value % by < 0)
 
 
-cdef inline int64_t floor_remainder(int64_t value, int64_t by) noexcept:
-    return value % by + (by if value % by < 0 else 0)
-
-
 cdef bint put_date(Out *out, int64_t days) noexcept:
     """YYYY-MM-DD of a day number; returns whether it is BC. The same as days_text() in pgoutput/scalars.py."""
     cdef int64_t era, day_of_era, year_of_era, day_of_year, month_index, year
@@ -376,43 +384,26 @@ cdef bint put_date(Out *out, int64_t days) noexcept:
     return before_christ
 
 
-cdef void put_clock(Out *out, int64_t micros) noexcept:
-    """HH:MM:SS of microseconds since midnight, without the fraction."""
+cdef void put_time(Out *out, int64_t time, char between, bint trimmed) noexcept:
+    """The same as time_text() in pgoutput/scalars.py, with `between` as its T, or as timestamp() in outputs/fields.py."""
+    cdef int64_t days = floor_divided(time, DAY)
+    cdef int64_t micros = time - days * DAY
     cdef uint32_t seconds = <uint32_t>(micros // 1000000)
+    cdef bint before_christ = put_date(out, days)
+    put_char(out, between)
     put_digits(out, seconds // 3600, 2)
     put_char(out, c":")
     put_digits(out, seconds // 60 % 60, 2)
     put_char(out, c":")
     put_digits(out, seconds % 60, 2)
-
-
-cdef void put_time(Out *out, int64_t time, char between) noexcept:
-    """The same as time_text() in pgoutput/scalars.py, with `between` as its T."""
-    cdef int64_t days = floor_divided(time, DAY)
-    cdef int64_t rest = floor_remainder(time, DAY)
-    cdef bint before_christ = put_date(out, days)
-    put_char(out, between)
-    put_clock(out, rest)
     put_char(out, c".")
-    put_digits(out, <uint32_t>(rest % 1000000), 6)
-    put_char(out, c"Z")
-    if before_christ:
-        put(out, <const char *>b" BC", 3)
-
-
-cdef void put_moment(Out *out, int64_t micros, bint zone) noexcept:
-    """The text of a timestamp, with +00 if `zone`."""
-    cdef int64_t rest = floor_remainder(micros, DAY)
-    cdef uint32_t fraction = <uint32_t>(rest % 1000000)
-    cdef bint before_christ = put_date(out, floor_divided(micros, DAY))
-    put_char(out, c" ")
-    put_clock(out, rest)
-    if fraction:
-        put_char(out, c".")
-        put_digits(out, fraction, 6)
+    put_digits(out, <uint32_t>(micros % 1000000), 6)
+    if trimmed:
         while out.data[out.size - 1] == c"0":
             out.size -= 1
-    if zone:
+        out.size -= out.data[out.size - 1] == c"."
         put(out, <const char *>b"+00", 3)
+    else:
+        put_char(out, c"Z")
     if before_christ:
         put(out, <const char *>b" BC", 3)

@@ -33,7 +33,8 @@ def copy_inserts(
     """What RowFrames.receive() in postgres/copy_rows.py does, by these functions of libpq, without the GIL."""
     cdef size_t get_copy_data, consume_input, free_mem
     cdef RowForm form
-    cdef Out out = no_bytes()
+    cdef Buffer to = Buffer()
+    cdef Out *out = &to.out
     cdef pollfd waiting
     cdef char *row = NULL
     cdef Py_ssize_t rows = 0
@@ -43,13 +44,13 @@ def copy_inserts(
     form.kinds = NULL if kinds is None else PyBytes_AS_STRING(kinds)
     form.columns, form.framing = columns, framing
     waiting.fd, waiting.events = socket, POLLIN
-    new_object(&out, 0 if EXACT else limit + limit // 16)
+    new_object(out, 0 if EXACT else limit + limit // 16)
     try:
         with nogil:
             while out.size < limit:
                 length = (<GetCopyData>get_copy_data)(<void *>connection, &row, 1)
                 if length > 0:
-                    added = put_row(&out, &form, <const uint8_t *>row, length)
+                    added = put_row(out, &form, <const uint8_t *>row, length)
                     (<FreeMem>free_mem)(row)
                     row = NULL
                     if added < 0:
@@ -65,11 +66,10 @@ def copy_inserts(
                         break
         if added < 0:
             raise ValueError(f"a row of COPY that does not have {columns} columns")
-        return finished(&out), rows, length
+        return finished(out), rows, length
     finally:
         if row != NULL:
             (<FreeMem>free_mem)(row)    # no memory
-        Py_XDECREF(out.object)
 
 
 cdef inline int put_row(Out *out, const RowForm *form, const uint8_t *row, Py_ssize_t size) except -2 nogil:
@@ -92,12 +92,7 @@ cdef inline Py_ssize_t start_insert(Out *out, const RowForm *form) noexcept nogi
 cdef inline void end_insert(Out *out, const RowForm *form, Py_ssize_t start) noexcept nogil:
     """Write the length of the frame that starts there."""
     start += form.framing == 5
-    put_length_at(out, start, out.size - start - (0 if form.framing == 5 else 4))
-
-
-cdef inline void put_length_at(Out *out, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    cdef uint8_t *p = <uint8_t *>out.data + at
-    p[0], p[1], p[2], p[3] = <uint8_t>(size >> 24), <uint8_t>(size >> 16), <uint8_t>(size >> 8), <uint8_t>size
+    write_length(out.data + start, out.size - start - (0 if form.framing == 5 else 4))
 
 
 cdef int put_text_row(Out *out, const RowForm *form, const uint8_t *p, Py_ssize_t size) except -2 nogil:
@@ -128,7 +123,7 @@ cdef int put_text_row(Out *out, const RowForm *form, const uint8_t *p, Py_ssize_
         else:
             put(out, p + pos, stop - pos)
         out.data[at] = c"t"
-        put_length_at(out, at + 1, out.size - at - 5)
+        write_length(out.data + at + 1, out.size - at - 5)
         pos = stop + 1
     if pos != (end + 1 if columns else end):
         return -1

@@ -22,10 +22,7 @@ cdef int put_cell(Out *out, const Cell *cell) except -2:
     reserve(out, 5 + cell.size)
     put_char(out, <char>cell.kind)
     if cell.data != NULL:
-        put_char(out, <char>(cell.size >> 24))
-        put_char(out, <char>(cell.size >> 16))
-        put_char(out, <char>(cell.size >> 8))
-        put_char(out, <char>cell.size)
+        put_length(out, cell.size)
         put(out, cell.data, cell.size)
     return 0
 
@@ -46,18 +43,12 @@ cdef object cell_value(const Cell *cell):
     return value if cell.kind == c"t" else BinaryCell(value)
 
 
-cdef inline void put_length(Out *out, Py_ssize_t size) noexcept nogil:
-    """An int32, which comes first in a frame."""
-    cdef int i
-    for i in range(4):
-        put_char(out, <char>(size >> (24 - 8 * i)))
-
-
 # ==== frames from a connection, each after its length ==============================================================
 
 def receive(reader, get_copy_data, list parts not None):
     """What _receive() in postgres/copy_reader.py does."""
-    cdef Out out = no_bytes()
+    cdef Buffer to = Buffer()
+    cdef Out *out = &to.out
     cdef Py_buffer frame
     cdef Py_ssize_t length
     cdef int tag = 0
@@ -68,17 +59,14 @@ def receive(reader, get_copy_data, list parts not None):
                 return out.size, tag, length
             PyObject_GetBuffer(data, &frame, PyBUF_SIMPLE)
             try:
-                reserve(&out, frame.len + 4)
-                put_length(&out, frame.len)
-                put(&out, frame.buf, frame.len)
+                reserve(out, frame.len + 4)
+                put_length(out, frame.len)
+                put(out, frame.buf, frame.len)
                 tag = (<const uint8_t *>frame.buf)[HEADER] if frame.len > HEADER else 0
             finally:
                 PyBuffer_Release(&frame)
     finally:
-        try:
-            parts.append(PyBytes_FromStringAndSize(out.data, out.size))
-        finally:
-            PyMem_Free(out.data)
+        parts.append(PyBytes_FromStringAndSize(out.data, out.size))
 
 
 def headers(bytes frames, since):

@@ -39,22 +39,13 @@ cdef enum:
     NEW_VALUE_TEXT
     BUFFERS
 
-cdef dict BUFFER_NAMES = {
-    OP_8: "op", TABLE_32: "table", SPECIAL_32: "special", XID_64: "xid", SEQ_64: "seq", POSITION_64: "position", TIME_64: "commit_ts",
-    LSN_64: "lsn_number", LSN_VALID: "lsn_valid", SIZE_64: "bytes", ORDINAL_64: "ordinal",
-    COMMIT_ENDS: "commit_lsn_ends", COMMIT_TEXT: "commit_lsn_text", LSN_ENDS: "lsn_ends", LSN_TEXT: "lsn_text",
-    UNCHANGED_VALID: "unchanged_valid", UNCHANGED_ENDS: "unchanged_ends",
-    UNCHANGED_NAME_ENDS: "unchanged_name_ends", UNCHANGED_NAME_TEXT: "unchanged_name_text", OLD_VALID: "old_valid",
-    OLD_ENDS: "old_ends", OLD_NAME_ENDS: "old_name_ends", OLD_NAME_TEXT: "old_name_text",
-    OLD_VALUE_VALID: "old_value_valid", OLD_VALUE_ENDS: "old_value_ends", OLD_VALUE_TEXT: "old_value_text",
-    NEW_VALID: "new_valid", NEW_ENDS: "new_ends", NEW_NAME_ENDS: "new_name_ends", NEW_NAME_TEXT: "new_name_text",
-    NEW_VALUE_VALID: "new_value_valid", NEW_VALUE_ENDS: "new_value_ends", NEW_VALUE_TEXT: "new_value_text",
-}
-cdef int[6] BITS = [LSN_VALID, UNCHANGED_VALID, OLD_VALID, OLD_VALUE_VALID, NEW_VALID, NEW_VALUE_VALID]
-cdef int[10] STARTS = [
-    COMMIT_ENDS, LSN_ENDS, UNCHANGED_ENDS, UNCHANGED_NAME_ENDS, OLD_ENDS, OLD_NAME_ENDS, OLD_VALUE_ENDS, NEW_ENDS,
-    NEW_NAME_ENDS, NEW_VALUE_ENDS,
-]
+cdef tuple BUFFER_NAMES = (     # in the same order
+    "op", "table", "special", "xid", "seq", "position", "commit_ts", "lsn_number", "lsn_valid", "bytes", "ordinal",
+    "commit_lsn_ends", "commit_lsn_text", "lsn_ends", "lsn_text",
+    "unchanged_valid", "unchanged_ends", "unchanged_name_ends", "unchanged_name_text",
+    "old_valid", "old_ends", "old_name_ends", "old_name_text", "old_value_valid", "old_value_ends", "old_value_text",
+    "new_valid", "new_ends", "new_name_ends", "new_name_text", "new_value_valid", "new_value_ends", "new_value_text",
+)
 
 cdef enum:
     ENOUGH_ROWS = 32 * 1024
@@ -144,14 +135,14 @@ cdef class ColumnBuilder:
     def __dealloc__(self):
         cdef int i
         for i in range(BUFFERS):
-            PyMem_Free(self.out[i].data)
+            Py_XDECREF(self.out[i].object)
 
     cdef int clear(self) except -2:
         cdef int i
         for i in range(BUFFERS):
             self.out[i].size = 0
-        for i in STARTS:
-            add_32(&self.out[i], 0)
+            if BUFFER_NAMES[i].endswith("_ends"):
+                add_32(&self.out[i], 0)
         self.rows = 0
         return 0
 
@@ -159,9 +150,9 @@ cdef class ColumnBuilder:
         """The buffers by name (BUFFER_NAMES), validity as bits; removes all rows and `relations`."""
         cdef int i
         cdef dict found = {}
-        for i in BITS:
-            pack_bits(&self.out[i])
         for i in range(BUFFERS):
+            if BUFFER_NAMES[i].endswith("_valid"):
+                pack_bits(&self.out[i])
             found[BUFFER_NAMES[i]] = PyBytes_FromStringAndSize(self.out[i].data, self.out[i].size)
         for relation in self.relations:
             (<ColumnTable>self.tables[relation.version]).number = NOWHERE
@@ -309,7 +300,6 @@ cdef class Strings:
 
     def __cinit__(self, Py_ssize_t room, str name="", Py_ssize_t place=0):
         self.name, self.place, self.entry = name.encode(), place, -1
-        self.valid = self.ends = self.text = no_bytes()
         new_object(&self.valid, room // 4)
         new_object(&self.ends, room)
         new_object(&self.text, room)

@@ -84,21 +84,18 @@ cdef enum Truth:
     NULL_VALUE
     NOT_SENT
 
-cdef enum Operator:
-    OP_PYTHON
-    OP_IS_NULL
-    OP_CHANGED
-    OP_IN
-    OP_EQUAL
-    OP_DIFFERENT
-    OP_LESS
-    OP_AT_MOST
-    OP_GREATER
-    OP_AT_LEAST
+cdef enum:
+    # How two texts compare.
+    LESS = 1
+    EQUAL = 2
+    GREATER = 4
+    # Operators are what they accept of these, or:
+    IS_NULL = 8
+    CHANGED = 16
 
 cdef dict OPERATORS = {
-    "is null": OP_IS_NULL, "changed": OP_CHANGED, "in": OP_IN, "=": OP_EQUAL,
-    "<>": OP_DIFFERENT, "<": OP_LESS, "<=": OP_AT_MOST, ">": OP_GREATER, ">=": OP_AT_LEAST,
+    "is null": IS_NULL, "changed": CHANGED, "in": EQUAL, "=": EQUAL, "<>": LESS | GREATER, "<": LESS,
+    "<=": LESS | EQUAL, ">": GREATER, ">=": GREATER | EQUAL,
 }
 
 cdef enum How:
@@ -144,7 +141,7 @@ cdef struct Source:         # as in changes/operand.py
 cdef struct Node:
     NodeKind kind
     int end                 # the index after its last descendant; nodes stand before their parts
-    Operator operator
+    int operator            # 0: Python does the test
     How how
     Source left, right
     Bytes *values
@@ -192,21 +189,12 @@ cdef class Condition:
         flat = bound.nodes()
         self.objects = []
         self.count = len(flat)
-        self.nodes = <Node *>PyMem_Calloc(self.count + 1, sizeof(Node))
-        if self.nodes == NULL:
-            raise MemoryError
+        self.nodes = <Node *>zeroed(self.objects, self.count, sizeof(Node))
         for i in range(self.count):
             kind, end, test = flat[i]
             self.nodes[i].kind, self.nodes[i].end = NODE_KINDS[kind], end
             if test is not None:
                 self.fill(&self.nodes[i], test)
-
-    def __dealloc__(self):
-        cdef int i
-        if self.nodes != NULL:
-            for i in range(self.count):
-                PyMem_Free(self.nodes[i].values)
-        PyMem_Free(self.nodes)
 
     cdef int fill(self, Node *node, test) except -2:
         cdef int i
@@ -219,9 +207,7 @@ cdef class Condition:
         if native is None:
             return 0
         node.operator, node.how, node.count = OPERATORS[native.op], HOWS[native.how], len(native.values)
-        node.values = <Bytes *>PyMem_Calloc(node.count + 1, sizeof(Bytes))
-        if node.values == NULL:
-            raise MemoryError
+        node.values = <Bytes *>zeroed(self.objects, node.count, sizeof(Bytes))
         for i in range(node.count):
             node.values[i] = view_of(native.values[i])
         return 0
@@ -259,7 +245,7 @@ cdef class Condition:
         cdef const Cell *left = NULL
         cdef const Cell *right = NULL
         if node.left.place <= PLACE_OLD:
-            if node.operator == OP_CHANGED and row.new[node.left.index].kind == c"u":
+            if node.operator == CHANGED and row.new[node.left.index].kind == c"u":
                 return FALSE
             left = sent_cell(&node.left, row)
             if left == NULL:
@@ -268,9 +254,9 @@ cdef class Condition:
             right = sent_cell(&node.right, row)
             if right == NULL:
                 return NOT_SENT
-        if node.operator == OP_CHANGED:
+        if node.operator == CHANGED:
             return FALSE if same_cell(left, right) else TRUE
-        if node.operator == OP_IS_NULL:
+        if node.operator == IS_NULL:
             return TRUE if left.kind == c"n" else FALSE
         return self.test_texts(node, left, right, row)
 
@@ -279,8 +265,8 @@ cdef class Condition:
         cdef const uint8_t *p = NULL
         cdef const uint8_t *q = NULL
         cdef Py_ssize_t size = 0, other = 0
-        cdef int found = DECLINED, second = TRUE
-        if node.operator != OP_PYTHON:
+        cdef int found = DECLINED, second = TRUE, i
+        if node.operator:
             found = text_of(node.how, left, &p, &size)
             if found != DECLINED and right != NULL:
                 second = text_of(node.how, right, &q, &other)
@@ -288,20 +274,13 @@ cdef class Condition:
             return self.test_in_python(node, left, right, row)
         if found == NULL_VALUE or second == NULL_VALUE:
             return NULL_VALUE
-        if node.operator == OP_IN:
-            return self.is_in(node, p, size)
-        if right == NULL:
-            q, other = <const uint8_t *>node.values[0].data, node.values[0].size
-        return is_true(node.operator, compare(node.how, p, size, q, other))
-
-    cdef bint is_in(self, Node *node, const uint8_t *p, Py_ssize_t size) except -1:
-        cdef int i
-        cdef Bytes *value
+        if right != NULL:
+            return TRUE if compare(node.how, p, size, q, other) & node.operator else FALSE
         for i in range(node.count):
-            value = &node.values[i]
-            if compare(node.how, p, size, <const uint8_t *>value.data, value.size) == 0:
-                return True
-        return False
+            q, other = <const uint8_t *>node.values[i].data, node.values[i].size
+            if compare(node.how, p, size, q, other) & node.operator:
+                return TRUE
+        return FALSE
 
     cdef int test_in_python(self, Node *node, const Cell *left, const Cell *right, const Row *row) except -2:
         test = self.objects[node.object]
@@ -346,13 +325,7 @@ cdef object operand_value(const Source *to, source, const Cell *cell, const Row 
 
 
 cdef inline int compare(How how, const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:
-    """Less than, equal to or greater than 0."""
-    return compare_numbers(p, size, q, other) if how == HOW_NUMBER else compare_texts(p, size, q, other)
-
-
-cdef inline int is_true(Operator operator, int order) noexcept:
-    return TRUE if (
-        order == 0 if operator == OP_EQUAL else order != 0 if operator == OP_DIFFERENT
-        else order < 0 if operator == OP_LESS else order <= 0 if operator == OP_AT_MOST
-        else order > 0 if operator == OP_GREATER else order >= 0
-    ) else FALSE
+    """LESS, EQUAL or GREATER."""
+    cdef int order
+    order = compare_numbers(p, size, q, other) if how == HOW_NUMBER else compare_texts(p, size, q, other)
+    return EQUAL if order == 0 else LESS if order < 0 else GREATER

@@ -36,35 +36,31 @@ def copied_messages(
     Their commit LSNs rise. What ends before `room` bytes are reached is copied; rows of the open transaction until they
     are.
     """
-    cdef Out out = no_bytes(), commits = no_bytes()
+    cdef Buffer messages = Buffer(), commits = Buffer()
     cdef Moments moments
     cdef Copy copy
     cdef Py_ssize_t first, row
     at_message(batch, pos)
-    copy.buf, copy.framing, copy.dump, copy.out = <const uint8_t *>batch.view.buf, batch.framing, dump, &out
+    copy.buf, copy.framing, copy.dump, copy.out = <const uint8_t *>batch.view.buf, batch.framing, dump, &messages.out
     copy.head = batch.framing + HEADER if batch.framing else 0
     copy.more = 5 - batch.framing if batch.framing else 5 + HEADER - 1
     memset(&moments, 0, sizeof(moments))
     first = row = batch.rows_before
-    try:
-        if inside:
-            row = copy_rows(&copy, batch, pos, room)
-            pos = batch.row_entries[row - 1].stop if row > first else pos
-        else:
-            row = copy_transactions(&copy, batch, &pos, &commits, &moments, room, after, until, latest)
-        return records.Copied(
-            PyBytes_FromStringAndSize(out.data, out.size),
-            row - first,
-            rows_by_oid(batch.row_entries + first, batch.row_entries + row),
-            PyBytes_FromStringAndSize(commits.data, commits.size),
-            (moments.least, moments.greatest),
-            (moments.first, moments.last),
-            moments.end_lsn,
-            pos,
-        )
-    finally:
-        PyMem_Free(out.data)
-        PyMem_Free(commits.data)
+    if inside:
+        row = copy_rows(&copy, batch, pos, room)
+        pos = batch.row_entries[row - 1].stop if row > first else pos
+    else:
+        row = copy_transactions(&copy, batch, &pos, &commits.out, &moments, room, after, until, latest)
+    return records.Copied(
+        PyBytes_FromStringAndSize(messages.out.data, messages.out.size),
+        row - first,
+        rows_by_oid(batch.row_entries + first, batch.row_entries + row),
+        PyBytes_FromStringAndSize(commits.out.data, commits.out.size),
+        (moments.least, moments.greatest),
+        (moments.first, moments.last),
+        moments.end_lsn,
+        pos,
+    )
 
 
 cdef Py_ssize_t copy_rows(Copy *copy, Batch batch, Py_ssize_t pos, Py_ssize_t room) except -1:
@@ -157,32 +153,27 @@ cdef int put_copy_data(Copy *copy, Py_ssize_t pos, Py_ssize_t size) except -2:
 
 cdef list rows_by_oid(const RowEntry *row, const RowEntry *end):
     """The rows by table: (OID, inserts, updates, deletes), in the order of their first rows."""
-    cdef Out tables = no_bytes()
+    cdef Buffer tables = Buffer()
     cdef dict places = {}
     cdef uint32_t[256] recent           # by the last byte of an OID: 1 + its place
     cdef Py_ssize_t place
-    cdef RowCounts *counts
+    cdef RowCounts *counts = NULL
     memset(recent, 0, sizeof(recent))
-    try:
-        while row < end:
-            place = <Py_ssize_t>recent[row.oid & 0xFF] - 1
-            if place < 0 or (<RowCounts *>tables.data)[place].oid != row.oid:
-                place = places.setdefault(row.oid, len(places))
-                if place * <Py_ssize_t>sizeof(RowCounts) == tables.size:
-                    reserve(&tables, sizeof(RowCounts))
-                    memset(tables.data + tables.size, 0, sizeof(RowCounts))
-                    tables.size += sizeof(RowCounts)
-                    (<RowCounts *>tables.data)[place].oid = row.oid
-                recent[row.oid & 0xFF] = <uint32_t>place + 1
-            (<RowCounts *>tables.data)[place].rows[row.op] += 1
-            row += 1
-        counts = <RowCounts *>tables.data
-        return [
-            (counts[place].oid, counts[place].rows[0], counts[place].rows[1], counts[place].rows[2])
-            for place in range(tables.size // <Py_ssize_t>sizeof(RowCounts))
-        ]
-    finally:
-        PyMem_Free(tables.data)
+    while row < end:
+        place = <Py_ssize_t>recent[row.oid & 0xFF] - 1
+        if place < 0 or counts[place].oid != row.oid:
+            place = places.setdefault(row.oid, len(places))
+            if place * <Py_ssize_t>sizeof(RowCounts) == tables.out.size:
+                reserve(&tables.out, sizeof(RowCounts))
+                counts = <RowCounts *>tables.out.data
+                memset(&counts[place], 0, sizeof(RowCounts))
+                tables.out.size += sizeof(RowCounts)
+            recent[row.oid & 0xFF] = <uint32_t>place + 1
+        counts[place].rows[row.op] += 1
+        row += 1
+    return [
+        (oid, counts[place].rows[0], counts[place].rows[1], counts[place].rows[2]) for oid, place in places.items()
+    ]
 
 
 def runs_of_rows(Batch batch not None, Py_ssize_t limit):

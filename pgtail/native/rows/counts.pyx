@@ -64,14 +64,11 @@ cdef class RowCounter:
     cdef Py_ssize_t rows, size      # of the current transaction: rows and bytes of changes
     cdef uint64_t first_lsn
     cdef list commits, hot_keys     # for Transactions.add_all() and HotKeys.add_all()
-    cdef Out cells, scratch         # of the commits, for Transactions.add_all()
+    cdef Buffer cells, scratch      # of the commits, for Transactions.add_all()
 
     def __cinit__(self, stats):
         self.stats, self.versions, self.now, self.done = stats, {}, [], []
-
-    def __dealloc__(self):
-        PyMem_Free(self.cells.data)
-        PyMem_Free(self.scratch.data)
+        self.cells, self.scratch = Buffer(), Buffer()
 
     def count(self, Slice rows):
         """Count the rows of a slice that are shown, and their transactions."""
@@ -88,8 +85,8 @@ cdef class RowCounter:
             if table is not None:
                 table.publish()
         if self.commits:
-            cells = memoryview(PyBytes_FromStringAndSize(self.cells.data, self.cells.size)).cast("q")
-            self.cells.size = 0
+            cells = memoryview(PyBytes_FromStringAndSize(self.cells.out.data, self.cells.out.size)).cast("q")
+            self.cells.out.size = 0
             self.stats.add_all(self.commits, cells)
         self.stats.hot_keys.add_all(self.hot_keys)
 
@@ -136,7 +133,7 @@ cdef class RowCounter:
                 if op == OP_UPDATE:
                     count_update(table, row, old_kind, old, old + row.old_width)
                 if table.key is not None and (op == OP_UPDATE or old_kind == OLD_KEY):
-                    key = table.key.of(old if old_kind == OLD_KEY else old + row.old_width, &self.scratch)
+                    key = table.key.of(old if old_kind == OLD_KEY else old + row.old_width, self.scratch)
                     if key is not None:
                         self.hot_keys.append(key)
                 if op == OP_SNAPSHOT:
@@ -177,8 +174,8 @@ cdef class RowCounter:
                 cell[2 + i] = table.now.ops[i]
                 table.done.ops[i] += table.now.ops[i]
             table.done.size += table.now.size
-            reserve(&self.cells, sizeof(cell))
-            put(&self.cells, cell, sizeof(cell))
+            reserve(&self.cells.out, sizeof(cell))
+            put(&self.cells.out, cell, sizeof(cell))
             memset(&table.now, 0, sizeof(Changes))
         del self.now[:]
         return 0

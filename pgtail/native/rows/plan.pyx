@@ -80,8 +80,7 @@ cdef struct Step:
     CellPlan *cells
     int count
     int object              # the place in RowPlan.objects of a function or a nested plan
-    bint sides[2]           # of Names: new, old
-    bint filled, absent
+    bint absent             # of Names: whether columns can be outside the replica identity
     Py_ssize_t least        # of Padded, in terminal cells
 
 
@@ -107,7 +106,7 @@ cdef class Group:
         grow(&self.made.text, 64)
 
     def __dealloc__(self):
-        PyMem_Free(self.made.text.data)
+        Py_XDECREF(self.made.text.object)
 
 
 @cython.final
@@ -130,7 +129,7 @@ cdef class RowPlan:
     cdef Py_ssize_t room    # bytes that its texts and fields may take, but not its values and groups
     cdef dict groups
     cdef list objects
-    cdef dict names         # of Names: (step, indexes as bytes) -> text
+    cdef dict names         # the texts of lists of columns, by what they are of
     cdef object write
 
     def __cinit__(self, tuple pieces, write, dict groups):
@@ -140,18 +139,9 @@ cdef class RowPlan:
         self.write, self.groups = write, groups
         self.objects, self.names = [], {}
         self.count = len(found)
-        self.steps = <Step *>PyMem_Calloc(self.count + 1, sizeof(Step))
-        if self.steps == NULL:
-            raise MemoryError
+        self.steps = <Step *>zeroed(self.objects, self.count, sizeof(Step))
         for i in range(self.count):
-            self.fill(&self.steps[i], found[i])
-
-    def __dealloc__(self):
-        cdef int i
-        if self.steps != NULL:
-            for i in range(self.count):
-                PyMem_Free(self.steps[i].cells)
-        PyMem_Free(self.steps)
+            self.fill(&self.steps[i], found[i], found)
 
     cdef int keep(self, found) except -2:
         self.objects.append(found)
@@ -172,14 +162,7 @@ cdef class RowPlan:
         self.room += found.room
         return found
 
-    cdef bytes remember(self, tuple key, bytes text):
-        """Keep the text of a list of names; returns it."""
-        if len(self.names) >= MOST_NAMES:
-            self.names.clear()
-        self.names[key] = text
-        return text
-
-    cdef int fill(self, Step *step, piece) except -2:
+    cdef int fill(self, Step *step, piece, list pieces) except -2:
         if isinstance(piece, bytes):
             step.kind, step.text = STEP_LITERAL, self.text(piece)
         elif isinstance(piece, Group):
@@ -200,8 +183,9 @@ cdef class RowPlan:
             self.fill_cells(step, piece)
         elif isinstance(piece, _Names):
             step.kind, step.object = STEP_NAMES, self.keep(piece.render)
-            step.sides[0], step.sides[1] = "new" in piece.sides, "old" in piece.sides
-            step.filled, step.absent = piece.filled, piece.absent
+            absent, unchanged, step.fill = listed(piece, pieces)
+            step.absent = self.keep(absent) and len(absent) > 0
+            self.keep(unchanged)
         elif isinstance(piece, _Dollars):
             step.kind, step.object = STEP_DOLLARS, self.keep(self.nested(piece.pieces))
         elif isinstance(piece, _Changed):
@@ -223,9 +207,7 @@ cdef class RowPlan:
         step.kind, step.old = STEP_CELLS, piece.side == "old"
         step.fill, step.not_empty, step.complete = piece.fill, piece.not_empty, piece.complete
         step.count = len(piece.cells)
-        step.cells = <CellPlan *>PyMem_Calloc(step.count + 1, sizeof(CellPlan))
-        if step.cells == NULL:
-            raise MemoryError
+        step.cells = <CellPlan *>zeroed(self.objects, step.count, sizeof(CellPlan))
         for i in range(step.count):
             cell, found = &step.cells[i], piece.cells[i]
             cell.index, cell.before, cell.after = found.index, self.text(found.before), self.text(found.after)
@@ -260,6 +242,21 @@ cdef class RowPlan:
             usual = encoding.form.name, cell.parameter != 0
             cell.usual, cell.quote, cell.special = USUAL.get(usual, (USUAL_NONE, 0, 0))
         return 0
+
+
+cdef tuple listed(piece, list pieces):
+    """What Names may list of the other pieces: columns outside the replica identity, and columns of the new tuple that
+    may be unchanged; and whether the values of the old one fill these in."""
+    cdef list absent = [], unchanged = []
+    fills = False
+    for cells in pieces:
+        if isinstance(cells, _Cells) and cells.side in piece.sides:
+            if cells.side == "new":
+                fills = cells.fill and not piece.filled
+                unchanged += [cell.index for cell in cells.cells if cell.skip == SKIP_NOTHING]
+            elif piece.absent:
+                absent += [cell.index for cell in cells.cells if cell.null_absent]
+    return tuple(absent), tuple(unchanged), fills
 
 
 cdef list used(tuple pieces, dict groups):

@@ -11,21 +11,18 @@ cdef class RowKey:
     cdef bytes prefix
     cdef Py_ssize_t count
     cdef int *columns
+    cdef list kept          # has the memory of these
 
     def __cinit__(self, bytes prefix, tuple columns):
         cdef Py_ssize_t i
-        self.prefix, self.count = prefix, len(columns)
-        self.columns = <int *>PyMem_Calloc(self.count + 1, sizeof(int))
-        if self.columns == NULL:
-            raise MemoryError
+        self.prefix, self.count, self.kept = prefix, len(columns), []
+        self.columns = <int *>zeroed(self.kept, self.count, sizeof(int))
         for i in range(self.count):
             self.columns[i] = columns[i]
 
-    def __dealloc__(self):
-        PyMem_Free(self.columns)
-
-    cdef bytes of(self, const Cell *cells, Out *scratch):
+    cdef bytes of(self, const Cell *cells, Buffer buffer):
         """The key of a row, as SeenTable.key() and RowKey.of() make it; None if a part of it is missing."""
+        cdef Out *scratch = &buffer.out
         cdef Py_ssize_t i
         scratch.size = 0
         put_object(scratch, self.prefix)
@@ -64,19 +61,11 @@ cdef class SeenFiller:
     cdef object rows        # of `seen`
     cdef dict tables        # by OID
     cdef Py_ssize_t size, limit
-    cdef Cell *before       # the cells of a row that was seen
-    cdef Out scratch
+    cdef Cell[MOST_COLUMNS] before      # the cells of a row that was seen
+    cdef Buffer scratch
 
     def __cinit__(self, seen):
-        self.seen, self.rows, self.tables = seen, seen.rows, {}
-        self.before = <Cell *>PyMem_Malloc(MOST_COLUMNS * sizeof(Cell))
-        if self.before == NULL:
-            raise MemoryError
-        grow(&self.scratch, 1024)
-
-    def __dealloc__(self):
-        PyMem_Free(self.before)
-        PyMem_Free(self.scratch.data)
+        self.seen, self.rows, self.tables, self.scratch = seen, seen.rows, {}, Buffer()
 
     def fill(self, Slice rows):
         """Process the rows of a slice. It ends before the first row or transaction that only SeenRows can judge."""
@@ -127,8 +116,8 @@ cdef class SeenFiller:
             return True
         if table.hides or old_kind == OLD_FULL:
             return False
-        key = table.key.of(new if old_kind == OLD_NONE else old, &self.scratch)
-        new_key = table.key.of(new, &self.scratch) if op == OP_UPDATE and old_kind == OLD_KEY else key
+        key = table.key.of(new if old_kind == OLD_NONE else old, self.scratch)
+        new_key = table.key.of(new, self.scratch) if op == OP_UPDATE and old_kind == OLD_KEY else key
         if key is None or new_key is None:
             return False
         if op == OP_UPDATE or op == OP_DELETE:
@@ -159,11 +148,12 @@ cdef class SeenFiller:
 
     cdef bytes packed(self, const Cell *new, int columns, bint known):
         """A new row with the values that were not sent, as far as they are `known` from the row before."""
+        cdef Out *scratch = &self.scratch.out
         cdef int i
-        self.scratch.size = 0
+        scratch.size = 0
         for i in range(columns):
-            put_cell(&self.scratch, &self.before[i] if known and new[i].kind == c"u" else &new[i])
-        return PyBytes_FromStringAndSize(self.scratch.data, self.scratch.size)
+            put_cell(scratch, &self.before[i] if known and new[i].kind == c"u" else &new[i])
+        return PyBytes_FromStringAndSize(scratch.data, scratch.size)
 
     cdef int drop(self, bytes key) except -2:
         self.size -= seen_size(key, self.rows.pop(key, None))

@@ -263,16 +263,12 @@ cdef class Slice:
         """[(relation, its rows by operation)], of all rows or of those that are shown."""
         cdef const RowEntry *row
         cdef Py_ssize_t place, tables = len(self.relations)
-        cdef Py_ssize_t *sums = <Py_ssize_t *>PyMem_Calloc(tables + 1, OPS * sizeof(Py_ssize_t))
-        if sums == NULL:
-            raise MemoryError
-        try:
-            for place in range(self.first_row, self.end_row):
-                row = &self.batch.row_entries[place]
-                sums[OPS * row.table + row.shape // OLD_KINDS] += not (shown and row.hidden)
-            found = [[sums[OPS * place + op] for op in range(OPS)] for place in range(tables)]
-        finally:
-            PyMem_Free(sums)
+        cdef list memory = []
+        cdef Py_ssize_t *sums = <Py_ssize_t *>zeroed(memory, tables, OPS * sizeof(Py_ssize_t))
+        for place in range(self.first_row, self.end_row):
+            row = &self.batch.row_entries[place]
+            sums[OPS * row.table + row.shape // OLD_KINDS] += not (shown and row.hidden)
+        found = [[sums[OPS * place + op] for op in range(OPS)] for place in range(tables)]
         return [(relation, counts) for relation, counts in zip(self.relations, found) if any(counts)]
 
     def row(self, Py_ssize_t place):

@@ -31,15 +31,6 @@ cdef int pad(Out *out, Py_ssize_t start, Py_ssize_t least) except -2:
     return put_blanks(out, least - width)
 
 
-cdef inline Step *step_of(RowPlan plan, bint old) noexcept:
-    """The Cells of a tuple in a plan; NULL if there are none."""
-    cdef int i
-    for i in range(plan.count):
-        if plan.steps[i].kind == STEP_CELLS and plan.steps[i].old == old:
-            return &plan.steps[i]
-    return NULL
-
-
 cdef bint has_dollars(Out *out, Py_ssize_t start) noexcept:
     """Whether what was written from `start` on contains $$, or would with the $$ around it."""
     cdef Py_ssize_t i
@@ -76,7 +67,6 @@ cdef class Plans:
 
     cdef object relation
     cdef list plans         # RowPlan, None if there is none, or False if it was not made
-    cdef PyObject *ready[OPS * OLD_KINDS]       # the RowPlans among these
 
     def __cinit__(self, relation):
         self.relation = relation
@@ -283,19 +273,14 @@ cdef class Writer:
         return plans
 
     cdef inline RowPlan plan_for(self, Plans plans, int shape):
-        """The plan of a shape; None if there is none."""
-        cdef PyObject *ready = plans.ready[shape]
-        return <RowPlan>ready if ready != NULL else <RowPlan>self.made_plan(plans, shape)
-
-    cdef object made_plan(self, Plans plans, int shape):
-        """The same, which is made if this is the first row."""
+        """The plan of a shape, which is made for its first row; None if there is none."""
         found = plans.plans[shape]
-        if found is False:
-            made = self.plan_of(plans.relation, OPERATIONS[shape // OLD_KINDS], OLD_KIND_TEXTS[shape % OLD_KINDS])
-            found = plans.plans[shape] = None if made is None else RowPlan(made[0], made[1], self.groups)
-        if found is not None:
-            plans.ready[shape] = <PyObject *>found
-        return found
+        return <RowPlan>found if found is not False else self.make_plan(plans, shape)
+
+    cdef RowPlan make_plan(self, Plans plans, int shape):
+        made = self.plan_of(plans.relation, OPERATIONS[shape // OLD_KINDS], OLD_KIND_TEXTS[shape % OLD_KINDS])
+        plans.plans[shape] = None if made is None else RowPlan(made[0], made[1], self.groups)
+        return plans.plans[shape]
 
     cdef int flush(self) except -2:
         cdef Py_ssize_t complete = self.complete
@@ -358,7 +343,7 @@ cdef class Writer:
                 if self.cells(plan, step) < 0:
                     return DECLINED
             elif step.kind == STEP_NAMES:
-                if (step.sides[0] and self.unchanged) or (step.sides[1] and step.absent):
+                if self.unchanged or step.absent:
                     self.list_names(plan, step)
             elif step.kind == STEP_TEXT:
                 self.text(plan.objects[step.object])
@@ -411,10 +396,10 @@ cdef class Writer:
             put_lsn(out, self.commit_lsn)
         elif field == FIELD_COMMIT_TS:
             known = self.has_commit_ts
-            put_time(out, self.commit_ts, c"T")
+            put_time(out, self.commit_ts, c"T", False)
         elif field == FIELD_TIMESTAMP:
             known = self.has_commit_ts
-            put_moment(out, self.commit_ts, True)
+            put_time(out, self.commit_ts, c" ", True)
         elif field == FIELD_END_LSN:
             known = self.has_end_lsn
             put_lsn(out, self.end_lsn)
@@ -422,11 +407,11 @@ cdef class Writer:
             put_unsigned(out, self.seq)
         elif field == FIELD_COMMIT_TIME:
             known = self.has_commit_ts
-            put_time(out, self.commit_ts, c" ")
+            put_time(out, self.commit_ts, c" ", False)
         elif field == FIELD_TIME:
             known = self.has_time
             if self.local_time is None:
-                put_time(out, self.time, c" ")
+                put_time(out, self.time, c" ", False)
             else:
                 put_object(out, self.local_time(self.time).encode())
         elif field == FIELD_STATE:
@@ -538,57 +523,36 @@ cdef class Writer:
         put_padded(&self.out, how.previous_after)
         return 0
 
-    cdef int list_changed(self, RowPlan plan, Step *step) except -2:
-        """The columns that changed, and those that may have. The text of each pair of lists is made once."""
-        cdef int i, object = step.object
-        cdef list changed = [], maybe = []
-        for index in <tuple>plan.objects[object + 1]:
-            i = index
-            if differ(&self.new[i], &self.old[i]):
-                changed.append(index)
-        for index in <tuple>plan.objects[object + 2]:
-            i = index
-            if self.new[i].kind != c"u":
-                maybe.append(index)
-        key = (object, *changed, None, *maybe)
-        text = plan.names.get(key)
-        if text is None:
-            text = plan.remember(key, plan.objects[object](changed, maybe))
-        return put_object(&self.out, text)
-
     cdef int list_names(self, RowPlan plan, Step *step) except -2:
         """The columns that were not sent. The text of each list is made once."""
-        cdef list found = []
-        if step.sides[1] and step.absent:
-            self.add_absent(plan, found)
-        if step.sides[0] and self.unchanged:
-            self.add_unchanged(plan, step, found)
-        if not found:
-            return 0
-        key = (step.object, *found)
+        cdef list names = []
+        cdef int i
+        for i in <tuple>plan.objects[step.object + 1]:
+            if self.old[i].kind == c"n":
+                names.append(i)
+        for i in <tuple>plan.objects[step.object + 2]:
+            if self.new[i].kind == c"u" and not (step.fill and self.has_old and self.old[i].kind != c"n"):
+                names.append(i)
+        return self.put_names(plan, step.object, (names,)) if names else 0
+
+    cdef int list_changed(self, RowPlan plan, Step *step) except -2:
+        """The columns that changed, and those that may have."""
+        cdef list changed = [], maybe = []
+        cdef int i
+        for i in <tuple>plan.objects[step.object + 1]:
+            if differ(&self.new[i], &self.old[i]):
+                changed.append(i)
+        for i in <tuple>plan.objects[step.object + 2]:
+            if self.new[i].kind != c"u":
+                maybe.append(i)
+        return self.put_names(plan, step.object, (changed, maybe))
+
+    cdef int put_names(self, RowPlan plan, int object, tuple lists) except -2:
+        """Lists of columns as text, which is made once."""
+        key = (object, *map(tuple, lists))
         text = plan.names.get(key)
         if text is None:
-            text = plan.remember(key, plan.objects[step.object](found))
-        put_object(&self.out, text)
-        return 0
-
-    cdef int add_absent(self, RowPlan plan, list found) except -2:
-        cdef Step *cells = step_of(plan, True)
-        cdef int i
-        if cells != NULL:
-            for i in range(cells.count):
-                if cells.cells[i].null_absent and self.old[cells.cells[i].index].kind == c"n":
-                    found.append(cells.cells[i].index)
-        return 0
-
-    cdef int add_unchanged(self, RowPlan plan, Step *step, list found) except -2:
-        cdef Step *cells = step_of(plan, False)
-        cdef bint fill
-        cdef int i
-        if cells != NULL:
-            fill = cells.fill and self.has_old and not step.filled
-            for i in range(cells.count):
-                if self.new[cells.cells[i].index].kind == c"u" and cells.cells[i].skip == SKIP_NOTHING:
-                    if not (fill and self.old[cells.cells[i].index].kind != c"n"):
-                        found.append(cells.cells[i].index)
-        return 0
+            if len(plan.names) >= MOST_NAMES:
+                plan.names.clear()
+            text = plan.names[key] = plan.objects[object](*lists)
+        return put_object(&self.out, text)

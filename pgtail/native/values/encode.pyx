@@ -35,7 +35,7 @@ cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote, b
 
     Returns 1 for control characters unless `escaped`: these then have a backslash, and backslashes are doubled.
     """
-    cdef Py_ssize_t plain, length
+    cdef Py_ssize_t plain
     reserve(out, 4 * size + 3)
     while size > 0:
         plain = copy_plain(out.data + out.size, p, size, quote, c"\\" if escaped else 0x7F, 0x7F)
@@ -54,13 +54,8 @@ cdef int put_shown(Out *out, const uint8_t *p, Py_ssize_t size, uint8_t quote, b
                 put_control(out, p[0])
             p += 1
             size -= 1
-        while size and p[0] >= 0x80:
-            length = utf8_length(p, size)
-            if not length or not is_shown(p):
-                return DECLINED
-            put(out, p, length)
-            p += length
-            size -= length
+        if not put_characters(out, &p, &size, True):
+            return DECLINED
     return 0
 
 
@@ -123,7 +118,7 @@ cdef int encode_bare(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parame
 cdef int encode_number_or_null(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A number; NaN and the infinities as null. No parameter."""
     cdef Py_ssize_t start = out.size
-    if put_number(out, p, size, False) < 0:
+    if put_number(out, p, size, 0) < 0:
         return DECLINED
     if out.data[start] == c'"':     # put_number quotes what JSON has no number for
         out.size = start
@@ -135,7 +130,57 @@ cdef int encode_hex(Out *out, const uint8_t *p, Py_ssize_t size, int64_t paramet
     """The digits of a bytea as a JSON string. No parameter."""
     if size < 2 or p[0] != c"\\" or p[1] != c"x":
         return DECLINED
-    return put_string(out, p + 2, size - 2)
+    return put_string(out, p + 2, size - 2, 0)
+
+
+# ==== CSV ==========================================================================================================
+
+cdef inline bint is_blank(uint8_t value) noexcept:
+    """Whether Python's re counts this ASCII character as \\s."""
+    return value == c" " or 9 <= value <= 13 or 28 <= value <= 31
+
+
+cdef inline int put_csv(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
+    """The characters of a field, if `quoted` with quotation marks doubled. DECLINED if it is not valid UTF-8.
+
+    Returns 1 for a field that must be quoted, and is not.
+    """
+    cdef Py_ssize_t plain
+    while True:
+        plain = copy_plain(out.data + out.size, p, size, c'"', c'"' if quoted else c",", c'"' if quoted else c"\\")
+        out.size += plain
+        p += plain
+        size -= plain
+        if size == 0:
+            return 0
+        if p[0] >= 0x80:
+            if not put_characters(out, &p, &size, False):
+                return DECLINED
+            continue
+        if not quoted and (p[0] >= 0x20 or p[0] == c"\r" or p[0] == c"\n"):
+            return 1
+        if p[0] == c'"':
+            put_char(out, c'"')
+        put_char(out, p[0])
+        p += 1
+        size -= 1
+
+
+cdef int encode_csv(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    """A field of CSV, quoted where it has to be. Declined if it starts or ends with a character beyond ASCII."""
+    cdef Py_ssize_t start = out.size
+    cdef int found = 1
+    if size and (p[0] >= 0x80 or p[size - 1] >= 0x80):
+        return DECLINED
+    reserve(out, 2 * size + 2)
+    if size and not is_blank(p[0]) and not is_blank(p[size - 1]):
+        found = put_csv(out, p, size, False)
+    if found > 0:
+        out.size = start
+        put_char(out, c'"')
+        found = put_csv(out, p, size, True)
+        put_char(out, c'"')
+    return found
 
 
 # ==== ordinary values, copied inline ===============================================================================
@@ -160,135 +205,35 @@ cdef inline char *copy_usual_text(
 
 # ==== all encoders by name =========================================================================================
 
-ctypedef int (*Encoder)(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2
-
-cdef enum:
-    MOST_ENCODERS = 64
-
-cdef Encoder[MOST_ENCODERS] ENCODERS
-cdef dict FORMS = {}        # the name of each encoder -> its place in ENCODERS
+cdef dict ENCODERS = {      # their addresses
+    "string": <size_t><Encoder>put_string,
+    "number": <size_t><Encoder>put_number,
+    "boolean": <size_t><Encoder>put_boolean,
+    "json": <size_t><Encoder>put_json,
+    "strings": <size_t><Encoder>put_strings,
+    "numbers": <size_t><Encoder>put_numbers,
+    "booleans": <size_t><Encoder>put_booleans,
+    "csv": <size_t><Encoder>encode_csv,
+    "sql": <size_t><Encoder>encode_sql,
+    "sql_date": <size_t><Encoder>encode_sql_date,
+    "bare": <size_t><Encoder>encode_bare,
+    "number_or_null": <size_t><Encoder>encode_number_or_null,
+    "hex": <size_t><Encoder>encode_hex,
+}
 
 
 cdef Encoder encoder_of(str name) except NULL:
-    return ENCODERS[<int>FORMS[name]]
+    return <Encoder><size_t>ENCODERS[name]
 
 
 def encode(str name, int64_t parameter, text):
     """A text, in any buffer, by the form of that name; None if it is declined. For tests."""
     cdef Encoder encoder = encoder_of(name)
     cdef Py_buffer view
-    cdef Out out = no_bytes()
+    cdef Buffer to = Buffer()
     PyObject_GetBuffer(text, &view, PyBUF_SIMPLE)
     try:
-        reserve(&out, 1)
-        if encoder(&out, <const uint8_t *>view.buf, view.len, parameter) < 0:
-            return None
-        return PyBytes_FromStringAndSize(out.data, out.size)
+        reserve(&to.out, 1)
+        return None if encoder(&to.out, <const uint8_t *>view.buf, view.len, parameter) < 0 else finished(&to.out)
     finally:
         PyBuffer_Release(&view)
-        PyMem_Free(out.data)
-
-
-cdef int encode_string(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_string(out, p, size)
-
-
-cdef int encode_number(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_number(out, p, size, parameter != 0)
-
-
-cdef int encode_boolean(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_boolean(out, p, size)
-
-
-cdef int encode_json(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_json(out, p, size)
-
-
-cdef int encode_strings(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_array(out, p, size, ITEM_STRING)
-
-
-cdef int encode_numbers(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_array(out, p, size, ITEM_NUMBER)
-
-
-cdef int encode_booleans(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    return put_array(out, p, size, ITEM_BOOLEAN)
-
-
-cdef inline bint is_blank(uint8_t value) noexcept:
-    """Whether Python's re counts this ASCII character as \\s."""
-    return value == c" " or 9 <= value <= 13 or 28 <= value <= 31
-
-
-cdef int put_csv(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
-    """The characters of a field, if `quoted` with quotation marks doubled. DECLINED if it is not valid UTF-8.
-
-    Returns 1 for a field that must be quoted, and is not.
-    """
-    cdef Py_ssize_t plain, length
-    while size > 0:
-        plain = copy_plain(out.data + out.size, p, size, c'"', c'"' if quoted else c",", c'"')
-        out.size += plain
-        p += plain
-        size -= plain
-        while size and p[0] >= 0x80:
-            length = utf8_length(p, size)
-            if not length:
-                return DECLINED
-            put(out, p, length)
-            p += length
-            size -= length
-        while size and (p[0] < 0x20 or p[0] == c'"' or (p[0] == c"," and not quoted)):
-            if not quoted and (p[0] >= 0x20 or p[0] == c"\r" or p[0] == c"\n"):
-                return 1
-            if p[0] == c'"':
-                put_char(out, c'"')
-            put_char(out, p[0])
-            p += 1
-            size -= 1
-    return 0
-
-
-cdef int encode_csv(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
-    """A field of CSV, quoted where it has to be. Declined if it starts or ends with a character beyond ASCII."""
-    cdef Py_ssize_t start = out.size, plain
-    cdef int found = 1
-    if size and (p[0] >= 0x80 or p[size - 1] >= 0x80):
-        return DECLINED
-    reserve(out, 2 * size + 2)
-    if size and not is_blank(p[0]) and not is_blank(p[size - 1]):
-        plain = copy_plain(out.data + out.size, p, size, c'"', c",", c"\\")
-        if plain == size:
-            out.size += size
-            return 0
-        if (p[plain] < 0x20 or p[plain] >= 0x80) and memchr(p, c"\\", size) == NULL:
-            found = put_csv(out, p, size, False)
-    if found > 0:
-        out.size = start
-        put_char(out, c'"')
-        found = put_csv(out, p, size, True)
-        put_char(out, c'"')
-    return found
-
-
-cdef int register(str name, Encoder encoder) except -2:
-    ENCODERS[len(FORMS)] = encoder
-    FORMS[name] = len(FORMS)
-    return 0
-
-
-register("string", encode_string)
-register("number", encode_number)
-register("boolean", encode_boolean)
-register("json", encode_json)
-register("strings", encode_strings)
-register("numbers", encode_numbers)
-register("booleans", encode_booleans)
-register("csv", encode_csv)
-register("sql", encode_sql)
-register("sql_date", encode_sql_date)
-register("bare", encode_bare)
-register("number_or_null", encode_number_or_null)
-register("hex", encode_hex)

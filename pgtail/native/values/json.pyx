@@ -3,10 +3,8 @@
 cdef enum:
     DEPTH = 200             # nesting of JSON that is checked here
 
-cdef enum Item:
-    ITEM_STRING
-    ITEM_NUMBER
-    ITEM_BOOLEAN
+# What encodes a value. Each encoder is described in encode.pyx; those of this file do without a parameter if none is named.
+ctypedef int (*Encoder)(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2
 
 
 cdef inline Py_ssize_t utf8_length(const uint8_t *p, Py_ssize_t left) noexcept:
@@ -27,6 +25,22 @@ cdef inline Py_ssize_t utf8_length(const uint8_t *p, Py_ssize_t left) noexcept:
             return 0
         return 4
     return 0
+
+
+cdef inline bint put_characters(Out *out, const uint8_t **p, Py_ssize_t *size, bint shown) noexcept:
+    """Append the characters beyond ASCII that come first, for which there is room, and go on after them.
+
+    Returns whether they are valid and, with `shown`, certainly not hidden.
+    """
+    cdef Py_ssize_t length
+    while size[0] and p[0][0] >= 0x80:
+        length = utf8_length(p[0], size[0])
+        if not length or (shown and not is_shown(p[0])):
+            return False
+        put(out, p[0], length)
+        p[0] += length
+        size[0] -= length
+    return True
 
 
 cdef inline void put_escaped(Out *out, uint8_t value) noexcept:
@@ -50,26 +64,22 @@ cdef inline void put_escaped(Out *out, uint8_t value) noexcept:
         put_char(out, HEX[value & 15])
 
 
-cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size, bint escaped=False) except -2:
+cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size, int64_t escaped) except -2:
     """UTF-8 as a JSON string; DECLINED if it is not valid UTF-8. `escaped`: the character after a backslash is literal.
 
     The last character of an escaped text is no such backslash.
     """
-    cdef Py_ssize_t plain, length
+    cdef Py_ssize_t plain
     reserve(out, 6 * size + 2)
-    cdef char *to = out.data + out.size
-    to[0] = c'"'
-    to += 1
+    put_char(out, c'"')
     while True:
-        plain = copy_plain(to, p, size, c'"', c"\\", c"\\")
-        to += plain
+        plain = copy_plain(out.data + out.size, p, size, c'"', c"\\", c"\\")
+        out.size += plain
         p += plain
         size -= plain
         if size == 0:
-            to[0] = c'"'
-            out.size = to + 1 - out.data
+            put_char(out, c'"')
             return 0
-        out.size = to - out.data
         if escaped and p[0] == c"\\":
             p += 1
             size -= 1
@@ -77,14 +87,8 @@ cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size, bint escaped=Fa
             put_escaped(out, p[0])
             p += 1
             size -= 1
-        while size and p[0] >= 0x80:
-            length = utf8_length(p, size)
-            if not length:
-                return DECLINED
-            put(out, p, length)
-            p += length
-            size -= length
-        to = out.data + out.size
+        if not put_characters(out, &p, &size, False):
+            return DECLINED
 
 
 cdef inline bint is_digit(uint8_t value) noexcept:
@@ -134,14 +138,14 @@ cdef inline char *copy_usual_number(char *to, const char *limit, const uint8_t *
     return NULL if p[0] == c"0" and digits > 1 else to + size
 
 
-cdef int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) except -2:
+cdef int put_number(Out *out, const uint8_t *p, Py_ssize_t size, int64_t quoted) except -2:
     """PostgreSQL's text of a number, as a JSON number or quoted; NaN and the infinities are always quoted."""
     if not is_number(p, size):
         if not ((size == 3 and memcmp(p, <const char *>b"NaN", 3) == 0)
                 or (size == 8 and memcmp(p, <const char *>b"Infinity", 8) == 0)
                 or (size == 9 and memcmp(p, <const char *>b"-Infinity", 9) == 0)):
             return DECLINED
-        quoted = True
+        quoted = 1
     reserve(out, size + 2)
     if quoted:
         put_char(out, c'"')
@@ -151,7 +155,7 @@ cdef int put_number(Out *out, const uint8_t *p, Py_ssize_t size, bint quoted) ex
     return 0
 
 
-cdef int put_boolean(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
+cdef int put_boolean(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     if size != 1 or (p[0] != c"t" and p[0] != c"f"):
         return DECLINED
     reserve(out, 5)
@@ -265,7 +269,7 @@ cdef bint is_json(const uint8_t *p, Py_ssize_t size) noexcept:
             return False
 
 
-cdef int put_json(Out *out, const uint8_t *p, Py_ssize_t size) except -2:
+cdef int put_json(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
     """A document unchanged, on one line."""
     cdef Py_ssize_t i
     if not is_json(p, size):
@@ -285,16 +289,8 @@ cdef inline bint is_special(uint8_t value) noexcept:
             or value == c" " or 9 <= value <= 13)
 
 
-cdef int put_element(Out *out, const uint8_t *p, Py_ssize_t size, Item form) except -2:
-    if form == ITEM_STRING:
-        return put_string(out, p, size)
-    if form == ITEM_NUMBER:
-        return put_number(out, p, size, False)
-    return put_boolean(out, p, size)
-
-
-cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Item form) except -2:
-    """The text of an array with one dimension and lower bound 1; others are declined."""
+cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Encoder put_element) except -2:
+    """An array with one dimension and lower bound 1; others are declined."""
     cdef Py_ssize_t i = 1, start
     if size < 2 or p[0] != c"{" or p[size - 1] != c"}":
         return DECLINED
@@ -304,12 +300,12 @@ cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Item form) excep
         while True:
             start = i
             if p[i] == c'"':
-                if form != ITEM_STRING:
+                if put_element != put_string:
                     return DECLINED
                 i += 1
                 while i < size and p[i] != c'"':
                     i += 2 if p[i] == c"\\" else 1
-                if i >= size - 1 or put_string(out, p + start + 1, i - start - 1, True) < 0:
+                if i >= size - 1 or put_string(out, p + start + 1, i - start - 1, 1) < 0:
                     return DECLINED
                 i += 1
             else:
@@ -320,7 +316,7 @@ cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Item form) excep
                 if i - start == 4 and memcmp(p + start, <const char *>b"NULL", 4) == 0:
                     reserve(out, 4)
                     put(out, <const char *>b"null", 4)
-                elif put_element(out, p + start, i - start, form) < 0:
+                elif put_element(out, p + start, i - start, 0) < 0:
                     return DECLINED
             if i == size - 1:
                 break
@@ -332,6 +328,18 @@ cdef int put_array(Out *out, const uint8_t *p, Py_ssize_t size, Item form) excep
     reserve(out, 1)
     put_char(out, c"]")
     return 0
+
+
+cdef int put_strings(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_array(out, p, size, put_string)
+
+
+cdef int put_numbers(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_array(out, p, size, put_number)
+
+
+cdef int put_booleans(Out *out, const uint8_t *p, Py_ssize_t size, int64_t parameter) except -2:
+    return put_array(out, p, size, put_boolean)
 
 
 cdef bint is_utf8(const uint8_t *p, Py_ssize_t size) noexcept:
