@@ -151,10 +151,9 @@ cdef struct Node:
 cdef struct Row:
     const Cell *old
     const Cell *new
-    uint8_t kind            # N without an old tuple
-    uint32_t xid
-    int64_t commit_ts
-    bint has_xid, has_commit_ts
+    int old_kind
+    const TransactionEntry *entry
+    PyObject *transaction   # the one that continues; NULL: `entry` has its Begin
 
 cdef Cell NULL_CELL
 NULL_CELL.kind, NULL_CELL.data, NULL_CELL.size = c"n", NULL, 0
@@ -164,11 +163,11 @@ cdef inline const Cell *sent_cell(const Source *source, const Row *row) noexcept
     """The cell of a column; NULL if it was not sent. The same as Source.cell()."""
     cdef const Cell *cell = &row.new[source.index]
     if source.place == PLACE_NEW:
-        if cell.kind == c"u" and (row.kind == c"O" or row.kind == c"S"):
+        if cell.kind == c"u" and row.old_kind >= OLD_FULL:
             cell = &row.old[source.index]
-    elif row.kind != c"N":
+    elif row.old_kind != OLD_NONE:
         cell = &row.old[source.index]
-        if cell.kind == c"n" and row.kind == c"K" and not source.key:
+        if cell.kind == c"n" and row.old_kind == OLD_KEY and not source.key:
             return NULL
     elif not source.same_row:
         return NULL
@@ -319,9 +318,10 @@ cdef object operand_value(const Source *to, source, const Cell *cell, const Row 
         return None
     if to.place == PLACE_CONSTANT:
         return None if source.constant is None else source.constant.encode()
-    return source.of_transaction(
-        row.xid if row.has_xid else None, row.commit_ts if row.has_commit_ts else None
-    )
+    if row.transaction == NULL:
+        return source.of_transaction(row.entry.xid, row.entry.begin_time)
+    transaction = <object>row.transaction
+    return source.of_transaction(transaction.xid, transaction.commit_ts)
 
 
 cdef inline int compare(How how, const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:

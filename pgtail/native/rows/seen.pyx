@@ -90,7 +90,7 @@ cdef class SeenFiller:
                 if not self.fill_row(rows, row, tables):
                     if row == entry.first_row:      # the decoder gets its Begin
                         self.seen.last_lsn = last_lsn
-                    return rows.cut_before_row(place, row)
+                    return rows.cut_inside(place, row)
         return 0
 
     cdef SeenKey table(self, relation):

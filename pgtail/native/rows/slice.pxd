@@ -35,8 +35,7 @@ cdef class Slice:
     cdef Py_ssize_t check_rows(self, Py_ssize_t row, Py_ssize_t end) except -1
     cdef int add_table(self, uint32_t oid) except -1
     cdef int cut(self, Py_ssize_t transaction, Py_ssize_t row, Py_ssize_t stop, bint goes_on) except -1
-    cdef int cut_before_commit(self, Py_ssize_t place) except -1
-    cdef int cut_before_row(self, Py_ssize_t place, Py_ssize_t row) except -1
+    cdef int cut_inside(self, Py_ssize_t place, Py_ssize_t row) except -1
     cdef bint begins(self, const TransactionEntry *entry) noexcept
     cdef bint ends(self, const TransactionEntry *entry) noexcept
     cdef Py_ssize_t first_row_of(self, const TransactionEntry *entry) noexcept

@@ -3,7 +3,6 @@
 
 cdef tuple OPERATIONS = ("insert", "update", "delete", "snapshot")      # by their places in OP_INSERT ...
 cdef tuple OLD_KIND_TEXTS = ("", "K", "O", "S")     # of changes
-cdef uint8_t[OLD_KINDS] OLD_KIND_TAGS = [c"N", c"K", c"O", c"S"]
 
 
 cdef Slice slice_of(Batch batch, Py_ssize_t start, current, transaction):
@@ -169,7 +168,7 @@ cdef class Slice:
             if self.begins(entry) and (entry.final_lsn > last_lsn or entry.begin_time > latest):
                 return self.cut(place, entry.first_row, entry.begin, False)
             if self.ends(entry) and entry.end_lsn >= end:
-                return self.cut_before_commit(place)
+                return self.cut_inside(place, entry.end_row)
 
     def end_shown(self, Py_ssize_t count, bint after=False):
         """End before the Commit with which the `count`th shown transaction ends, or `after` it."""
@@ -182,27 +181,22 @@ cdef class Slice:
                 if count == 0 and after:
                     return self.cut(place + 1, entry.end_row, entry.commit + self.batch.commit_size, False)
                 if count == 0:
-                    return self.cut_before_commit(place)
+                    return self.cut_inside(place, entry.end_row)
 
     def end_inside(self):
         """End before the first Commit."""
-        if self.first_transaction < self.end_transaction and self.ends(
-            &self.batch.transaction_entries[self.first_transaction]
-        ):
-            self.cut_before_commit(self.first_transaction)
+        cdef const TransactionEntry *entry = &self.batch.transaction_entries[self.first_transaction]
+        if self.first_transaction < self.end_transaction and self.ends(entry):
+            self.cut_inside(self.first_transaction, entry.end_row)
 
-    cdef int cut_before_commit(self, Py_ssize_t place) except -1:
-        cdef const TransactionEntry *entry = &self.batch.transaction_entries[place]
-        if self.begins(entry) and entry.first_row == entry.end_row:
-            return self.cut(place, entry.first_row, entry.begin, False)
-        return self.cut(place + 1, entry.end_row, entry.commit, True)
-
-    cdef int cut_before_row(self, Py_ssize_t place, Py_ssize_t row) except -1:
-        """End before a row of a transaction."""
+    cdef int cut_inside(self, Py_ssize_t place, Py_ssize_t row) except -1:
+        """End before a row of a transaction or, after its last one, before its Commit."""
         cdef const TransactionEntry *entry = &self.batch.transaction_entries[place]
         if self.begins(entry) and row == entry.first_row:
             return self.cut(place, row, entry.begin, False)
-        return self.cut(place + 1, row, self.batch.row_entries[row].start, True)
+        return self.cut(
+            place + 1, row, entry.commit if row == entry.end_row else self.batch.row_entries[row].start, True
+        )
 
     # -- what is in it ---------------------------------------------------------------------------------------------
 
@@ -350,11 +344,9 @@ cdef class RowFilter:
                     and self.first_time <= entry.begin_time <= self.last_time
                     and (not self.filter.xids or entry.xid in self.filter.xids)
                 )
-                row.xid, row.commit_ts, row.has_xid, row.has_commit_ts = entry.xid, entry.begin_time, True, True
             else:
                 selected = self.filter.selects(transaction)
-                row.has_xid, row.has_commit_ts = transaction.xid is not None, transaction.commit_ts is not None
-                row.xid, row.commit_ts = transaction.xid or 0, transaction.commit_ts or 0
+            row.entry, row.transaction = entry, NULL if rows.begins(entry) else <PyObject *>transaction
             entry.shown = entry.not_sent = 0
             self.mark_rows(rows, entry, tables, selected, &row)
 
@@ -373,7 +365,7 @@ cdef class RowFilter:
                 if condition is not None:
                     row.old = rows.batch.cell_entries + place.cells
                     row.new = row.old + place.old_width
-                    row.kind = OLD_KIND_TAGS[place.shape % OLD_KINDS]
+                    row.old_kind = place.shape % OLD_KINDS
                     condition.untested = False
                     truth = condition.holds(0, row)
                     entry.not_sent += truth == UNKNOWN and condition.untested

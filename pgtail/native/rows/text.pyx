@@ -533,7 +533,7 @@ cdef class Writer:
         for i in <tuple>plan.objects[step.object + 2]:
             if self.new[i].kind == c"u" and not (step.fill and self.has_old and self.old[i].kind != c"n"):
                 names.append(i)
-        return self.put_names(plan, step.object, (names,)) if names else 0
+        return self.put_names(plan, step.object, (step.object, *names), (names,)) if names else 0
 
     cdef int list_changed(self, RowPlan plan, Step *step) except -2:
         """The columns that changed, and those that may have."""
@@ -545,11 +545,10 @@ cdef class Writer:
         for i in <tuple>plan.objects[step.object + 2]:
             if self.new[i].kind != c"u":
                 maybe.append(i)
-        return self.put_names(plan, step.object, (changed, maybe))
+        return self.put_names(plan, step.object, (step.object, *changed, None, *maybe), (changed, maybe))
 
-    cdef int put_names(self, RowPlan plan, int object, tuple lists) except -2:
+    cdef int put_names(self, RowPlan plan, int object, tuple key, tuple lists) except -2:
         """Lists of columns as text, which is made once."""
-        key = (object, *map(tuple, lists))
         text = plan.names.get(key)
         if text is None:
             if len(plan.names) >= MOST_NAMES:
