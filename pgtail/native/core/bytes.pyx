@@ -95,29 +95,22 @@ cdef extern from *:
         }
         return count < 16 ? done : done + pgtail_before((pgtail_block)((pgtail_read_last(p + done, size - done) - '0') > 9));
     }
-    """
-    # Copies them to `to` unless it is NULL, with up to 16 other bytes after them.
-    Py_ssize_t copy_plain "pgtail_plain"(char *to, const uint8_t *p, Py_ssize_t size, uint8_t a, uint8_t b, uint8_t c)
-    Py_ssize_t copy_digits "pgtail_copy_digits"(char *to, const uint8_t *p, Py_ssize_t size)
-    Py_ssize_t count_digits "pgtail_digits"(const uint8_t *p, Py_ssize_t size)
 
-cdef extern from *:
-    """
     #ifdef __GLIBC__
     #include <malloc.h>
     #define PGTAIL_KEEP_MEMORY() (mallopt(M_MMAP_THRESHOLD, 8 << 20), mallopt(M_TRIM_THRESHOLD, 64 << 20))
     #else
     #define PGTAIL_KEEP_MEMORY() 0
     #endif
-    """
-    int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
-
-cdef extern from *:
-    """
     #ifndef PGTAIL_EXACT
     #define PGTAIL_EXACT 0
     #endif
     """
+    # Copies them to `to` unless it is NULL, with up to 16 other bytes after them.
+    Py_ssize_t copy_plain "pgtail_plain"(char *to, const uint8_t *p, Py_ssize_t size, uint8_t a, uint8_t b, uint8_t c)
+    Py_ssize_t copy_digits "pgtail_copy_digits"(char *to, const uint8_t *p, Py_ssize_t size)
+    Py_ssize_t count_digits "pgtail_digits"(const uint8_t *p, Py_ssize_t size)
+    int KEEP_MEMORY "PGTAIL_KEEP_MEMORY"()
     bint EXACT "PGTAIL_EXACT"   # whether buffers are as small as they may be, for tests that check every access
 
 # Typed constants: Cython turns a literal above 32 bits into a Python object, which makes the expression slow.
@@ -305,14 +298,6 @@ cdef inline void write_length(char *to, Py_ssize_t size) noexcept nogil:
 cdef inline void put_length(Out *out, Py_ssize_t size) noexcept nogil:
     write_length(out.data + out.size, size)
     out.size += 4
-
-
-cdef int put_blanks(Out *out, Py_ssize_t count) except -2:
-    if count > 0:
-        reserve(out, count)
-        memset(out.data + out.size, c" ", count)
-        out.size += count
-    return 0
 
 
 cdef inline void put_digits(Out *out, uint32_t value, int digits) noexcept:

@@ -50,7 +50,10 @@ def copy_inserts(
             while out.size < limit:
                 length = (<GetCopyData>get_copy_data)(<void *>connection, &row, 1)
                 if length > 0:
-                    added = put_row(out, &form, <const uint8_t *>row, length)
+                    if form.kinds == NULL:
+                        added = put_text_row(out, &form, <const uint8_t *>row, length)
+                    else:
+                        added = put_binary_row(out, &form, <const uint8_t *>row, length)
                     (<FreeMem>free_mem)(row)
                     row = NULL
                     if added < 0:
@@ -70,13 +73,6 @@ def copy_inserts(
     finally:
         if row != NULL:
             (<FreeMem>free_mem)(row)    # no memory
-
-
-cdef inline int put_row(Out *out, const RowForm *form, const uint8_t *row, Py_ssize_t size) except -2 nogil:
-    """Append the Insert of a row; returns 1, 0 if there is none, -1 if it has another number of columns."""
-    if form.kinds == NULL:
-        return put_text_row(out, form, row, size)
-    return put_binary_row(out, form, row, size)
 
 
 cdef inline Py_ssize_t start_insert(Out *out, const RowForm *form) noexcept nogil:
@@ -149,27 +145,17 @@ cdef void put_unescaped(Out *out, const uint8_t *p, Py_ssize_t size) noexcept no
     """Append a value without COPY's escapes (src/backend/commands/copyto.c, CopyAttributeOutText)."""
     cdef const uint8_t *end = p + size
     cdef const uint8_t *found
-    cdef uint8_t value
+    cdef const char *letters = b"bfnrtv"
+    cdef const char *meant = b"\b\f\n\r\t\v"
+    cdef const char *place
     while p < end:
         found = <const uint8_t *>memchr(p, c"\\", end - p)
         if found == NULL or found + 1 == end:
             put(out, p, end - p)
             return
         put(out, p, found - p)
-        value = found[1]
-        if value == c"n":
-            value = c"\n"
-        elif value == c"t":
-            value = c"\t"
-        elif value == c"r":
-            value = c"\r"
-        elif value == c"b":
-            value = 8
-        elif value == c"f":
-            value = 12
-        elif value == c"v":
-            value = 11
-        put_char(out, <char>value)
+        place = <const char *>memchr(letters, found[1], 6)
+        put_char(out, <char>found[1] if place == NULL else meant[place - letters])
         p = found + 2
 
 

@@ -11,16 +11,12 @@ cdef inline int compare_texts(const uint8_t *p, Py_ssize_t size, const uint8_t *
 cdef bint is_plain_number(const uint8_t *p, Py_ssize_t size) noexcept:
     """Whether this is digits with at most a sign before and a point between them."""
     cdef Py_ssize_t i = 1 if size and p[0] == c"-" else 0
-    cdef bint point = False
-    if i >= size or not is_digit(p[i]) or not is_digit(p[size - 1]):
-        return False
-    while i < size:
-        if p[i] == c"." and not point:
-            point = True
-        elif not is_digit(p[i]):
-            return False
-        i += 1
-    return True
+    cdef Py_ssize_t digits = count_digits(p + i, size - i)
+    i += digits
+    if i < size and p[i] == c"." and digits:
+        digits = count_digits(p + i + 1, size - i - 1)
+        i += 1 + digits
+    return digits and i == size
 
 
 cdef int compare_numbers(const uint8_t *p, Py_ssize_t size, const uint8_t *q, Py_ssize_t other) noexcept:

@@ -8,12 +8,14 @@ cdef struct Copy:
     Py_ssize_t head         # bytes before a message in its frame
     Py_ssize_t more         # bytes by which a message is longer in a capture than it is with its frame
     Out *out
-
-cdef struct Moments:
-    # Of transactions: how many, the least and the greatest of their xids and commit times, the end LSN of the last one.
-    Py_ssize_t count
+    # Where it ends: at so many bytes, and at transactions outside of these LSNs or after this commit time.
+    Py_ssize_t room
+    uint64_t after, until
+    int64_t latest
+    # Of the transactions: the commit LSNs, the least and the greatest xid and commit time, the end LSN of the last one.
+    Out *commits
     uint32_t least, greatest
-    int64_t first, last
+    int64_t first_time, last_time
     uint64_t end_lsn
 
 cdef struct RowCounts:
@@ -37,33 +39,33 @@ def copied_messages(
     are.
     """
     cdef Buffer messages = Buffer(), commits = Buffer()
-    cdef Moments moments
     cdef Copy copy
     cdef Py_ssize_t first, row
     at_message(batch, pos)
+    memset(&copy, 0, sizeof(copy))
     copy.buf, copy.framing, copy.dump, copy.out = <const uint8_t *>batch.view.buf, batch.framing, dump, &messages.out
     copy.head = batch.framing + HEADER if batch.framing else 0
     copy.more = 5 - batch.framing if batch.framing else 5 + HEADER - 1
-    memset(&moments, 0, sizeof(moments))
+    copy.room, copy.after, copy.until, copy.latest, copy.commits = room, after, until, latest, &commits.out
     first = row = batch.rows_before
     if inside:
-        row = copy_rows(&copy, batch, pos, room)
+        row = copy_rows(&copy, batch, pos)
         pos = batch.row_entries[row - 1].stop if row > first else pos
     else:
-        row = copy_transactions(&copy, batch, &pos, &commits.out, &moments, room, after, until, latest)
+        row = copy_transactions(&copy, batch, &pos)
     return records.Copied(
         PyBytes_FromStringAndSize(messages.out.data, messages.out.size),
         row - first,
         rows_by_oid(batch.row_entries + first, batch.row_entries + row),
         PyBytes_FromStringAndSize(commits.out.data, commits.out.size),
-        (moments.least, moments.greatest),
-        (moments.first, moments.last),
-        moments.end_lsn,
+        (copy.least, copy.greatest),
+        (copy.first_time, copy.last_time),
+        copy.end_lsn,
         pos,
     )
 
 
-cdef Py_ssize_t copy_rows(Copy *copy, Batch batch, Py_ssize_t pos, Py_ssize_t room) except -1:
+cdef Py_ssize_t copy_rows(Copy *copy, Batch batch, Py_ssize_t pos) except -1:
     """Copy rows of the open transaction from `pos` on; returns the first one that is left."""
     cdef Py_ssize_t row = batch.rows_before, end = batch.row_count
     cdef const TransactionEntry *entry = &batch.transaction_entries[batch.transactions_before]
@@ -72,37 +74,27 @@ cdef Py_ssize_t copy_rows(Copy *copy, Batch batch, Py_ssize_t pos, Py_ssize_t ro
     if row == end or batch.row_entries[row].start != pos:
         return row
     end = min(end, entry.end_row)
-    while row < end and copy.out.size < room:
+    while row < end and copy.out.size < copy.room:
         put_row_data(copy, &batch.row_entries[row])
         row += 1
     return row
 
 
-cdef Py_ssize_t copy_transactions(
-    Copy *copy,
-    Batch batch,
-    Py_ssize_t *pos,
-    Out *commits,
-    Moments *moments,
-    Py_ssize_t room,
-    uint64_t after,
-    uint64_t until,
-    int64_t latest,
-) except -1:
+cdef Py_ssize_t copy_transactions(Copy *copy, Batch batch, Py_ssize_t *pos) except -1:
     """Copy whole transactions from `pos` on; moves it. Returns the first row that is left."""
     cdef const TransactionEntry *entry
     cdef Py_ssize_t row = batch.rows_before, place = batch.transactions_before, stop = batch.stop
     if batch.marks_before < batch.mark_count:
         stop = batch.mark_entries[batch.marks_before].start
-    while place < batch.transaction_count and copy.out.size < room and moments.end_lsn < until:
+    while place < batch.transaction_count and copy.out.size < copy.room and copy.end_lsn < copy.until:
         entry = &batch.transaction_entries[place]
         if entry.begin != pos[0] or entry.commit == NOWHERE or entry.commit >= stop or entry.xid == 0:   # 0: a snapshot
             break
-        if entry.final_lsn <= after or entry.final_lsn > until or entry.begin_time > latest:
+        if entry.final_lsn <= copy.after or entry.final_lsn > copy.until or entry.begin_time > copy.latest:
             break
         if copy.dump and entry.commit_time != entry.begin_time:
             break
-        if copy.out.size + entry.commit - pos[0] + (1 + entry.end_row - row) * copy.more >= room:
+        if copy.out.size + entry.commit - pos[0] + (1 + entry.end_row - row) * copy.more >= copy.room:
             break
         put_copy_data(copy, entry.begin, 21)
         while row < entry.end_row:
@@ -110,20 +102,15 @@ cdef Py_ssize_t copy_transactions(
             row += 1
         put_copy_data(copy, entry.commit, 26)
         pos[0] = entry.commit + copy.head + 26 + (copy.framing == 0)
-        reserve(commits, sizeof(uint64_t))
-        put(commits, &entry.final_lsn, sizeof(uint64_t))
-        after, moments.end_lsn = entry.final_lsn, max(moments.end_lsn, entry.end_lsn)
-        add_moment(moments, entry.xid, entry.begin_time)
+        if copy.commits.size == 0:
+            copy.least, copy.first_time, copy.last_time = entry.xid, entry.begin_time, entry.begin_time
+        copy.least, copy.greatest = min(copy.least, entry.xid), max(copy.greatest, entry.xid)
+        copy.first_time, copy.last_time = min(copy.first_time, entry.begin_time), max(copy.last_time, entry.begin_time)
+        copy.after, copy.end_lsn = entry.final_lsn, max(copy.end_lsn, entry.end_lsn)
+        reserve(copy.commits, sizeof(uint64_t))
+        put(copy.commits, &entry.final_lsn, sizeof(uint64_t))
         place += 1
     return row
-
-
-cdef inline void add_moment(Moments *moments, uint32_t xid, int64_t time) noexcept:
-    moments.least = min(moments.least, xid) if moments.count else xid
-    moments.first = min(moments.first, time) if moments.count else time
-    moments.last = max(moments.last, time) if moments.count else time
-    moments.greatest = max(moments.greatest, xid)
-    moments.count += 1
 
 
 cdef inline int put_row_data(Copy *copy, const RowEntry *row) except -2:

@@ -1,18 +1,7 @@
 """Row plans (plan.py) as arrays of steps, made once for each version of a table, operation and kind of old tuple."""
 
 from pgtail.native import plan as pieces_module
-
-cdef object _Value = pieces_module.Value
-cdef object _Text = pieces_module.Text
-cdef object _Cells = pieces_module.Cells
-cdef object _Names = pieces_module.Names
-cdef object _Undecodable = pieces_module.Undecodable
-cdef object _Dollars = pieces_module.Dollars
-cdef object _Count = pieces_module.Count
-cdef object _Changed = pieces_module.Changed
-cdef object _Padded = pieces_module.Padded
-
-cdef object ABORTED_FIELD = pieces_module.Field.ABORTED
+from pgtail.native.plan import Cells, Changed, Count, Dollars, Names, Padded, Text, Undecodable, Value
 
 cdef enum:
     MOST_NAMES = 1000       # remembered lists of names of a plan
@@ -110,17 +99,6 @@ cdef class Group:
 
 
 @cython.final
-cdef class Tally:
-    """The executions of a Count in the open transaction."""
-
-    cdef object key
-    cdef Py_ssize_t count
-
-    def __cinit__(self, key):
-        self.key = key
-
-
-@cython.final
 cdef class RowPlan:
     """A plan that can be executed. Its objects have the bytes that its steps point to."""
 
@@ -167,7 +145,7 @@ cdef class RowPlan:
             step.kind, step.text = STEP_LITERAL, self.text(piece)
         elif isinstance(piece, Group):
             step.kind, step.object, step.made = STEP_GROUP, self.keep(piece), &(<Group>piece).made
-        elif isinstance(piece, _Value):
+        elif isinstance(piece, Value):
             step.kind, step.field = STEP_VALUE, piece.field
             self.room += FIELD_SIZE
             step.text, step.after = self.text(piece.before), self.text(piece.after)
@@ -177,26 +155,26 @@ cdef class RowPlan:
                 step.missing_field = piece.missing
             if step.field >= FIELDS or step.missing_field >= FIELDS:
                 raise TypeError(f"no field of compiled code: {piece!r}")
-        elif isinstance(piece, _Text):
+        elif isinstance(piece, Text):
             step.kind, step.object = STEP_TEXT, self.keep(piece.render)
-        elif isinstance(piece, _Cells):
+        elif isinstance(piece, Cells):
             self.fill_cells(step, piece)
-        elif isinstance(piece, _Names):
+        elif isinstance(piece, Names):
             step.kind, step.object = STEP_NAMES, self.keep(piece.render)
             absent, unchanged, step.fill = listed(piece, pieces)
             step.absent = self.keep(absent) and len(absent) > 0
             self.keep(unchanged)
-        elif isinstance(piece, _Dollars):
+        elif isinstance(piece, Dollars):
             step.kind, step.object = STEP_DOLLARS, self.keep(self.nested(piece.pieces))
-        elif isinstance(piece, _Changed):
+        elif isinstance(piece, Changed):
             step.kind, step.object = STEP_CHANGED, self.keep(piece.render)
             self.keep(piece.compared)
             self.keep(piece.unknown)
-        elif isinstance(piece, _Padded):
+        elif isinstance(piece, Padded):
             step.kind, step.object = STEP_PADDED, self.keep(self.nested(piece.pieces))
             step.least = piece.least
-        elif isinstance(piece, _Count):
-            step.kind, step.object = STEP_COUNT, self.keep(Tally(piece.key))
+        elif isinstance(piece, Count):
+            step.kind, step.object = STEP_COUNT, self.keep(piece.key)
         else:
             raise TypeError(f"no piece of a plan: {piece!r}")
         return 0
@@ -250,7 +228,7 @@ cdef tuple listed(piece, list pieces):
     cdef list absent = [], unchanged = []
     fills = False
     for cells in pieces:
-        if isinstance(cells, _Cells) and cells.side in piece.sides:
+        if isinstance(cells, Cells) and cells.side in piece.sides:
             if cells.side == "new":
                 fills = cells.fill and not piece.filled
                 unchanged += [cell.index for cell in cells.cells if cell.skip == SKIP_NOTHING]
@@ -275,9 +253,9 @@ cdef list used(tuple pieces, dict groups):
 
 cdef bint is_unused(piece) except *:
     """Whether the Writer writes nothing for a piece: it declines the rows about which it would say something."""
-    if isinstance(piece, _Undecodable):
+    if isinstance(piece, Undecodable):
         return True
-    return isinstance(piece, _Value) and piece.field == ABORTED_FIELD and not piece.missing
+    return isinstance(piece, Value) and piece.field == FIELD_ABORTED and not piece.missing
 
 
 cdef int put_call(Out *out, object convert, const Cell *cell) except -2:

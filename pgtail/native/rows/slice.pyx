@@ -178,10 +178,10 @@ cdef class Slice:
             entry = &self.batch.transaction_entries[place]
             if self.ends(entry) and self.is_shown(entry):
                 count -= 1
-                if count == 0 and after:
-                    return self.cut(place + 1, entry.end_row, entry.commit + self.batch.commit_size, False)
-                if count == 0:
+                if count == 0 and not after:
                     return self.cut_inside(place, entry.end_row)
+                if count == 0:
+                    return self.cut(place + 1, entry.end_row, entry.commit + self.batch.commit_size, False)
 
     def end_inside(self):
         """End before the first Commit."""

@@ -28,7 +28,11 @@ cdef int pad(Out *out, Py_ssize_t start, Py_ssize_t least) except -2:
         else:
             return DECLINED
         i += 1
-    return put_blanks(out, least - width)
+    if width < least:
+        reserve(out, least - width)
+        memset(out.data + out.size, c" ", least - width)
+        out.size += least - width
+    return 0
 
 
 cdef bint has_dollars(Out *out, Py_ssize_t start) noexcept:
@@ -99,9 +103,8 @@ cdef class Writer:
     cdef int64_t time               # of the commit or the prepare
     cdef bytes state                # of a transaction that did not start here
     cdef public Py_ssize_t elements
-    cdef list tallies       # since `counts`, in the order of their first use
-    cdef dict counts        # of the open transaction, without those
-    cdef dict ended         # of transactions that ended
+    cdef dict counts        # of the pieces Count in the open transaction
+    cdef dict ended         # the same of transactions that ended
     # The row; of a start or an end `seq` and `lsn`.
     cdef const Cell *old
     cdef const Cell *new
@@ -119,7 +122,7 @@ cdef class Writer:
     def __cinit__(self, output):
         self.groups = {}
         new_text(&self.out)
-        self.tallies, self.counts, self.ended = [], output.rows.counts, {}
+        self.counts, self.ended = output.rows.counts, {}
         self.plan_of, self.write, self.target = output.plan_of, output.write, output.write
         self.begin, self.end = RowPlan(output.begin, None, None), RowPlan(output.end, None, None)
         self.separator, self.one_by_one = RowPlan((output.separator,), None, None), output.one_by_one
@@ -148,8 +151,6 @@ cdef class Writer:
             return None if place == NOWHERE else place
         finally:
             self.flush()
-            if self.tallies:
-                self.add_counts()
 
     def take_ended(self):
         """How often the pieces Count were executed in transactions that ended; removes them."""
@@ -238,8 +239,6 @@ cdef class Writer:
         self.has_end_lsn = True
         self.boundary(self.end)
         self.complete = self.out.size
-        if self.tallies:
-            self.add_counts()
         if self.counts:
             for key, count in self.counts.items():
                 self.ended[key] = self.ended.get(key, 0) + count
@@ -290,20 +289,6 @@ cdef class Writer:
         self.out.size = 0
         return 0
 
-    cdef int add_counts(self) except -2:
-        cdef Tally tally
-        for tally in self.tallies:
-            self.counts[tally.key] = self.counts.get(tally.key, 0) + tally.count
-            tally.count = 0
-        self.tallies.clear()
-        return 0
-
-    cdef inline int count(self, Tally tally) except -2:
-        if tally.count == 0:
-            self.tallies.append(tally)
-        tally.count += 1
-        return 0
-
     cdef inline int aim(self, write) except -2:
         """What follows is written to this."""
         if write is not self.target:
@@ -346,7 +331,8 @@ cdef class Writer:
                 if self.unchanged or step.absent:
                     self.list_names(plan, step)
             elif step.kind == STEP_TEXT:
-                self.text(plan.objects[step.object])
+                if self.transaction is not None:    # empty if it started here
+                    put_object(out, plan.objects[step.object](self.transaction))
             elif step.kind == STEP_DOLLARS:
                 put_object(out, b"$$")
                 mark = out.size
@@ -354,7 +340,8 @@ cdef class Writer:
                     return DECLINED
                 put_object(out, b"$$")
             elif step.kind == STEP_COUNT:
-                self.count(<Tally>plan.objects[step.object])
+                key = plan.objects[step.object]
+                self.counts[key] = self.counts.get(key, 0) + 1
             elif step.kind == STEP_CHANGED:
                 self.list_changed(plan, step)
             else:
@@ -443,10 +430,6 @@ cdef class Writer:
         put(text, self.out.data + mark, self.out.size - mark)
         group.made.generation = self.generation
         return 0
-
-    cdef int text(self, render) except -2:
-        """A text that depends on the transaction; empty if it started here."""
-        return 0 if self.transaction is None else put_object(&self.out, render(self.transaction))
 
     cdef int cells(self, RowPlan plan, Step *step) except -2:
         cdef Out *out = &self.out

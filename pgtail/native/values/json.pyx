@@ -45,23 +45,16 @@ cdef inline bint put_characters(Out *out, const uint8_t **p, Py_ssize_t *size, b
 
 cdef inline void put_escaped(Out *out, uint8_t value) noexcept:
     """A character that JSON requires escaped, in the form that orjson writes."""
+    cdef const char *special = b'"\\\b\t\n\f\r'
+    cdef const char *letters = b'"\\btnfr'
+    cdef const char *place = <const char *>memchr(special, value, 7)
     put_char(out, c"\\")
-    if value == c'"' or value == c"\\":
-        put_char(out, value)
-    elif value == 8:
-        put_char(out, c"b")
-    elif value == 9:
-        put_char(out, c"t")
-    elif value == 10:
-        put_char(out, c"n")
-    elif value == 12:
-        put_char(out, c"f")
-    elif value == 13:
-        put_char(out, c"r")
-    else:
-        put(out, <const char *>b"u00", 3)
-        put_char(out, HEX[value >> 4])
-        put_char(out, HEX[value & 15])
+    if place != NULL:
+        put_char(out, letters[place - special])
+        return
+    put(out, <const char *>b"u00", 3)
+    put_char(out, HEX[value >> 4])
+    put_char(out, HEX[value & 15])
 
 
 cdef int put_string(Out *out, const uint8_t *p, Py_ssize_t size, int64_t escaped) except -2:
