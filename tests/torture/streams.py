@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from pgtail import InputError, OptionError
+from pgtail import InputError, OptionError, read_arrow
 from tests.support.messages import messages_said
 from tests.support.render import Way, rows_by
 from tests.support.run import here
@@ -40,7 +40,6 @@ ARROW: Final = "read_arrow"
 """In place of a command: the function of this name."""
 _FLAGS: Final = {"--resync": 0.5, "--old": 0.5, "--strict": 0.1}
 """Options of it without a value, and how often they are given."""
-_ARGUMENTS: Final = {"-t": "tables"}
 _SEVERAL: Final = ("tables", "exclude", "op", "xid", "where", "redact")
 """Arguments with several values."""
 _MOST_MEMORY: Final = 1 << 20
@@ -123,11 +122,9 @@ def outcome(case: Case, way: Way, folder: Path) -> Outcome:
 
 def _read_arrow(case: Case, file: Path) -> Outcome:
     """The schema and the rows that read_arrow() has, and after them the messages and the error."""
-    from pgtail import read_arrow
-
     given, arguments = iter(case.command[1:]), dict[str, Any]()
     for option in given:
-        name = _ARGUMENTS.get(option, option[2:].replace("-", "_"))
+        name = "tables" if option == "-t" else option[2:].replace("-", "_")
         value: Any = True if option in _FLAGS else next(given)
         value = int(value) if name in ("xid", "limit") else value
         arguments[name] = [*arguments.get(name, ()), value] if name in _SEVERAL else value
