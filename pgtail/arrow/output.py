@@ -21,16 +21,16 @@ from pgtail.pgoutput.cells import TupleData
 
 
 class ArrowOutput(ChangeRows, Output):
-    """Gathers rows of `changes`.
+    """Gathers rows of `changes`, without `ordinal` and `bytes`, which only segments have.
 
     `relations` are the versions of tables that were processed, by their fingerprints. `committed` is for the changes of
-    one table: rows of slices lack its names, and prepared transactions come when they are committed, rolled-back
-    ones do not. Else their outcomes are rows.
+    one table: the rows lack its names, and prepared transactions come when they are committed, rolled-back ones do not.
+    Else their outcomes are rows.
     """
 
     def __init__(self, *, utf8: bool, committed: bool) -> None:
         of_table = set(TableColumns._fields) - {"relation"} if committed else set()
-        super().__init__(utf8=utf8, left_out=["ordinal", *of_table])
+        super().__init__(utf8=utf8, left_out=["ordinal", "bytes", *of_table])
         self.relations: dict[str | None, Relation] = {}
         self.first: Relation | None = None
         """The first table that was described, also if no row of it came."""

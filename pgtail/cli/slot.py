@@ -59,6 +59,8 @@ def _in_either_order(arguments: list[str], slot: str | None, options: T, run: Ca
             run(_at(options, name), str(dsn))
         except ServerError as other:
             if f'database "{name}" does not exist' in other.reason:
+                only_one = "The arguments are one slot and a database; of several slots, name each alone."
+                error.cure = f"{only_one} {error.cure}"
                 raise error from None
             raise
 

@@ -35,7 +35,7 @@ from pgtail.pgoutput.decoder import AnyFrame, Decoder, FromClient
 from pgtail.reading.build import build_types
 from pgtail.reading.checksums import Coverage, verify
 from pgtail.reading.interruption import Reading, interrupted, name_cure, skip_damage
-from pgtail.reading.names import expanded, folders
+from pgtail.reading.names import check_readable, expanded, folders
 from pgtail.reading.notes import no_quotes, without_change
 from pgtail.terminal.escape import EscapingSink, escape
 from pgtail.terminal.values import ValueStyle
@@ -95,6 +95,8 @@ class Inspect:
         file = self._options.report.file
         if self._options.dump.verify:
             verify(files, self._options.dump.storage)
+        if file is not None:
+            check_readable(files, self._options.dump.storage)
         whole = unmasked = False
         try:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:

@@ -15,7 +15,7 @@ from pgtail.commands.console.pager import paged
 from pgtail.commands.input.selection import build_redaction, report_filter, report_unmasked, unknown_columns
 from pgtail.commands.options.show import ShowOptions
 from pgtail.commands.output.build import build_output
-from pgtail.commands.output.file_sink import open_sink
+from pgtail.commands.output.file_sink import FileSink, open_sink
 from pgtail.errors import Interrupted, OptionError
 from pgtail.files.stopping import begin, status_after
 from pgtail.log import logger
@@ -45,6 +45,8 @@ def run(place: str, table: str, options: ShowOptions) -> bool:
     filter_ = Filter(where=options.filter.where, redaction=redaction)
     capture, at = locate(place, options.storage), moment(options.at, options.before)
     format_ = replace(options.format, max_rows=0)
+    if format_.file is not None:  # before it is opened, which empties it
+        build_output(format_, FileSink(-1, format_.file), masked=redaction is not None)
     shown = 0
     begin()
     try:

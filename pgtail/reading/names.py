@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
+from pgtail.inputs.source.file import Source
 from pgtail.inputs.source.opened import Content, Opened
 from pgtail.storage.options import StorageOptions, is_uri
 
@@ -39,6 +40,15 @@ def expanded(names: Iterable[N], storage: StorageOptions) -> Iterator[N | str | 
             yield from (segment.location for segment in segments(place))
         else:
             yield place
+
+
+def check_readable(names: Iterable[str], storage: StorageOptions) -> None:
+    """Raise the error of reading them if one of these is not there, or may not be read. Opens no pipe."""
+    for name in names:
+        if not is_local_file(name):
+            next(expanded([name], storage), None)
+        elif name != "-" and not os.access(name, os.R_OK):
+            Source(name).close()
 
 
 def folders(names: Iterable[str | Content | Opened], storage: StorageOptions) -> Iterator[Location]:

@@ -25,7 +25,9 @@ class Sink(Protocol):
         """If requested, continue in the file that now has the name. Returns whether it did."""
 
     def write(self, data: bytes, /) -> None: ...
-    def flush(self) -> None: ...
+    def flush(self) -> None:
+        """Does nothing once `stopped`."""
+
     def sync(self) -> None: ...
 
 
@@ -75,6 +77,8 @@ class RenderThread(PipelineConsumer, ConsumerThread):
         """Flush the output and update `delivered`; sync files at most every SYNC_PAUSE, unless `now`."""
         position = self.position
         self._sink.flush()
+        if self._sink.stopped:
+            raise Stopped
         if not self._pipeline.inside and self._sink.reopen():
             self._pipeline.new_file()
             self._sink.flush()

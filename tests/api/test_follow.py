@@ -364,6 +364,9 @@ def test_a_snapshot_comes_before_the_stream(shop: Database) -> None:
         assert taken(stream, 1) == [[4]]
     with follow(shop.conninfo(), snapshot=True, until="now") as stream:
         assert [ids(one) for one in stream] == [[1, 2, 3, 4]]
+    with follow(shop.conninfo(), snapshot=True, limit=1) as stream:
+        shop.execute(insert(5), insert(6))
+        assert [ids(one) for one in stream] == [[1, 2, 3, 4], [5]], "a limit does not count snapshots"
 
 
 def test_a_limit_ends_the_iteration(shop: Database) -> None:

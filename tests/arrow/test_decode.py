@@ -244,9 +244,9 @@ def lengths_at(monkeypatch: pytest.MonkeyPatch, owner: type, method: str) -> lis
     lengths: list[int] = []
     way = getattr(owner, method)
 
-    def counted(rows: Any, schema: pa.Schema) -> Any:
+    def counted(rows: Any, *arguments: Any) -> Any:
         lengths.append(len(rows))
-        return way(rows, schema)
+        return way(rows, *arguments)
 
     monkeypatch.setattr(owner, method, counted)
     return lengths

@@ -22,6 +22,8 @@ def shop(newest_database: Database) -> Database:
 
 
 def test_a_table_of_a_slot_is_typed_and_acknowledged(shop: Database) -> None:
+    if shop.server.installation.major < 11:
+        pytest.skip("PostgreSQL 10 does not send TRUNCATE, which is a part of this test")
     shop.execute(
         "INSERT INTO t VALUES (1, 1.50, '{a,\"b,1\",NULL}'), (2, 'NaN', NULL)",
         "INSERT INTO u VALUES (1)",

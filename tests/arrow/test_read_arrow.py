@@ -53,7 +53,9 @@ def test_all_changes_of_a_recording_are_those_of_the_segments(recorded: Capture,
     expected = plain(pa.Table.from_batches(batches_of(segments), schema=CHANGES).drop(OF_SEGMENTS))
     reader = read_arrow(tmp_path / "capture")
     assert reader.schema == CHANGES
-    assert plain(reader.read_all().drop(OF_SEGMENTS)) == expected
+    found = reader.read_all()
+    assert plain(found.drop(OF_SEGMENTS)) == expected
+    assert all(found[name].null_count == len(found) for name in OF_SEGMENTS)
 
 
 @pytest.mark.usefixtures("way")

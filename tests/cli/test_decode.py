@@ -191,6 +191,36 @@ def test_input_file_is_never_overwritten(name: str, dump: Path) -> None:
     assert f"-f {link} is the same file as {dump}, which is read: name another one" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["decode", "inspect", "stats"])
+def test_a_file_to_write_is_not_touched_before_the_inputs_are_there(name: str, dump: Path, tmp_path: Path) -> None:
+    kept, new, missing, empty = (tmp_path / part for part in ("kept", "new", "missing.bin", "empty"))
+    kept.write_text("kept")
+    empty.mkdir()
+    for inputs, words in (
+        ((missing,), "missing.bin: No such file"),
+        ((dump, missing), "No such"),
+        ((empty,), "holds no"),
+    ):
+        for file in (kept, new):
+            result = command(name, *inputs, "-f", file)
+            assert (result.status, kept.read_text(), new.exists()) == (1, "kept", False)
+            assert words in result.stderr
+    assert command("decode", "-o", "csv", missing, "-f", f"{new}/").status == 1
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("-o", "sql", "--redact", "x"), ("-o", "sql", "--columns", "a"), ("-o", "json", "--type", "mood")],
+    ids=str,
+)
+def test_a_file_to_write_is_not_touched_if_options_are_wrong(options: tuple[str, ...], dump: Path) -> None:
+    kept = dump.with_name("kept")
+    kept.write_text("kept")
+    assert command("decode", *options, dump, "-f", kept).status == 2
+    assert kept.read_text() == "kept"
+
+
 def test_standard_input_is_read_without_a_file(dump: Path) -> None:
     expected = decode(dump).stdout
     assert command("decode", "-o", "json", input=dump.read_bytes()).stdout == expected

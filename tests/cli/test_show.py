@@ -123,6 +123,10 @@ def test_moments_and_conditions(capture: Path) -> None:
     [masked] = rows(show(capture, "orders", "--redact", "total", "--where", "total = 7").stdout.decode())
     assert isinstance(masked["new"], dict)
     assert masked["new"]["total"] not in (7, "7.00")
+    kept = capture.with_name("kept.sql")
+    kept.write_text("kept")
+    show(capture, "orders", "--redact", "total", "-o", "sql", "-f", str(kept), status=2)
+    assert kept.read_text() == "kept"
     assert "--redact totl masked nothing" in show(capture, "orders", "--redact", "totl", status=1).stderr
 
 

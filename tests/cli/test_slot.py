@@ -455,6 +455,7 @@ def test_the_slot_may_come_after_the_database(newest_database: Database) -> None
         pgtail("slot", *command, "--yes", status=2)
     _, words = pgtail("slot", "drop", "no_slot", "no_database", "--yes", env=where, status=3)
     assert 'database "no_database" does not exist' in words
+    assert "The arguments are one slot and a database; of several slots, name each alone." in words
 
 
 def test_impossible_requests_are_refused(newest_database: Database) -> None:

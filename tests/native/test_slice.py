@@ -129,6 +129,23 @@ def test_what_is_in_a_slice() -> None:
         found.row(5)
 
 
+def test_a_row_is_of_its_transaction_wherever_that_is() -> None:
+    xids: list[int] = []
+    messages: list[bytes] = []
+    for xid in range(2, 40):
+        rows = xid * 7 % 4  # every fourth one is empty
+        xids += [xid] * rows
+        messages += [
+            begin(xid, 0x100 * xid, xid),
+            *[insert("1", "2")] * rows,
+            commit(0x100 * xid, 0x100 * xid + 8, xid),
+        ]
+    found, _ = slice_of(*messages)
+    assert found is not None
+    begins = [found.row(place).begin for place in range(len(xids))]
+    assert [begin.xid for begin in begins if begin is not None] == xids
+
+
 @pytest.mark.parametrize(
     ("shown", "until", "taken"),
     [

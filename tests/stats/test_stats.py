@@ -274,7 +274,9 @@ def test_the_file_is_opened_first_and_replaced_last(tmp_path: Path) -> None:
     assert (failed.status, file.read_text()) == (1, "the report of yesterday\n")
     assert decode("-o", "json", *good, name="stats").status == 0
     assert file.read_text().startswith('{"transactions"')
-    assert decode(str(tmp_path / "nosuch"), "-f", "/nosuch/report", name="stats").status == 4, "before anything is read"
+    text = tmp_path / "text"
+    text.write_text("no dump")
+    assert decode(str(text), "-f", "/nosuch/report", name="stats").status == 4, "before anything is read"
 
 
 def test_contents_of_the_report(page: Callable[..., str]) -> None:

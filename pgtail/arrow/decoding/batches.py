@@ -213,11 +213,15 @@ class Batch:
         self._new.add_map(new)
         self.size += own.bytes
 
-    def rows(self, schema: pa.Schema) -> pa.RecordBatch:
-        """The rows as a record batch of this schema: CHANGES, or WITH_CONTEXT."""
+    def rows(self, schema: pa.Schema, left_out: Sequence[str]) -> pa.RecordBatch:
+        """The rows as a record batch of this schema: CHANGES, or WITH_CONTEXT. The columns in `left_out` are NULL."""
         columns = dict(zip(_NAMES, zip(*self._rows, strict=True), strict=True))
         arrays = {"old": self._old.array(), "new": self._new.array()}
-        arrays |= {name: pa.array(column, WITH_CONTEXT.field(name).type) for name, column in columns.items()}
+        arrays |= {
+            name: pa.array(column, WITH_CONTEXT.field(name).type)
+            for name, column in columns.items()
+            if name not in left_out
+        }
         return with_all_columns(arrays, schema)
 
 

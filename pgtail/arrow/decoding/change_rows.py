@@ -44,8 +44,8 @@ FEW: Final = 4096
 class ChangeRows:
     """Rows of `changes`; take_batches() returns those that are complete.
 
-    `utf8`: the text of cells is in UTF-8, and no codec masks it. `schema` is CHANGES or WITH_CONTEXT. In rows of slices
-    the columns in `left_out` are NULL.
+    `utf8`: the text of cells is in UTF-8, and no codec masks it. `schema` is CHANGES or WITH_CONTEXT. The columns in
+    `left_out` are NULL.
     """
 
     def __init__(self, *, utf8: bool = False, schema: pa.Schema = CHANGES, left_out: Sequence[str] = ()) -> None:
@@ -75,7 +75,7 @@ class ChangeRows:
         decoded, self.batch = self.batch, Batch()
         before, self._before = self._before, []
         rows = self._slices.take_rows(self._schema) if self._slices else None
-        of_decoded = decoded.rows(self._schema) if decoded else None
+        of_decoded = decoded.rows(self._schema, self._left_out) if decoded else None
         if rows is not None and before and len(rows) - before[-1] >= FEW:
             self._ready += [*_in_order(of_decoded, before, rows.slice(0, before[-1])), rows.slice(before[-1])]
         else:

@@ -28,7 +28,7 @@ from pgtail.native import compiled, keep_memory
 from pgtail.pgoutput.scalars import Point
 from pgtail.reading.checksums import verify
 from pgtail.reading.interruption import interrupted
-from pgtail.reading.names import folders, is_local_file
+from pgtail.reading.names import check_readable, folders, is_local_file
 from pgtail.reading.reader import Reader, Steps
 from pgtail.terminal.escape import escape
 
@@ -114,8 +114,12 @@ class Decode:
         return reader_of(options, output, filter_, redaction, masks=masks, asked=self._asked, on_wait=sink.flush)
 
     def _check(self, files: tuple[str, ...]) -> None:
-        """Check what is read, with --verify its checksums. Raises OptionError and InputError."""
-        check_not_read(self.options.format.file, files)
+        """Check what is read, with --verify its checksums. Raises OptionError and InputError.
+
+        A file that is to be written is not opened yet, which would empty it.
+        """
+        file = self.options.format.file
+        check_not_read(file, files)
         if self.options.follow:
             self._check_follow(files)
         if self.options.last is not None and self.options.limit is not None:
@@ -124,6 +128,9 @@ class Decode:
             raise OptionError("--undo undoes all that is selected: --since LSN selects what --last N shows")
         if self.options.dump.verify:
             verify(files, self.options.dump.storage)
+        if file is not None and self._stats is None:
+            check_readable(files, self.options.dump.storage)
+            self.build(FileSink(-1, file)).close()  # refuses wrong options
 
     def _begin_with_last(self, files: tuple[str, ...]) -> None:
         """With --last, begin with the segment of a capture that enough transactions follow."""

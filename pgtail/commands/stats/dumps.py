@@ -20,6 +20,7 @@ from pgtail.commands.options.server import EndOptions, StatsOptions, StreamOptio
 from pgtail.commands.output.file_sink import FileSink, check_appended, check_not_read, continue_file, open_sink
 from pgtail.errors import InputError, OptionError, ServerError
 from pgtail.outputs import OutputOptions
+from pgtail.reading.names import check_readable
 from pgtail.stats.collect import Statistics
 from pgtail.stats.report_json import stats_json
 from pgtail.stats.report_table import stats_table
@@ -35,6 +36,15 @@ _NO_OUTPUT = OutputOptions(file=os.devnull, output="table")
 
 def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     """Count and report; returns whether damage was skipped. Raises PgtailError and ClosedPipe."""
+    try:
+        return _run(sources, options)
+    except InputError as error:
+        if error.source in sources and not os.path.lexists(error.source):
+            error.reason += "; of a database, pgtail stats needs --slot NAME, --for TIME or --watch"
+        raise
+
+
+def _run(sources: tuple[str, ...], options: StatsOptions) -> bool:
     file = options.report.file
     check_not_read(file, sources)
     stats = Statistics(build_redaction(options.filter))
@@ -65,28 +75,21 @@ def run(sources: tuple[str, ...], options: StatsOptions) -> bool:
 
 
 def _reader(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> Callable[[], bool]:
-    """The reader of the files or the slot. Raises OptionError."""
+    """The reader of the files or the slot. Raises OptionError, and InputError before a file would be created."""
     if options.request.slot is None and options.request.fork is None and options.seconds is None:
         if not sources:
             raise OptionError(
                 "nothing to read: name FILEs, or a slot (--slot NAME); --for TIME and --watch read a temporary one"
             )
+        if options.report.file is not None:
+            check_readable(sources, options.dump.storage)
         stats.sources = [*map(without_passwords, sources)]
-        return lambda: _count_dumps(sources, options, stats)
+        return lambda: Decode(_decode_options(options), stats=stats).run(sources)
     from pgtail.commands.stats.slot import StatsSlot  # imports psycopg
 
     slot = options.request.slot or options.request.fork
     stats.sources = ["a temporary slot" if slot is None else f"slot {slot}"]
     return StatsSlot(_stream_options(sources, options), stats).run
-
-
-def _count_dumps(sources: tuple[str, ...], options: StatsOptions, stats: Statistics) -> bool:
-    try:
-        return Decode(_decode_options(options), stats=stats).run(sources)
-    except InputError as error:
-        if error.source in sources and not os.path.lexists(error.source):
-            error.reason += "; of a database, pgtail stats needs --slot NAME, --for TIME or --watch"
-        raise
 
 
 def _check_page(options: StatsOptions) -> None:

@@ -58,6 +58,8 @@ from pgtail.terminal.escape import escape
 
 STREAM_SPILLS_MORE = f"{COMMAND} stream --spill-limit allows more"
 """The cure of commands that have no such option."""
+_MOST_KEPT: Final = 16 << 20
+"""Bytes: many times more than is made of the messages that are processed at once, unless a transaction ends."""
 _LAST_PAUSE: Final = 2.0
 """Seconds to wait at the end for the server to say what publications leave out."""
 
@@ -65,6 +67,8 @@ _LAST_PAUSE: Final = 2.0
 class StreamSink(FileSink):
     """A file sink that another thread can stop, and that keeps the status line apart from the output.
 
+    Once `stopped`, it writes nothing, and keeps what the output makes of the messages that are being processed: an
+    output that is broken off inside of these cannot be completed.
     SIGUSR1 reopens a file, for programs that rotate logs.
     """
 
@@ -75,10 +79,16 @@ class StreamSink(FileSink):
         self._is_pipe = is_pipe(fd)
         self._reopen_asked = False
 
-    def flush(self) -> None:
-        """Write the buffer, as FileSink does. Raises Stopped once `stopped` is set."""
-        if self.stopped:
+    def write(self, data: bytes) -> None:
+        """As FileSink does. Raises Stopped if too much would be kept."""
+        super().write(data)
+        if self.stopped and self._size > _MOST_KEPT:
             raise Stopped
+
+    def flush(self) -> None:
+        """Write the buffer, as FileSink does, unless `stopped` is set."""
+        if self.stopped:
+            return
         if self._stderr is None or not self._parts:
             super().flush()
         elif self._is_pipe:  # it may be full, which must not block standard error

@@ -269,11 +269,15 @@ cdef class Slice:
         """A row of the slice (SliceRow), by its place in the batch."""
         cdef const TransactionEntry *entry
         cdef RowEntry *row
-        cdef Py_ssize_t at = self.first_transaction
+        cdef Py_ssize_t at = self.first_transaction, last = self.end_transaction - 1, middle
         if not self.first_row <= place < self.end_row:
             raise IndexError("no row of the slice")
-        while self.batch.transaction_entries[at].end_row <= place:
-            at += 1
+        while at < last:
+            middle = (at + last) // 2
+            if self.batch.transaction_entries[middle].end_row <= place:
+                at = middle + 1
+            else:
+                last = middle
         entry, row = &self.batch.transaction_entries[at], &self.batch.row_entries[place]
         seq = self.base_of(entry) + place - self.first_row_of(entry) + 1
         begin = begin_of(entry) if self.begins(entry) else None
