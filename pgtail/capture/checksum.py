@@ -34,17 +34,14 @@ class Checksum:
         if missing:
             self._beginning += data[:missing]
             if len(self._beginning) == _ENOUGH:
-                self._read_format()
+                if self._beginning.startswith(BEGINNING):
+                    self.format = self._beginning[len(BEGINNING) : -1].decode("latin-1")
+                if self.format not in WITH_SHA256:
+                    self._sha256 = None
         if self._sha256 is not None:
             self._sha256.update(data)
         if self.format not in WITH_SHA256:
             self._crc = crc32(data, self._crc)
-
-    def _read_format(self) -> None:
-        if self._beginning.startswith(BEGINNING):
-            self.format = self._beginning[len(BEGINNING) : -1].decode("latin-1")
-        if self.format not in WITH_SHA256:
-            self._sha256 = None
 
     def copy(self) -> Checksum:
         """A copy, with the same bytes added."""

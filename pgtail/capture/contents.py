@@ -139,6 +139,14 @@ class SegmentContents(NamedTuple):
         return {SEGMENT: self.segment, PREDECESSOR: self.predecessor, GAP: self.gap}
 
 
+def begin_time(frame: bytes) -> int | None:
+    """The commit or prepare time of the transaction that a frame begins; None for other and damaged frames."""
+    places = _BEGINS.get(frame[_TAG]) if len(frame) > _TAG else None
+    if places is None or len(frame) < places.time + _TIME.size:
+        return None
+    return int(_TIME.unpack_from(frame, places.time)[0])
+
+
 def read_contents(segment: Location, encoding: str = "utf-8") -> SegmentContents | None:
     """Read the contents of a closed segment from the end of its file. Names are in this encoding.
 
@@ -302,10 +310,9 @@ class ContentsCounter:
     def text(self) -> str | None:
         """The value of CONTENTS for the segment that began last; None if it is unknown or too long."""
         fields: dict[str, Any] = {
-            **{
-                key: self._head.get(name, "")
-                for key, name in (("segment", SEGMENT), ("predecessor", PREDECESSOR), ("gap", GAP))
-            },
+            "segment": self._head.get(SEGMENT, ""),
+            "predecessor": self._head.get(PREDECESSOR, ""),
+            "gap": self._head.get(GAP, ""),
             "transactions": self._transactions,
             "messages": self._messages,
             "ddl": self._ddl,
@@ -369,10 +376,9 @@ class ContentsCounter:
         if name is None:
             self._known = False
             return [0] * _COUNTS
-        counts = self._tables.get(name)
-        if counts is None:
-            counts = self._tables[name] = [0] * _COUNTS
-        return counts
+        if name not in self._tables:
+            self._tables[name] = [0] * _COUNTS
+        return self._tables[name]
 
     def _widen(self, xid: int, time: int) -> None:
         least, greatest = self._xids or (xid, xid)

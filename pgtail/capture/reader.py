@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from pgtail.capture.contents import SegmentContents
+from pgtail.capture.contents import SegmentContents, begin_time
 from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
 from pgtail.capture.segment import SegmentFrames, read_head
 from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, not_recorded, pruned_segment, read_state
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
-from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import Point
-from pgtail.pgoutput.transaction import BEGIN, Begin
-from pgtail.pgoutput.two_phase import BEGIN_PREPARE, BeginPrepare
 from pgtail.storage import Location
-
-_TAG: Final = XLOG_HEADER_SIZE
-"""The offset of a message's tag in its frame."""
-_TIMES: Final = {
-    TAGS[Begin]: _TAG + 1 + BEGIN.offset("commit_time"),
-    TAGS[BeginPrepare]: _TAG + 1 + BEGIN_PREPARE.offset("prepare_time"),
-}
-"""The offset of the time in a frame with Begin or Begin Prepare."""
-_TIME: Final = struct.Struct(">q")
 
 
 class SegmentFile(NamedTuple):
@@ -119,8 +105,7 @@ def refreshed(capture: Location, segment: SegmentFile) -> SegmentFile | None:
 
 def closed_names(directory: Path) -> list[SegmentName]:
     """The names of the closed segments of the stream in a local directory."""
-    names = (SegmentName.of_file(path.name) for path in directory.glob(f"*{CLOSED}"))
-    return [name for name in names if name is not None]
+    return [name for path in directory.glob(f"*{CLOSED}") if (name := SegmentName.of_file(path.name)) is not None]
 
 
 class Reach(NamedTuple):
@@ -180,9 +165,8 @@ def first_time(segment: Location) -> int | None:
         with segment.open() as file:
             frames = SegmentFrames(file, str(segment))
             for start, stop in frames:
-                offset = _TIMES.get(frames.buf[start + _TAG]) if stop > start + _TAG else None
-                if offset is not None and stop - start >= offset + _TIME.size:
-                    return int(_TIME.unpack_from(frames.buf, start + offset)[0])
+                if (time := begin_time(frames.buf[start:stop])) is not None:
+                    return time
     except InputError:
         pass
     return None

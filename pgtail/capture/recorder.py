@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from pgtail.capture.contents import ContentsCounter
+from pgtail.capture.contents import ContentsCounter, begin_time
 from pgtail.capture.format import (
     COMPLETE,
     FORMAT,
@@ -34,15 +34,10 @@ from pgtail.native import compiled
 from pgtail.native.batch import Batches, Copied
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pgoutput.transaction import BEGIN, Begin
 from pgtail.pgoutput.walsender import with_lsn
 from pgtail.service.progress import TableRows
 
-_COMMIT_TIME: Final = struct.Struct(">q")
-_BEGIN: Final = TAGS[Begin]
-_COMMIT_TIME_AT: Final = XLOG_HEADER_SIZE + 1 + BEGIN.offset("commit_time")
 _EARLY: Final = 16
 """If a transaction ends in the last part of a segment, one of this many, the segment ends with it."""
 
@@ -193,10 +188,7 @@ class Recorder:
 
     def time_of(self, frame: bytes) -> int | None:
         """The commit time of the transaction that a Begin starts; None for other and damaged frames."""
-        if len(frame) < _COMMIT_TIME_AT + _COMMIT_TIME.size or frame[XLOG_HEADER_SIZE] != _BEGIN:
-            return None
-        commit_time: int = _COMMIT_TIME.unpack_from(frame, _COMMIT_TIME_AT)[0]
-        return commit_time
+        return begin_time(frame) if frame[XLOG_HEADER_SIZE : XLOG_HEADER_SIZE + 1] == b"B" else None
 
     def take_frame(self, frame: bytes, lsn: int | None = None) -> None:
         """Record a frame with a message; `lsn` replaces its own LSN. Raises Malformed if it is cut off."""
@@ -268,7 +260,7 @@ class Recorder:
         segment = self._segment
         if segment is not None and self._stream.complete and now >= segment.begun + self._rotation.age:
             self._finish(segment)
-        idle = self._stream.complete and not self._dirty
+        idle = self._stream.complete and not (self._segment is not None and self._segment.pending)
         if idle and self.whole > self.safe and now >= self._state_written + self._rotation.state_interval:
             self._write_state()
 
@@ -345,11 +337,6 @@ class Recorder:
         self._apply_next_head()
         if self.whole > self.safe:
             self._write_state()
-
-    @property
-    def _dirty(self) -> bool:
-        """Whether something is not on disk."""
-        return self._segment is not None and self._segment.pending > 0
 
     @property
     def _most(self) -> int:

@@ -60,11 +60,11 @@ def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
     InputError, OutputError.
     """
     before = 0 if state.now is None else state.now.position
-    uncut = {lsn for lsn in state.places if before < lsn <= position and not _was_cut(directory, lsn)}
+    segments, uncut = closed_names(directory), set[int]()
+    for lsn in state.places:
+        earlier = [name for name in segments if name.position < lsn]
+        if before < lsn <= position and earlier:
+            last = LocalLocation(directory / f"{max(earlier)}{CLOSED}")
+            if position_of(last) > lsn:
+                uncut.add(lsn)
     state.drop("the capture went past its place without a new segment", lambda snapshot: snapshot.lsn in uncut)
-
-
-def _was_cut(directory: Path, lsn: int) -> bool:
-    """Whether no segment spans an LSN."""
-    names = [name for name in closed_names(directory) if name.position < lsn]
-    return not names or position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")) <= lsn

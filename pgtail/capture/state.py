@@ -327,7 +327,8 @@ def parse_state(data: bytes, source: str) -> CaptureState:
     """The state in a file's content. Raises InputError if it is damaged, or of an unknown format."""
     try:
         fields = json.loads(data)
-        format_ = _format_in(fields, source)
+        format_ = str(fields.get("format", _PLAIN))
+        check_format(format_, source)
         described = fields["head" if format_ == _PLAIN else "parameters"]
         head = {str(name): str(value) for name, value in described.items()}
         gap, pruned = fields.get("gap"), fields.get("pruned")
@@ -351,17 +352,6 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             " and the capture's slot still has everything since the last segment",
             source=source,
         ) from None
-
-
-def _format_in(fields: Mapping[str, Any], source: str) -> str:
-    """The number of the format. Raises InputError for an unknown one."""
-    number = str(fields.get("format", _PLAIN))
-    try:
-        check_format(number)
-    except InputError as error:
-        error.source = source
-        raise
-    return number
 
 
 def _parse_snapshots(items: Any) -> tuple[TableSnapshot, ...]:

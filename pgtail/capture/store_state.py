@@ -46,20 +46,19 @@ class StoreState:
         self._version: str | None = None
         self._written = False
 
-    def read(self) -> CaptureState | None:
-        """Read the state, before anything is written; None if there is no file. Raises InputError."""
+    def read(self) -> None:
+        """Read the state, before anything is written. Raises InputError."""
         content = (self.target / FILE).read()
         self.stored = state = None if content is None else parse_state(content[0], str(self.target / FILE))
         self._version = None if content is None else content[1]
         if state is not None and state.uploaded is not None:
             self.uploaded, self.position = state.uploaded, state.position
-            return state
+            return
         names = [name for entry in self.target.list() if (name := SegmentName.of_file(entry.name)) is not None]
         self.uploaded = str(max(names, default=""))
         self.position = 0 if state is None else state.position
         if self.uploaded:  # a copy of a local capture
             self.position = max(self.position, position_of(self.target / f"{self.uploaded}{CLOSED}"))
-        return state
 
     def check_owner(self) -> None:
         """Check that this recorder wrote the state: perhaps in an attempt whose answer was lost.

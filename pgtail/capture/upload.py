@@ -20,7 +20,7 @@ from pgtail.capture.recorder import Recorder
 from pgtail.capture.recovery import Recovered, recover
 from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, read_head
 from pgtail.capture.snapshots import complete, unlisted
-from pgtail.capture.state import FILE, CaptureState, TableSnapshot, pruned_segment, read_state, write_state
+from pgtail.capture.state import FILE, CaptureState, pruned_segment, read_state, write_state
 from pgtail.capture.store_state import StoreState
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
@@ -75,7 +75,8 @@ class Uploader:
             logger.warning(warning)
         try:
             with _as_output(target):
-                self._begin_spool(recovered, self._read_target(), takes_over=takes_over)
+                self._store.read()
+                self._begin_spool(recovered, takes_over=takes_over)
         except UNAVAILABLE as error:
             raise OutputError(str(error)) from None
 
@@ -94,17 +95,13 @@ class Uploader:
         if self._claimed and idle is None and self._closed == recorder.closed:
             return None
         self._closed = recorder.closed
-        return Work(self._whole_transactions(), idle)
-
-    def _whole_transactions(self) -> dict[str, Path]:
-        """The closed segments up to the last one that ends between transactions: the next one does not continue one."""
         closed = self._pending()
         following = [*closed.values(), *self._segments(OPEN).values(), None][1:]
         count = 0
         for number, path in enumerate(following[: len(closed)], 1):
-            if path is None or read_head(LocalLocation(path)).transaction is None:
+            if path is None or read_head(LocalLocation(path)).transaction is None:  # it does not continue a transaction
                 count = number
-        return dict(islice(closed.items(), count))
+        return Work(dict(islice(closed.items(), count)), idle)
 
     def claim(self) -> None:
         """Become the only writer, before the stream begins at `position`.
@@ -194,19 +191,14 @@ class Uploader:
 
     # -- the start ---------------------------------------------------------------------------------------------
 
-    def _read_target(self) -> CaptureState | None:
-        """The state in the store. Raises InputError."""
-        stored = self._store.read()
-        if stored is not None and stored.uploaded is not None:
-            self._discard(stored)
-        return stored
-
-    def _discard(self, state: CaptureState) -> None:
+    def _discard(self) -> None:
         """Discard what was announced or uploaded and does not count, unless the spool has the same. Raises InputError.
 
         Recorders of older versions announce nothing.
         """
-        store = self._store
+        store, state = self._store, self._store.stored
+        if state is None or state.uploaded is None:
+            return
         digests: dict[str, str | None] = {name: own for name, own in state.announced.items() if name > store.uploaded}
         for entry in store.target.list(f"{store.uploaded}{CLOSED}"):
             name = SegmentName.of_file(entry.name)
@@ -220,13 +212,14 @@ class Uploader:
         }
         store.discarded = state.discarded | (digests.keys() - store.announced.keys())
 
-    def _begin_spool(self, recovered: Recovered, stored: CaptureState | None, *, takes_over: bool) -> None:
+    def _begin_spool(self, recovered: Recovered, *, takes_over: bool) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
+        self._discard()
         if not (recovered.last or recovered.position):
-            self._start_spool(stored)
+            self._start_spool()
             return
         try:
-            self._continue_spool(recovered, stored)
+            self._continue_spool(recovered)
         except OptionError:
             known = read_state(LocalLocation(self._spool))
             if not takes_over or known is None or known.target != str(self._store.target):
@@ -234,27 +227,26 @@ class Uploader:
             logger.info(f"another recorder has gone on in {self._store.target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
                 path.unlink(missing_ok=True)
-            if stored is not None and stored.uploaded is not None:
-                self._discard(stored)
-            self._start_spool(stored)
+            self._discard()
+            self._start_spool()
 
-    def _start_spool(self, stored: CaptureState | None) -> None:
-        last, head = self._store.uploaded, {} if stored is None else stored.head
+    def _start_spool(self) -> None:
+        stored, last = self._store.stored, self._store.uploaded
+        head, gap = ({}, None) if stored is None else (stored.head, stored.gap)
         if last and not head:
             head = read_head(self._store.target / f"{last}{CLOSED}").parameters
-        begun = CaptureState(self._store.position, last, 0, head, None if stored is None else stored.gap)
-        self._write_spool(begun, stored)
+        self._write_spool(CaptureState(self._store.position, last, 0, head, gap))
 
-    def _continue_spool(self, recovered: Recovered, stored: CaptureState | None) -> None:
+    def _continue_spool(self, recovered: Recovered) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
-        last = self._store.uploaded
-        pruned = pruned_segment(stored)
+        last, pruned = self._store.uploaded, pruned_segment(self._store.stored)
         for name, path in self._pending().items():
             if name in self._store.discarded:
                 raise self._does_not_continue()
             if name <= last:
-                if name > pruned:
-                    self._check_same(path)
+                uploaded = self._store.target / path.name
+                if name > pruned and (uploaded.head() is None or digest_of(uploaded) != digest_of(LocalLocation(path))):
+                    raise self._does_not_continue()
                 path.unlink()
                 continue
             if read_head(LocalLocation(path)).parameters.get(PREDECESSOR) != last:
@@ -265,28 +257,18 @@ class Uploader:
             raise self._does_not_continue()
         if self._store.position > recovered.position:
             known = known._replace(position=self._store.position, last=last, messages=0)
-        self._write_spool(known, stored)
+        self._write_spool(known)
 
-    def _write_spool(self, state: CaptureState, stored: CaptureState | None) -> None:
-        """Write the spool's state, with the known state of the store."""
-        snapshots = self._complete_snapshots(stored)
-        state = state._replace(snapshots=snapshots, target=str(self._store.target), discarded=self._store.discarded)
-        write_state(self._spool, state)
-
-    def _complete_snapshots(self, stored: CaptureState | None) -> tuple[TableSnapshot, ...]:
-        """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
-        listed = () if stored is None else stored.snapshots
-        kept = complete(self._store.target, listed)
+    def _write_spool(self, state: CaptureState) -> None:
+        """Write the spool's state, with the snapshots that the store lists and that lack no segment."""
+        store = self._store
+        listed = () if store.stored is None else store.stored.snapshots
+        kept = complete(store.target, listed)
         for snapshot in listed:
             if snapshot not in kept:
                 logger.warning(f"{snapshot} does not count, and is removed: segments of it are missing")
-        return tuple(kept)
-
-    def _check_same(self, path: Path) -> None:
-        """Check that a segment that counts in the store is the one of the spool. Raises OptionError, InputError."""
-        uploaded = self._store.target / path.name
-        if uploaded.head() is None or digest_of(uploaded) != digest_of(LocalLocation(path)):
-            raise self._does_not_continue()
+        state = state._replace(snapshots=tuple(kept), target=str(store.target), discarded=store.discarded)
+        write_state(self._spool, state)
 
     def _does_not_continue(self) -> OptionError:
         return OptionError(

@@ -218,12 +218,12 @@ class CaptureVerifier:
         if file.begins_snapshot:
             self._messages = 0
         head = self._head_of_part(file)
-        if head is not None:
-            location = self._next(file.location, file.location, head)
-            self.part = file
-            yield location
-        else:
+        if head is None:
             self._messages = None
+            return
+        location = self._next(file.location, file.location, head)
+        self.part = file
+        yield location
 
     def _lacks(self, snapshot: TableSnapshot, segments: Sequence[SegmentFile]) -> bool:
         """Report missing segments of a snapshot; returns whether there are any: a part must not pass for a table."""

@@ -30,7 +30,7 @@ class SegmentWriter:
     """A file with the suffix `ending`; close() renames it to one with the suffix `closed`.
 
     All methods raise OutputError. `size` and `pending` (what sync() would write) count uncompressed bytes, `begun` is
-    a time.monotonic(), `messages` does not count those repeated at the beginning.
+    a time.monotonic(), `messages` does not count those repeated at the beginning. `path` is where close() puts it.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SegmentWriter:
         self._checksum = Checksum()
         self._parts: list[bytes] = []
         self._broken: OutputError | None = None
-        self._path, self._closed = directory / f"{name}{ending}", directory / f"{name}{closed}"
+        self._path, self.path = directory / f"{name}{ending}", directory / f"{name}{closed}"
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             sync_directory(directory)
@@ -138,14 +138,9 @@ class SegmentWriter:
         except OSError as error:
             raise _failed(self._path, error) from error
 
-    @property
-    def path(self) -> Path:
-        """Where the file is after close()."""
-        return self._closed
-
     def close(self) -> None:
         """Rename it to its final name: it never changes again."""
-        rename(self._path, self._closed)
+        rename(self._path, self.path)
 
 
 def rename(path: Path, to: Path) -> None:

@@ -194,7 +194,8 @@ class Gunzip:
             elif len(given) > 1:
                 self._feed = len(given) // 16 or 1
             else:
-                self._damaged(f"is damaged: {_reason(error)}, found at compressed byte {self._offset}")
+                reason = str(error).rpartition(": ")[2]
+                self._damaged(f"is damaged: {reason}, found at compressed byte {self._offset}")
             return b""
         self._used += len(given) - len(member.unused_data)
         if member.eof:
@@ -322,7 +323,3 @@ class _Content:
         self._pieces.clear()
         self._rest.close()
         self._held = self._taken = self._released = 0
-
-
-def _reason(error: Exception) -> str:
-    return str(error).rpartition(": ")[2]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import select
 import struct
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from psycopg.pq.abc import PGconn
 from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH, head
 from pgtail.pgoutput.walsender import XLogData
+from pgtail.postgres.copy_reader import wait_to_read
 
 _NAMES: Final = "PQgetCopyData", "PQconsumeInput", "PQfreemem"
 
@@ -121,13 +121,6 @@ class RowFrames(Struct, frozen=True):
             return _text_tuple(row, self.columns) if self.kinds is None else _binary_tuple(row, self.kinds)
         except (ValueError, struct.error):
             raise ValueError(f"a row of COPY that does not have {self.columns} columns") from None
-
-
-def wait_to_read(pgconn: PGconn, milliseconds: int) -> None:
-    """Wait until something arrives, or this long. Bytes that TLS has decrypted do not count: let libpq read anyway."""
-    poll = select.poll()
-    poll.register(pgconn.socket, select.POLLIN)
-    poll.poll(milliseconds)
 
 
 def _text_tuple(line: bytes, columns: int) -> bytes:

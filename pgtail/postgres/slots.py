@@ -183,11 +183,7 @@ def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
     """Check that the slot is not in use. Raises SlotInUse, with the session that uses it."""
     if slot.active_pid is None:
         return
-    reader = catalog.session_info(connection, slot.active_pid)
-    who = f"pid {slot.active_pid}"
-    if reader is not None:
-        names = [f"user {reader.user}" if reader.user else "", reader.application, reader.client]
-        who = escape(", ".join([who, *filter(None, names)]))
+    who = escape(catalog.session_words(connection, slot.active_pid))
     raise SlotInUse(f"slot {slot.name} is in use by {who}.", cure=cure)
 
 

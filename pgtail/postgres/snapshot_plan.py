@@ -20,8 +20,8 @@ from pgtail.postgres.catalog import BASE_TYPES
 from pgtail.postgres.rows import Row
 from pgtail.postgres.snapshot import SnapshotSession
 
-PART_BYTES: Final = 1 << 30
-"""The size of a part by default."""
+_PART_BYTES: Final = 1 << 30
+"""The size of a part where one session copies."""
 _SHARED_PART_BYTES: Final = 64 << 20
 """The size of a part where several sessions copy: a large table then keeps all of them busy to the end."""
 _TUPLE_HEADER: Final = 24
@@ -194,18 +194,14 @@ class _Published(Struct, frozen=True):
     sources: list[_Table]
 
 
-def part_bytes_for(sessions: int) -> int:
-    """The size of a part if so many sessions may copy."""
-    return PART_BYTES if sessions == 1 else _SHARED_PART_BYTES
-
-
 def snapshot_plan(
-    session: SnapshotSession, publications: Sequence[str], *, part_bytes: int = PART_BYTES, sessions: int = 1
+    session: SnapshotSession, publications: Sequence[str], *, part_bytes: int | None = None, sessions: int = 1
 ) -> list[PublishedTable]:
     """The tables of these publications, by OID, for so many sessions to copy. Raises ServerError.
 
     A publication that does not exist under the snapshot has none. The order of the parts' numbers is that of the list.
     """
+    part_bytes = part_bytes or (_PART_BYTES if sessions == 1 else _SHARED_PART_BYTES)
     catalog = _Catalog(session)
     published = catalog.published(publications)
     by_oid = catalog.columns({*published, *(source.oid for entry in published.values() for source in entry.sources)})

@@ -17,7 +17,8 @@ from psycopg.pq.abc import PGresult
 from pgtail.errors import COMMAND, ServerError
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import rows
-from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of, wait_to_read
+from pgtail.postgres.copy_reader import wait_to_read
+from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of
 from pgtail.postgres.errors import (
     STANDBY_CONFLICT,
     Cure,

@@ -17,7 +17,7 @@ from pgtail.changes.commit_range import ANYWHERE
 from pgtail.changes.events import CHANGES, Note
 from pgtail.errors import AssemblyError, DecodeError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import begin, postpone
-from pgtail.inputs.base import NOTHING_READ, Chunk, Input, SegmentsRead
+from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
 from pgtail.inputs.source.opened import Content, Opened
@@ -321,7 +321,9 @@ class Reader:
                 if not self._resync:
                     name_cure(error, source)
                     raise
-                if not self._skip(input_, error):
+                self.damaged = True
+                self.pipeline.lost()
+                if not skip_damage(input_, error):
                     return True
 
     def _messages(self, reading: Reading, source: Source, coverage: Coverage) -> Steps:
@@ -362,12 +364,6 @@ class Reader:
                 if limited and stop.is_after(pipeline.shown):
                     return False
         return True
-
-    def _skip(self, input_: Input, error: InputError) -> bool:
-        """Skip damage; returns whether a message decodes after it."""
-        self.damaged = True
-        self.pipeline.lost()
-        return skip_damage(input_, error)
 
     def _note(self, note: Note) -> None:
         self.noted = True

@@ -31,7 +31,7 @@ from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.postgres import catalog, slots
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
-from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
+from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm
 from pgtail.replication.publisher import Publisher
 from pgtail.replication.record_plan import RecordedCapture, head_of
@@ -151,7 +151,10 @@ class SnapshotRecording:
             copying = copy_tables(
                 source, publisher, wanted, self._files, report, complete=self._complete, jobs=self._jobs
             )
-        self._note_copied(copying, source.lsn)
+        encoding = self._publisher.plan.encoding or "utf-8"
+        copied = [table for table in copying.tables if table.oid not in copying.again]
+        self.copied += [CopiedTable(one.oid, source.lsn, one.relation.encode(encoding)) for one in copied]
+        self._same_tables.copied(source.lsn, {one.oid for one in copied})
         for oid in {*(again or names)} - {table.oid for table in copying.tables}:
             name = names.get(oid, str(oid))
             logger.info(f"table {name} is not published any more; it is not copied")
@@ -159,12 +162,6 @@ class SnapshotRecording:
             for one in self._drop_pending():
                 copying.again[one.relid] = ServerError(f"the server was promoted after {one}")
         return copying
-
-    def _note_copied(self, copying: Copying, lsn: int) -> None:
-        encoding = self._publisher.plan.encoding or "utf-8"
-        copied = [table for table in copying.tables if table.oid not in copying.again]
-        self.copied += [CopiedTable(one.oid, lsn, one.relation.encode(encoding)) for one in copied]
-        self._same_tables.copied(lsn, {one.oid for one in copied})
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
@@ -226,9 +223,7 @@ def copy_tables(
         with interrupt.raising():
             sessions = [stack.enter_context(source.session())]
             point = ConsistentPoint(source.lsn, sessions[0].clock())
-            published = snapshot_plan(
-                sessions[0], plan.options.publications, part_bytes=part_bytes_for(jobs), sessions=jobs
-            )
+            published = snapshot_plan(sessions[0], plan.options.publications, sessions=jobs)
             tables = [table for table in published if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))

@@ -55,8 +55,8 @@ class RecordThread(ConsumerThread):
         self._completeness = CompletenessProbe(publisher)
         self._recorder = recorder
         self._same_tables = same_tables
-        self._until = publisher.plan.until
-        self._until_time = until_time
+        self._until = NO_LIMITS.until if publisher.plan.until is None else publisher.plan.until
+        self._latest = NO_LIMITS.latest if until_time is None else until_time
         self._uploader = uploader
         self._lock = threading.Lock()
         self._rate = 0.0
@@ -145,10 +145,7 @@ class RecordThread(ConsumerThread):
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other message."""
-        limits = RunLimits(
-            until=NO_LIMITS.until if self._until is None else self._until,
-            latest=NO_LIMITS.latest if self._until_time is None else self._until_time,
-        )
+        limits = RunLimits(until=self._until, latest=self._latest)
         pos, _ = self._recorder.take_run(frames, pos, len(frames), LENGTHS, limits)
         self._check_until()
         return pos
@@ -174,14 +171,12 @@ class RecordThread(ConsumerThread):
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether a frame outside of transactions begins something that is not to be recorded."""
-        if self._until is not None and self._recorder.begins_at(frame) > self._until:
-            return True
-        time = None if self._until_time is None else self._recorder.time_of(frame)
-        return time is not None and self._until_time is not None and time > self._until_time
+        commit_time = self._recorder.time_of(frame)
+        return self._recorder.begins_at(frame) > self._until or (commit_time is not None and commit_time > self._latest)
 
     def _check_until(self) -> None:
         """Set `reached` if the capture is complete up to `until`."""
-        if self._until is not None and not self._recorder.inside and self._recorder.whole >= self._until:
+        if not self._recorder.inside and self._recorder.whole >= self._until:
             self.reached = True
 
     def _tick(self) -> None:

@@ -80,14 +80,10 @@ class SnapshotReport:
             counted(now.rows, "row"),
             f"{size_text(now.bytes)} of {size_text(now.all_bytes)}",
         ]
-        left = self._left(now, seconds)
-        words += [] if left is None else [f"{seconds_text(int(left) + 1)} left"]
+        if now.bytes:  # at the rate so far
+            left = seconds * (now.all_bytes - now.bytes) / now.bytes
+            words.append(f"{seconds_text(int(left) + 1)} left")
         return [*words, f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s"]
-
-    @staticmethod
-    def _left(now: Progress, seconds: float) -> float | None:
-        """Seconds that the rest needs at the rate so far."""
-        return None if not now.bytes else seconds * (now.all_bytes - now.bytes) / now.bytes
 
     def _safe_wal(self) -> int | None:
         """How many bytes of WAL can still be written before the slot is invalidated; None without a limit.
