@@ -29,7 +29,6 @@ class Checksum:
         """None once the format is known to have a CRC-32."""
 
     def update(self, data: bytes | memoryview) -> None:
-        """Add the next bytes."""
         missing = _ENOUGH - len(self._beginning)
         if missing:
             self._beginning += data[:missing]
@@ -44,7 +43,6 @@ class Checksum:
             self._crc = crc32(data, self._crc)
 
     def copy(self) -> Checksum:
-        """A copy, with the same bytes added."""
         checksum = Checksum()
         checksum.format, checksum._beginning, checksum._crc = self.format, self._beginning, self._crc
         checksum._sha256 = None if self._sha256 is None else self._sha256.copy()

@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct, convert
+
 from pgtail.capture.format import CONTENTS, END, GAP, POSITION, PREDECESSOR, SEGMENT, read_parameters
 from pgtail.capture.segment import SegmentFrames, position_of
 from pgtail.changes.ddl import PREFIX
@@ -105,7 +107,7 @@ class PreparedTransaction(NamedTuple):
     gid: str
 
 
-class SegmentContents(NamedTuple):
+class SegmentContents(Struct, frozen=True):
     """The contents of a closed segment. Its xids and times include a transaction that began before it.
 
     Names are as the decoder has them. `tables` are in the order of their first messages, None if they are too many.
@@ -209,29 +211,16 @@ def _parsed(fields: Any, position: int, encoding: str) -> SegmentContents:
     def name(text: str) -> str:
         return text.encode("utf-8", "surrogateescape").decode(encoding, "backslashreplace")
 
-    def prepared(some: list[list[Any]]) -> tuple[PreparedTransaction, ...]:
-        return tuple([PreparedTransaction(int(xid), name(gid)) for xid, gid in some])
-
-    def bounds(some: list[int] | None) -> tuple[int, int] | None:
-        return None if some is None else (int(some[0]), int(some[1]))
-
     tables = fields["tables"]
-    return SegmentContents(
-        str(fields["segment"]),
-        str(fields["predecessor"]),
-        str(fields["gap"]),
-        position,
-        None
-        if tables is None
-        else tuple([TableContents(name(schema), name(table), *map(int, counts)) for schema, table, *counts in tables]),
-        int(fields["transactions"]),
-        int(fields["messages"]),
-        int(fields.get("ddl", fields["messages"])),
-        bounds(fields["xids"]),
-        bounds(fields["times"]),
-        prepared(fields["prepared"]),
-        prepared(fields["outcomes"]),
-    )
+    named = {
+        "ddl": fields["messages"],  # of a pgtail that did not count these
+        **fields,
+        "position": position,
+        "tables": tables and [(name(schema), name(table), *counts) for schema, table, *counts in tables],
+        "prepared": [(xid, name(gid)) for xid, gid in fields["prepared"]],
+        "outcomes": [(xid, name(gid)) for xid, gid in fields["outcomes"]],
+    }
+    return convert(named, SegmentContents)
 
 
 class ContentsCounter:

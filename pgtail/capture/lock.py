@@ -39,10 +39,8 @@ def open_directory(directory: Path, *, empty: bool = False) -> Iterator[Path]:
             raise DirectoryInUse(f"another process records into {directory}") from None
         if not os.access(directory, os.W_OK | os.X_OK):
             raise OutputError(f"cannot write to {directory}: it is read-only, or belongs to another user")
-        if empty:
-            known = read_state(LocalLocation(directory))
-            if has_segments(directory) or (known is not None and known.position):
-                raise OptionError(f"{directory} holds a capture already: choose a new directory")
+        if empty and (has_segments(directory) or read_state(LocalLocation(directory)).position):
+            raise OptionError(f"{directory} holds a capture already: choose a new directory")
         yield directory
     finally:
         os.close(fd)

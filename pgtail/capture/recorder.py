@@ -30,6 +30,7 @@ from pgtail.capture.state import CaptureState, Gap, StateFile, TableSnapshot
 from pgtail.capture.tracker import Description, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
+from pgtail.log import event, logger
 from pgtail.native import compiled
 from pgtail.native.batch import Batches, Copied
 from pgtail.pgoutput.cursor import Buffer
@@ -76,14 +77,6 @@ class CopiedTable(NamedTuple):
     oid: int
     lsn: int
     relation: bytes
-
-
-class ClosedSegment(NamedTuple):
-    """A segment that is complete; `size` in bytes before compression."""
-
-    name: str
-    messages: int
-    size: int
 
 
 class Recorder:
@@ -142,7 +135,6 @@ class Recorder:
         """Changes whenever segments were closed."""
         self.finished = 0
         """How many segments were closed with their end."""
-        self._reported = list[ClosedSegment]()
         self._write_state()
 
     @property
@@ -183,7 +175,7 @@ class Recorder:
         copied = self._copied.get(described.oid)
         if copied is None or described.message != copied.relation or copied.lsn > self._divided:
             return None
-        is_listed = any((one.relid, one.lsn) == (described.oid, copied.lsn) for one in self._state.snapshots)
+        is_listed = any((one.relid, one.lsn) == (described.oid, copied.lsn) for one in self._state.now.snapshots)
         return copied.lsn - 1 if is_listed else None
 
     def time_of(self, frame: bytes) -> int | None:
@@ -275,7 +267,8 @@ class Recorder:
                 segment.close()
                 self.closed += 1
                 self.finished += 1
-                self._reported.append(ClosedSegment(str(segment.name), segment.messages, segment.size))
+                facts = {"name": str(segment.name), "messages": segment.messages, "size": segment.size}
+                logger.debug(f"segment {segment.name} closed", extra=event("segment_closed", **facts))
             self._finished.clear()
 
     @property
@@ -292,11 +285,6 @@ class Recorder:
     def rows(self) -> int:
         """Recorded row changes and truncated tables."""
         return self._stream.rows
-
-    def take_closed(self) -> list[ClosedSegment]:
-        """The segments that were closed with their end since the last call."""
-        closed, self._reported = self._reported, []
-        return closed
 
     @property
     def commit_time(self) -> int | None:
@@ -355,7 +343,7 @@ class Recorder:
         if segment is not None:
             self._finish(segment)
         name = name.after(SegmentName.parse(self._predecessor))
-        while str(name) in self._state.discarded:
+        while str(name) in self._state.now.discarded:
             name = name.after(name)
         self._segment = self._begin(name)
         return self._segment
@@ -377,8 +365,8 @@ class Recorder:
 
     def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
         """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
-        known = self._state.now
-        before = None if known is None or known.gap is None or known.gap.after != last else known.gap
+        known = self._state.now.gap
+        before = None if known is None or known.after != last else known
         if now is None:
             return before
         return Gap(last, now[0] if before is None else before.start, now[1])
@@ -389,7 +377,6 @@ class Recorder:
         return self._gap if self._gap is not None and self._gap.after == self._predecessor else None
 
     def _apply_next_head(self) -> None:
-        """Apply the parameters that follow() was given."""
         head, self._next_head = self._next_head, None
         if head is None or head == self._head:
             return
@@ -406,7 +393,6 @@ class Recorder:
             self._write_state()
 
     def _end_segment(self) -> None:
-        """Finish the open segment, if any, and write the state."""
         if self._segment is not None:
             self._finish(self._segment)
         else:

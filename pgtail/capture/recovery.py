@@ -115,7 +115,7 @@ def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
     """Raise InputError if a segment has fewer messages than were synced."""
     known = read_state(LocalLocation(directory))
     for part in parts:
-        if known is not None and str(part.name) == known.last and part.messages < known.messages:
+        if str(part.name) == known.last and part.messages < known.messages:
             raise InputError(
                 f"is damaged: only {part.messages} of its {known.messages} messages are left. The rest up to"
                 f" {lsn_text(known.position)} was acknowledged; move the segment away to continue without it",
@@ -178,7 +178,6 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
 
 
 def _contents_of(part: _OpenSegment) -> str | None:
-    """The contents of its complete transactions, as JSON."""
     counter = ContentsCounter()
     with LocalReader(part.path) as file, contextlib.suppress(DecodeError):
         counter.take_segment(SegmentFrames(file, str(part.path)), part.size)
@@ -187,9 +186,8 @@ def _contents_of(part: _OpenSegment) -> str | None:
 
 def _state(directory: Path) -> Recovered:
     known = read_state(LocalLocation(directory))
-    last, position = ("", 0) if known is None else (known.last, known.position)
-    names = closed_names(directory)
+    names, position = closed_names(directory), known.position
     if names:
         position = max(position, position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")))
     # A last segment that is gone remains the predecessor of the next one, so that readers notice the gap.
-    return Recovered(max(last, *map(str, names), ""), position)
+    return Recovered(max(known.last, *map(str, names), ""), position)

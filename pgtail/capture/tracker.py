@@ -176,7 +176,6 @@ class StreamTracker:
         return self.complete
 
     def add_rows(self, count: int) -> None:
-        """Advance by this many row changes."""
         if count:
             self._adjacent = None
         self.ordinal += count

@@ -20,7 +20,7 @@ from pgtail.capture.recorder import Recorder
 from pgtail.capture.recovery import Recovered, recover
 from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, read_head
 from pgtail.capture.snapshots import complete, unlisted
-from pgtail.capture.state import FILE, CaptureState, pruned_segment, read_state, write_state
+from pgtail.capture.state import FILE, NO_STATE, CaptureState, read_state, write_state
 from pgtail.capture.store_state import StoreState
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
@@ -197,7 +197,7 @@ class Uploader:
         Recorders of older versions announce nothing.
         """
         store, state = self._store, self._store.stored
-        if state is None or state.uploaded is None:
+        if state.uploaded is None:
             return
         digests: dict[str, str | None] = {name: own for name, own in state.announced.items() if name > store.uploaded}
         for entry in store.target.list(f"{store.uploaded}{CLOSED}"):
@@ -221,8 +221,7 @@ class Uploader:
         try:
             self._continue_spool(recovered)
         except OptionError:
-            known = read_state(LocalLocation(self._spool))
-            if not takes_over or known is None or known.target != str(self._store.target):
+            if not takes_over or read_state(LocalLocation(self._spool)).target != str(self._store.target):
                 raise
             logger.info(f"another recorder has gone on in {self._store.target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
@@ -232,14 +231,14 @@ class Uploader:
 
     def _start_spool(self) -> None:
         stored, last = self._store.stored, self._store.uploaded
-        head, gap = ({}, None) if stored is None else (stored.head, stored.gap)
+        head = stored.head
         if last and not head:
             head = read_head(self._store.target / f"{last}{CLOSED}").parameters
-        self._write_spool(CaptureState(self._store.position, last, 0, head, gap))
+        self._write_spool(CaptureState(self._store.position, last, 0, head, stored.gap))
 
     def _continue_spool(self, recovered: Recovered) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
-        last, pruned = self._store.uploaded, pruned_segment(self._store.stored)
+        last, pruned = self._store.uploaded, self._store.stored.pruned_segment
         for name, path in self._pending().items():
             if name in self._store.discarded:
                 raise self._does_not_continue()
@@ -253,7 +252,7 @@ class Uploader:
                 raise self._does_not_continue()
             last = name
         known = read_state(LocalLocation(self._spool))
-        if known is None or recovered.last != last:
+        if known is NO_STATE or recovered.last != last:
             raise self._does_not_continue()
         if self._store.position > recovered.position:
             known = known._replace(position=self._store.position, last=last, messages=0)
@@ -262,9 +261,8 @@ class Uploader:
     def _write_spool(self, state: CaptureState) -> None:
         """Write the spool's state, with the snapshots that the store lists and that lack no segment."""
         store = self._store
-        listed = () if store.stored is None else store.stored.snapshots
-        kept = complete(store.target, listed)
-        for snapshot in listed:
+        kept = complete(store.target, store.stored.snapshots)
+        for snapshot in store.stored.snapshots:
             if snapshot not in kept:
                 logger.warning(f"{snapshot} does not count, and is removed: segments of it are missing")
         state = state._replace(snapshots=tuple(kept), target=str(store.target), discarded=store.discarded)
@@ -286,8 +284,7 @@ class Uploader:
         """
         if self._claimed:
             return
-        known = read_state(LocalLocation(self._spool))
-        left = unlisted(self._store.target, () if known is None else known.snapshots)
+        left = unlisted(self._store.target, read_state(LocalLocation(self._spool)).snapshots)
         self._store.write()
         before = min(self._store.discarded, default=self._store.uploaded)
         there = [entry.name for entry in self._store.target.list(before)]
@@ -332,7 +329,6 @@ class Uploader:
         return position
 
     def _pending(self) -> dict[str, Path]:
-        """The closed segments in the spool."""
         return self._segments(CLOSED)
 
     def _segments(self, ending: str) -> dict[str, Path]:

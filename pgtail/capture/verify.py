@@ -54,13 +54,12 @@ def segments_to_read(
     if first is not None:
         start = sum(segment.name < first for segment in segments)
     names = [str(segment.name) for segment in segments[:start] if segment.snapshot is None]
-    pruned, note = None if known is None else known.pruned, None
+    pruned, note = known.pruned, None
     if pruned is not None and not names:
         position = lsn_text(pruned.position)
         note = f"{escape(str(capture))}: it was pruned: what was committed up to {position} is no longer in it"
     before = names[-1] if names else None if pruned is None else pruned.segment
-    last, gap = ("", None) if known is None else (known.last, known.gap)
-    return SegmentsToRead(capture, segments[start:], before, last=last, gap=gap, note=note)
+    return SegmentsToRead(capture, segments[start:], before, last=known.last, gap=known.gap, note=note)
 
 
 class CaptureVerifier:
@@ -284,7 +283,6 @@ class CaptureVerifier:
                 self.gap_end = parse_lsn(gap.rpartition(" ")[2])
 
     def report(self, what: str, where: Location) -> None:
-        """Say that something is damaged or missing."""
         self.damaged = True
         self.problems += 1
         log_damage(f"{escape(str(where))}: {what}")

@@ -58,7 +58,6 @@ class SegmentWriter:
         self.add_raw(parameter(START, ""))
 
     def add_frame(self, frame: bytes) -> None:
-        """Add a walsender frame."""
         self.messages += 1
         self.add_raw(copy_data(frame))
 
@@ -72,7 +71,6 @@ class SegmentWriter:
         return size
 
     def add_raw(self, data: bytes) -> None:
-        """Add bytes as they are."""
         self._parts.append(data)
         self.pending += len(data)
         self.size += len(data)
@@ -131,7 +129,6 @@ class SegmentWriter:
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close the file and remove it."""
         self.leave()
         try:
             self._path.unlink(missing_ok=True)

@@ -319,7 +319,6 @@ class _Content:
         return data
 
     def drop(self) -> None:
-        """Drop everything, and close the temporary file."""
         self._pieces.clear()
         self._rest.close()
         self._held = self._taken = self._released = 0

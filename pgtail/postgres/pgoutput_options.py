@@ -60,7 +60,6 @@ class Options(Struct, frozen=True):
     origin: Origin | None = None
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Option names and values."""
         pairs = [
             ("proto_version", str(self.proto_version)),
             ("publication_names", ",".join(map(identifier, self.publications))),

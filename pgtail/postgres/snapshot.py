@@ -86,7 +86,6 @@ class SnapshotSession:
             raise ServerError(f"{self.encoding} cannot encode {wrong!r}, which is part of a name") from None
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.close()
 
 

@@ -363,7 +363,6 @@ class _Catalog:
             yield table
 
     def columns(self, tables: Iterable[int]) -> dict[int, list[Row]]:
-        """The columns of tables, by OID."""
         generated = self._since(12, "a.attgenerated::text", "''")
         query = _COLUMNS.format(base_types=BASE_TYPES, generated=generated)
         found = self._rows("the columns of the tables", query, list(tables))
@@ -415,7 +414,6 @@ class _Catalog:
         )
 
     def _sent_numbers(self, table: _Table, publication: _Publication, columns: Sequence[Row]) -> frozenset[int]:
-        """The columns that one publication sends."""
         listed = None if publication.all_tables else self._listed[publication.oid].get(table.oid)
         if listed is not None and listed.columns is not None:
             return listed.columns
@@ -456,7 +454,6 @@ class _Catalog:
 
 
 def _numbers(columns: Sequence[Row], names: Sequence[str], session: SnapshotSession) -> tuple[int, ...]:
-    """The numbers of the columns with these names."""
     found: Mapping[str, int] = {session.name(row, "attname"): row.integer("attnum") for row in columns}
     return tuple([found[name] for name in names])
 

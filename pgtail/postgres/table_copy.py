@@ -215,7 +215,6 @@ class _Command:
         raise self._failed(result)
 
     def row(self, statement: str) -> rows.Row:
-        """The only row of a query."""
         result = self.run(statement)
         assert result is not None
         return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))

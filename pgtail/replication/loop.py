@@ -187,7 +187,6 @@ class SessionLoop:
             return False
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
-        """Send a status if one is due."""
         feedback.delivered = self._consumer.acknowledged
         silent = now - max(self._asked, feedback.last_frame) > TICK
         ask = silent and (self._limits.idle is not None or self._end.asks or self._progress.watched)

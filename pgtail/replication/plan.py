@@ -113,7 +113,6 @@ def _until(request: Request, connection: Connection, server: ServerFacts) -> tup
 
 
 def _slot(request: Request, connection: Connection, server: ServerFacts) -> tuple[Slot | None, str]:
-    """The slot to read (None if it will be created) and its name."""
     if request.slot is not None and not request.create_slot:
         slot = slots.find_readable(connection, request.slot, server)
         if request.wanted.two_phase and not slot.two_phase:

@@ -78,7 +78,6 @@ class Probe(_Probe):
         self.asked = 0.0
 
     def poll(self) -> None:
-        """Start a query if one is due."""
         if self._is_due():
             self._start()
 

@@ -100,12 +100,12 @@ class SnapshotRecording:
         try:
             copy_until_complete(partial(self._copy, wanted), "it is copied again")
         finally:
-            remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
+            remove_unlisted(LocalLocation(self._files.directory), self._files.state.now.snapshots)
 
     def _drop_pending(self) -> list[TableSnapshot]:
         """Take copies off the list that the recorder would drop: those ahead of the capture, on another timeline."""
         state, position = self._files.state, self._known.position
-        before = state.snapshots
+        before = state.now.snapshots
         if all(snapshot.lsn <= position for snapshot in before):
             return []
         with identified(self._publisher, self._server) as (_, now):
@@ -113,7 +113,7 @@ class SnapshotRecording:
                 f"the server is on timeline {now.timeline} now",
                 lambda one: one.lsn > position and one.timeline != now.timeline,
             )
-        return [snapshot for snapshot in before if snapshot not in state.snapshots]
+        return [snapshot for snapshot in before if snapshot not in state.now.snapshots]
 
     def wanted(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError, OutputError."""
@@ -132,7 +132,7 @@ class SnapshotRecording:
     def _is_wanted(self, table: PublishedTable) -> bool:
         if self._globs:
             return any_matches(table.schema, table.name, self._globs)
-        return all(table.oid != one.relid for one in self._files.state.snapshots)
+        return all(table.oid != one.relid for one in self._files.state.now.snapshots)
 
     def _copy(self, names: Mapping[int, str], again: Collection[int]) -> Copying:
         """Copy the wanted tables at one position, or those in `again`; `names` are those that were wanted at first.
@@ -249,8 +249,8 @@ class SnapshotTarget:
         self._point = point
         self._timeline = timeline
         self._encoding = encoding or "utf-8"
-        self._copied: dict[int, dict[int, tuple[tuple[SnapshotFile, ...], int]]] = {}
-        """The segments and the number of rows of each part, by table and part number."""
+        self._parts: dict[int, dict[int, _PartWriter]] = {}
+        """By table and part number."""
 
     def part(self, table: PublishedTable, part: Part) -> _PartWriter:
         files, point = self._files, self._point
@@ -264,23 +264,20 @@ class SnapshotTarget:
             compress=files.compress,
             uploader=files.uploader,
         )
-        copied = self._copied.setdefault(table.oid, {})
-
-        def finished(segments: tuple[SnapshotFile, ...]) -> None:
-            copied[part.number] = segments, writer.rows
-
-        return _PartWriter(writer, point.commit if part is table.parts[-1] else None, finished)
+        parts = self._parts.setdefault(table.oid, {})
+        parts[part.number] = _PartWriter(writer, point.commit if part is table.parts[-1] else None)
+        return parts[part.number]
 
     def complete(self, table: PublishedTable) -> None:
-        parts = [found for _, found in sorted(self._copied.pop(table.oid).items())]
+        parts = [part for _, part in sorted(self._parts.pop(table.oid).items())]
         copy = TableSnapshot(
             self._point.lsn,
             self._timeline,
             table.oid,
             table.schema,
             table.name,
-            sum(rows for _, rows in parts),
-            tuple(segment for segments, _ in parts for segment in segments),
+            sum(part.writer.rows for part in parts),
+            tuple(segment for part in parts for segment in part.segments),
         )
         self._files.state.list_snapshot(copy, self._head)
         if self._files.uploader is not None:
@@ -304,28 +301,26 @@ class _PartWriter:
     `commit` is the frame that ends the table, after its last part.
     """
 
-    def __init__(
-        self, writer: SnapshotWriter, commit: bytes | None, finished: Callable[[tuple[SnapshotFile, ...]], None]
-    ) -> None:
-        self._writer = writer
+    def __init__(self, writer: SnapshotWriter, commit: bytes | None) -> None:
+        self.writer = writer
+        self.segments: tuple[SnapshotFile, ...] = ()
         self._commit = commit
-        self._finished = finished
         self._thread = ThreadPoolExecutor(1, "write", _lower_priority)
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         """The batches that are not known to be written, with their sizes."""
 
     def add(self, frames: bytes, rows: int) -> None:
-        self._waiting.append((len(frames), self._thread.submit(self._writer.add_rows, [frames], rows)))
+        self._waiting.append((len(frames), self._thread.submit(self.writer.add_rows, [frames], rows)))
         self._wait(_AHEAD)
 
     def finish(self) -> None:
         self._wait(0)
         self._thread.shutdown()
-        self._finished(self._writer.finish(self._commit))
+        self.segments = self.writer.finish(self._commit)
 
     def abandon(self) -> None:
         self._thread.shutdown(cancel_futures=True)
-        self._writer.abandon()
+        self.writer.abandon()
 
     def _wait(self, most: int) -> None:
         """Wait until at most so many bytes are not written. Raises the writer's errors."""

@@ -187,8 +187,6 @@ class RecordThread(ConsumerThread):
     def _deliver(self) -> None:
         recorder = self._recorder
         self.position = recorder.whole
-        for one in recorder.take_closed():
-            logger.debug(f"segment {one.name} closed", extra=event("segment_closed", **one._asdict()))
         if recorder.safe > self.delivered:
             self.delivered = recorder.safe
             self._wake()

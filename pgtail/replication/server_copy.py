@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pgtail.capture.lock import open_directory
 from pgtail.capture.recorder import Rotation
-from pgtail.capture.state import StateFile
+from pgtail.capture.state import NO_STATE, StateFile
 from pgtail.capture.upload import Uploader, Work
 from pgtail.errors import OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
@@ -95,7 +95,7 @@ def _copy(
         raise OptionError(
             f"no table to compare: of what {names} publishes, --table (here, or of the state) selects nothing"
         )
-    if state.now is not None:
+    if state.now is not NO_STATE:
         # From here on the copies count.
         state.write(state.now._replace(position=source.lsn))
         if uploader is not None:

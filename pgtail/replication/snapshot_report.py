@@ -68,7 +68,6 @@ class SnapshotReport:
             log_detail(" · ".join(words))
 
     def end(self, now: Progress) -> None:
-        """Say what was copied."""
         if not now.tables:
             return
         took = span_text(int((time.monotonic() - self._begun) * 1_000_000))

@@ -44,7 +44,6 @@ class Reader(ABC):
         return data
 
     def seek(self, offset: int) -> int:
-        """Continue to read at this offset."""
         self._position = offset
         return offset
 
@@ -111,7 +110,6 @@ class Location(ABC):
 
     @property
     def name(self) -> str:
-        """The last part."""
         return str(self).rstrip("/").rpartition("/")[2]
 
     @abstractmethod

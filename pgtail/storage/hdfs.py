@@ -85,7 +85,6 @@ class HdfsLocation(Location):
 
 @contextlib.contextmanager
 def _reading(source: str) -> Iterator[None]:
-    """Raises InputError for OSError."""
     try:
         yield
     except OSError as error:

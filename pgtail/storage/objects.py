@@ -78,7 +78,6 @@ def _call(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
 
 @functools.cache
 def _store(base: str, options: StorageOptions) -> ObjectStore:
-    """The store of a bucket. Raises OptionError."""
     cloud = _CLOUDS[base.partition(":")[0]]
     client: dict[str, Any] = dict(_LIMITS)
     config = {}

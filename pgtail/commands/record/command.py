@@ -315,7 +315,8 @@ class RecordSlot:
 
     def _known(self, files: CaptureFiles, position: int) -> RecordedCapture:
         globs = self._options.snapshot.snapshot_tables  # matching tables are copied again, or no longer published
-        last = {one.relid: one.lsn for one in files.state.snapshots if not any_matches(one.schema, one.table, globs)}
+        snapshots = files.state.now.snapshots
+        last = {one.relid: one.lsn for one in snapshots if not any_matches(one.schema, one.table, globs)}
         copied = any(lsn <= position for lsn in last.values())
         return RecordedCapture(self._options.directory, position, last_head(LocalLocation(files.directory)), copied)
 
