@@ -94,13 +94,6 @@ def _open_segments(directory: Path, *, closed: bool) -> dict[Path, SegmentName]:
 def _examined(directory: Path) -> tuple[list[_OpenSegment], list[_OpenSegment]]:
     """The open segments, and those of them that have a complete transaction. Raises InputError."""
     parts = [_OpenSegment(path, name) for path, name in _open_segments(directory, closed=False).items()]
-    whole = _whole_segments(parts)
-    _check_nothing_lost(directory, parts)
-    return parts, whole
-
-
-def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
-    """The open segments up to the end of the last complete transaction."""
     keep = 0
     for index, part in enumerate(parts):
         _examine(part)
@@ -108,7 +101,8 @@ def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
             keep = index + 1
         if not part.ended and index + 1 < len(parts):
             raise InputError("is damaged: it has no end, and others follow it", source=str(part.path))
-    return parts[:keep]
+    _check_nothing_lost(directory, parts)
+    return parts, parts[:keep]
 
 
 def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:

@@ -64,16 +64,10 @@ class Options(Struct, frozen=True):
             ("proto_version", str(self.proto_version)),
             ("publication_names", ",".join(map(identifier, self.publications))),
         ]
-        pairs += [
-            (name, "on" if value else "off")
-            for name, value in (("binary", self.binary), ("messages", self.messages))
-            if value is not None
-        ]
-        pairs += [
-            (name, value)
-            for name, value in (("streaming", self.streaming), ("origin", self.origin))
-            if value is not None
-        ]
+        for name in ("binary", "messages", "streaming", "origin"):
+            value: bool | str | None = getattr(self, name)
+            if value is not None:
+                pairs.append((name, value if isinstance(value, str) else "on" if value else "off"))
         return pairs
 
     def start_replication(self, slot: str, lsn: int) -> str:
