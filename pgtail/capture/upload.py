@@ -8,7 +8,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -104,40 +104,36 @@ class Uploader:
         return Work(dict(islice(closed.items(), count)), idle)
 
     def claim(self) -> None:
-        """Become the only writer, before the stream begins at `position`.
+        """Become the only writer, once, before the stream begins at `position`; delete the files that another one left.
 
-        Raises TakenOver, OutputError.
+        Deletes only files that nobody else will list: discarded names, and parts of earlier snapshots. Raises
+        TakenOver, OutputError.
         """
         with self._lock, _as_output(self._store.target):
-            self._claim()
+            if self._claimed:
+                return
+            left = unlisted(self._store.target, read_state(LocalLocation(self._spool)).snapshots)
+            self._store.write()
+            before = min(self._store.discarded, default=self._store.uploaded)
+            there = [entry.name for entry in self._store.target.list(before)]
+            left += [self._store.target / name for name in there if name.removesuffix(CLOSED) in self._store.discarded]
+            for file in left:
+                file.delete()
+            self._claimed = True
 
     def publish(self, work: Work) -> None:
         """Upload segments, and record how far the capture goes. While the store is not available, tries again.
 
         Returns early after stop(). Raises OutputError.
         """
-
-        def attempt() -> None:
-            with self._lock:
-                self._claim()
-                self._upload(work.segments)
-                if work.idle is not None and work.idle > self._store.position:
-                    self._store.write(position=work.idle)
-
-        self._try(attempt)
+        self._try(lambda: self._upload(work))
 
     def put_snapshot(self, path: Path) -> None:
         """Upload a closed segment of a snapshot, and remove it from the spool. Several threads may do so at a time.
 
         While the store is not available, tries again. Raises OutputError, also after stop().
         """
-
-        def attempt() -> None:
-            with self._lock:
-                self._claim()
-            self._put_segment(path)
-
-        self._try_to_end(attempt)
+        self._try_to_end(lambda: self._put_segment(path))
         path.unlink(missing_ok=True)
 
     def remove_snapshot(self, name: str) -> None:
@@ -147,22 +143,22 @@ class Uploader:
     def list_snapshots(self) -> None:
         """Record in the store which snapshots the spool's state lists; as put_snapshot()."""
 
-        def attempt() -> None:
+        def write() -> None:
             with self._lock:
-                self._claim()
                 self._store.write()
 
-        self._try_to_end(attempt)
+        self._try_to_end(write)
 
-    def _try_to_end(self, attempt: Callable[[], None]) -> None:
+    def _try_to_end(self, attempt: Callable[[], object]) -> None:
         if not self._try(attempt):
             raise OutputError(f"stopped before the snapshot was in {self._store.target}")
 
-    def _try(self, attempt: Callable[[], None]) -> bool:
-        """Try until the store is available. Returns False if stop() was called first."""
+    def _try(self, attempt: Callable[[], object]) -> bool:
+        """As the only writer, try until the store is available. Returns False if stop() was called first."""
         number = 0
         while True:
             try:
+                self.claim()
                 with _as_output(self._store.target):
                     attempt()
                 self._reported = ""
@@ -277,39 +273,23 @@ class Uploader:
 
     # -- one attempt -------------------------------------------------------------------------------------------
 
-    def _claim(self) -> None:
-        """Become the only writer, once; delete the files that another one left.
-
-        Deletes only files that nobody else will list: discarded names, and parts of earlier snapshots.
-        """
-        if self._claimed:
-            return
-        left = unlisted(self._store.target, read_state(LocalLocation(self._spool)).snapshots)
-        self._store.write()
-        before = min(self._store.discarded, default=self._store.uploaded)
-        there = [entry.name for entry in self._store.target.list(before)]
-        left += [self._store.target / name for name in there if name.removesuffix(CLOSED) in self._store.discarded]
-        for file in left:
-            file.delete()
-        self._claimed = True
-
-    def _upload(self, segments: Mapping[str, Path]) -> None:
-        if segments:
-            self._store.check_owner()
-        left = {name: path for name, path in segments.items() if name > self._store.uploaded}
-        if left:
-            self._announce(left)
-            position = max([self._put_segment(path) for path in left.values()])
-            self._store.write(position=max(position, self._store.position), uploaded=max(left), announced={})
-            self.uploaded += len(left)
-        for path in segments.values():
-            path.unlink(missing_ok=True)
-
-    def _announce(self, segments: Mapping[str, Path]) -> None:
-        """Say in the store which segments will be uploaded."""
-        digests = {name: digest_of(LocalLocation(path)) for name, path in segments.items()}
-        if not digests.items() <= self._store.announced.items():
-            self._store.write(announced={**self._store.announced, **digests})
+    def _upload(self, work: Work) -> None:
+        with self._lock:
+            store = self._store
+            if work.segments:
+                store.check_owner()
+            left = {name: path for name, path in work.segments.items() if name > store.uploaded}
+            if left:
+                digests = {name: digest_of(LocalLocation(path)) for name, path in left.items()}
+                if not digests.items() <= store.announced.items():
+                    store.write(announced={**store.announced, **digests})
+                position = max([self._put_segment(path) for path in left.values()])
+                store.write(position=max(position, store.position), uploaded=max(left), announced={})
+                self.uploaded += len(left)
+            for path in work.segments.values():
+                path.unlink(missing_ok=True)
+            if work.idle is not None and work.idle > store.position:
+                store.write(position=work.idle)
 
     def _put_segment(self, path: Path) -> int:
         """Upload a segment and read it back; returns its position."""

@@ -45,11 +45,6 @@ def copy_functions() -> tuple[int, ...] | None:
         return None
 
 
-def address_of(pgconn: PGconn) -> int:
-    """The connection's address in libpq, while it is open."""
-    return cast(int, cast(Any, pgconn).pgconn_ptr)
-
-
 _INSERT: Final = struct.Struct(">cIcH")
 _SIZED: Final = struct.Struct(">cI")
 _COUNT: Final = struct.Struct(">H")
@@ -89,9 +84,8 @@ class RowFrames(Struct, frozen=True):
         if module is None or functions is None:
             return self._receive(pgconn, start, limit, milliseconds)
         form = start, self.kinds, self.columns, self.framing
-        frames, rows, length = module.copy_inserts(
-            functions, address_of(pgconn), pgconn.socket, milliseconds, *form, limit
-        )
+        address = cast(Any, pgconn).pgconn_ptr  # in libpq, while the connection is open
+        frames, rows, length = module.copy_inserts(functions, address, pgconn.socket, milliseconds, *form, limit)
         if length < ENDED:
             raise psycopg.OperationalError(pgconn.error_message.decode(errors="replace"))
         return frames, rows, length

@@ -200,15 +200,10 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
             found = catalog.blockers(connection, pid)
     except ServerError:
         return []  # not essential
-    if found:
-        return [f"creating the slot waits for a transaction to end: {blocker}" for blocker in found]
-    if server.in_recovery:
-        waits = (
-            "creating the slot waits for the primary to log its running transactions. To speed this up, run there:"
-            " SELECT pg_log_standby_snapshot();"
-        )
-        return [waits]
-    return []
+    if server.in_recovery and not found:
+        waits = "creating the slot waits for the primary to log its running transactions. To speed this up, run there:"
+        return [f"{waits} SELECT pg_log_standby_snapshot();"]
+    return [f"creating the slot waits for a transaction to end: {blocker}" for blocker in found]
 
 
 class Creation(Struct, frozen=True):

@@ -14,8 +14,7 @@ from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.errors import server_error
 from pgtail.postgres.walsender import Session
-from pgtail.replication.plan import check_resume, check_synchronous
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher, check_resume, check_synchronous
 from pgtail.terminal.escape import escape
 
 _ATTEMPT: Final = 10

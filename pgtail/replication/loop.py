@@ -20,8 +20,8 @@ from pgtail.replication.consumer import Consumer
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Publisher
 from pgtail.replication.probe import Probe, TimelineProbe
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 
 

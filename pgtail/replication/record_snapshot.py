@@ -33,7 +33,7 @@ from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
 from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.record_plan import RecordedCapture, head_of
 from pgtail.replication.same_tables import SameTables
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables

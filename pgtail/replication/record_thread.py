@@ -19,8 +19,8 @@ from pgtail.pgoutput.frames import LENGTHS, bounds
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Publisher
 from pgtail.replication.probe import CompletenessProbe
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server
 from pgtail.replication.same_tables import SameTables

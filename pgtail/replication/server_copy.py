@@ -18,7 +18,7 @@ from pgtail.errors import OptionError, ServerError
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import slots
 from pgtail.postgres.snapshot_plan import PublishedTable
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.record_plan import RecordedCapture
 from pgtail.replication.record_snapshot import CaptureFiles, copy_tables, copy_until_complete
 from pgtail.replication.snapshot import Copying, exported

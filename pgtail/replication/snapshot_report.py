@@ -13,7 +13,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT
 from pgtail.postgres.snapshot_plan import PublishedTable
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.snapshot import Progress
 
 _LINE_EVERY: Final = 60.0

@@ -14,7 +14,7 @@ from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, CopyStopped
 from pgtail.replication.consumer import Consumer
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, Progress, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport

@@ -244,9 +244,6 @@ class ObjectLocation(Location):
             return Entry(self.name, _call(obstore.head, self.store(), self.key)["size"])
         return None
 
-    def is_folder(self) -> bool:
-        return self.head() is None
-
     def open(self) -> Reader:
         return ObjectReader(self)
 

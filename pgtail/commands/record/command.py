@@ -42,9 +42,8 @@ from pgtail.postgres.slots import SlotInUse, check_free, check_name
 from pgtail.reading.checksums import verify
 from pgtail.reading.interruption import interrupted
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import ConsumedElsewhere, Plan
+from pgtail.replication.plan import ConsumedElsewhere, Plan, Publisher
 from pgtail.replication.probe import complete_since_start
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
 from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording

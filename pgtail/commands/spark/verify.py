@@ -31,8 +31,7 @@ from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
 from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.reading.interruption import interrupted
-from pgtail.replication.plan import Plan, prepare
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Plan, Publisher, prepare
 from pgtail.replication.record_plan import SLOT, RecordedCapture
 from pgtail.replication.request import Request
 from pgtail.replication.server_copy import ServerCopy, copy_server

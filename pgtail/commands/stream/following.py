@@ -32,9 +32,8 @@ from pgtail.replication.consumer import Consumer
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Limits
 from pgtail.replication.pipeline_consumer import Feed
-from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.plan import Plan, Publisher, prepare
 from pgtail.replication.probe import complete_since_start
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.same_tables import SameTables
