@@ -103,15 +103,14 @@ def resolve(wanted: Wanted, major: int, publications: Sequence[str]) -> Options:
 
 
 def _streaming(wanted: Wanted, major: int, proto: int) -> Streaming | None:
-    if wanted.streaming == "parallel":
-        _need(major, 16, "--streaming parallel")
-        _need_proto(proto, 4, "--streaming parallel")
-    elif wanted.streaming == "on":
-        _need(major, 14, "--streaming on")
-        _need_proto(proto, 2, "--streaming on")
-    if wanted.streaming is not None:
-        return wanted.streaming if major >= 14 else None
-    return "on" if proto >= 2 else None
+    if wanted.streaming is None:
+        return "on" if proto >= 2 else None
+    if wanted.streaming == "off":
+        return "off" if major >= 14 else None
+    since, least = (16, 4) if wanted.streaming == "parallel" else (14, 2)
+    _need(major, since, f"--streaming {wanted.streaming}")
+    _need_proto(proto, least, f"--streaming {wanted.streaming}")
+    return wanted.streaming
 
 
 def _origin(wanted: Wanted, major: int) -> Origin | None:
