@@ -228,7 +228,7 @@ def copy_tables(
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
         head = head_of(plan, source.identity, complete)
-        target = SnapshotTarget(files, head, point, source.identity.timeline, plan.encoding)
+        target = SnapshotTarget(files, head, point, source.identity.timeline, plan.encoding or "utf-8")
         form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA, sample)
         copying = Copying(source.session, target, form, interrupt, attempts=_ATTEMPTS)
         if tables:
@@ -238,54 +238,51 @@ def copy_tables(
         return copying
 
 
-class SnapshotTarget:
+class SnapshotTarget(Struct):
     """Writes tables into segments, and lists those that are complete in the capture's state."""
 
-    def __init__(
-        self, files: CaptureFiles, head: Mapping[str, str], point: ConsistentPoint, timeline: int, encoding: str | None
-    ) -> None:
-        self._files = files
-        self._head = head
-        self._point = point
-        self._timeline = timeline
-        self._encoding = encoding or "utf-8"
-        self._parts: dict[int, dict[int, _PartWriter]] = {}
-        """By table and part number."""
+    files: CaptureFiles
+    head: Mapping[str, str]
+    point: ConsistentPoint
+    timeline: int
+    encoding: str
+    parts: dict[int, dict[int, _PartWriter]] = {}
+    """By table and part number."""
 
     def part(self, table: PublishedTable, part: Part) -> _PartWriter:
-        files, point = self._files, self._point
+        files, point = self.files, self.point
         writer = SnapshotWriter(
             files.directory,
-            self._head,
+            self.head,
             SnapshotPart(point.lsn, table.oid, part.number),
-            [*point.descriptions(table, self._encoding), point.begin],
+            [*point.descriptions(table, self.encoding), point.begin],
             first=part.before + 1,
             rotation=files.rotation,
             compress=files.compress,
             uploader=files.uploader,
         )
-        parts = self._parts.setdefault(table.oid, {})
+        parts = self.parts.setdefault(table.oid, {})
         parts[part.number] = _PartWriter(writer, point.commit if part is table.parts[-1] else None)
         return parts[part.number]
 
     def complete(self, table: PublishedTable) -> None:
-        parts = [part for _, part in sorted(self._parts.pop(table.oid).items())]
+        parts = [part for _, part in sorted(self.parts.pop(table.oid).items())]
         copy = TableSnapshot(
-            self._point.lsn,
-            self._timeline,
+            self.point.lsn,
+            self.timeline,
             table.oid,
             table.schema,
             table.name,
             sum(part.writer.rows for part in parts),
             tuple(segment for part in parts for segment in part.segments),
         )
-        self._files.state.list_snapshot(copy, self._head)
-        if self._files.uploader is not None:
-            self._files.uploader.list_snapshots()
+        self.files.state.list_snapshot(copy, self.head)
+        if self.files.uploader is not None:
+            self.files.uploader.list_snapshots()
 
     def stop(self) -> None:
-        if self._files.uploader is not None:
-            self._files.uploader.stop()
+        if self.files.uploader is not None:
+            self.files.uploader.stop()
 
 
 def _lower_priority() -> None:
