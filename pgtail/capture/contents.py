@@ -233,7 +233,7 @@ class ContentsCounter:
         self._open: tuple[int, int] | None = None
         """xid and time of the transaction that began last."""
         self.last_time: int | None = None
-        """The time of the last transaction, which may not be complete."""
+        """The time of the last transaction, which may not be complete, in microseconds since 2000-01-01 UTC."""
         self._before: dict[tuple[bytes, bytes], list[int]] = {}
         """The counts of each table in the segments before this one."""
         self._tables: dict[tuple[bytes, bytes], list[int]] = {}

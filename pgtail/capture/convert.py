@@ -110,7 +110,7 @@ class DumpConverter:
 
     def finish(self) -> None:
         """End the capture without incomplete transactions."""
-        if self._recorder.inside:
+        if self._recorder.stream.inside:
             self._leave_out("the last transaction, which is incomplete")
         for xid in self._whole:
             self._leave_out(f"streamed transaction {xid}, whose end is missing")
@@ -130,7 +130,7 @@ class DumpConverter:
         elif isinstance(message, CommitPrepared | RollbackPrepared):
             self._break_off()
             self._record_outcome(message, frame)
-        elif type(message) in _INSIDE and not (self._recorder.inside or self._skipping):
+        elif type(message) in _INSIDE and not (self._recorder.stream.inside or self._skipping):
             self._leave_out(f"{type(message).__name__} of a transaction whose beginning is missing")
         else:
             self._record(frame)
@@ -162,7 +162,7 @@ class DumpConverter:
     def _break_off(self, *, again: int | None = None) -> None:
         """Drop a transaction that lacks its end. `again` is the position of the next one, which may be the same."""
         self._segment, self._skipping = None, False
-        if self._recorder.inside:
+        if self._recorder.stream.inside:
             self._recorder.restart()
             if again != self._position:
                 self._leave_out("a transaction without its end")
@@ -237,7 +237,7 @@ class DumpConverter:
             for (describes, frame), aborted in self._streams.take_all(xid):
                 if describes or not (aborted or only_tables):
                     yield frame
-                elif (root := self._recorder.root_of(frame)) is not None:
+                elif (root := self._recorder.stream.root_of(frame)) is not None:
                     yield root
 
     def _drop(self, xid: int) -> None:

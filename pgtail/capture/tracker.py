@@ -54,7 +54,7 @@ class StreamTracker:
     change something, `changes` the rows and truncated tables, `messages` the logical messages. `rows` counts the
     changes of all transactions.
 
-    `repeats` counts descriptions of tables that were described before.
+    `repeats` counts descriptions of tables that were described before: ALTER PUBLICATION may be the reason.
 
     The stream starts at the LSN `start`. A transaction that was prepared before its slot had two_phase is sent late:
     when it is committed, right before that outcome, with an older LSN. After a restart between the two the

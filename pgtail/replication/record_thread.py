@@ -71,8 +71,8 @@ class RecordThread(ConsumerThread):
         recorder, now = self._recorder, time.monotonic()
         since, count = self._counted
         if now - since >= _RATE_OVER:
-            self._rate = (recorder.rows - count) / (now - since)
-            self._counted = (now, recorder.rows)
+            self._rate = (recorder.stream.rows - count) / (now - since)
+            self._counted = (now, recorder.stream.rows)
         found = [f"{self._rate:.0f} rows/s", size_text(recorder.bytes)]
         return [*found, f"segment {recorder.name}"] if recorder.name else found
 
@@ -80,15 +80,15 @@ class RecordThread(ConsumerThread):
         recorder = self._recorder
         return Counts(
             recorder.transactions,
-            recorder.rows,
-            tables=recorder.rows_by_table(),
+            recorder.stream.rows,
+            tables=recorder.contents.rows_by_table(),
             recorded=recorder.bytes,
             segments=recorder.finished,
         )
 
     @property
     def last_commit(self) -> int | None:
-        return None if self._recorder.inside else self._recorder.commit_time
+        return None if self._recorder.stream.inside else self._recorder.contents.last_time
 
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but allows time to close the segment, and to upload it."""
@@ -102,7 +102,7 @@ class RecordThread(ConsumerThread):
 
     def deliver_complete(self) -> None:
         with self._lock:
-            if self._recorder.inside:
+            if self._recorder.stream.inside:
                 self._same_tables.forget()  # the capture loses the descriptions in that transaction
             self._recorder.restart()
             self._deliver()
@@ -137,7 +137,7 @@ class RecordThread(ConsumerThread):
     def _tend(self) -> None:
         """Perform the timed work, and start another segment if the publications publish something else now."""
         recorder = self._recorder
-        answer = self._completeness.poll(recorder.doubts)
+        answer = self._completeness.poll(recorder.stream.repeats)
         if answer is not None:
             recorder.confirm("" if answer.complete is None else answer.complete.text(), answer.doubts)
         recorder.tick()
@@ -152,7 +152,7 @@ class RecordThread(ConsumerThread):
 
     def _record(self, frame: bytes) -> None:
         recorder = self._recorder
-        if not recorder.inside and self._is_past(frame):
+        if not recorder.stream.inside and self._is_past(frame):
             self.reached = True
             return
         lsn, found = None, recorder.description(frame)
@@ -166,7 +166,7 @@ class RecordThread(ConsumerThread):
             recorder.take_frame(frame, lsn)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
-        if not recorder.inside:
+        if not recorder.stream.inside:
             self._check_until()
 
     def _is_past(self, frame: bytes) -> bool:
@@ -176,7 +176,7 @@ class RecordThread(ConsumerThread):
 
     def _check_until(self) -> None:
         """Set `reached` if the capture is complete up to `until`."""
-        if not self._recorder.inside and self._recorder.whole >= self._until:
+        if not self._recorder.stream.inside and self._recorder.whole >= self._until:
             self.reached = True
 
     def _tick(self) -> None:
