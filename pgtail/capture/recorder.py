@@ -153,13 +153,6 @@ class Recorder:
         except (IndexError, struct.error):
             return 0
 
-    def description(self, frame: bytes) -> Description | None:
-        """The description of a table in a frame; None if it has none, or is damaged."""
-        try:
-            return self.stream.description(frame)
-        except (IndexError, struct.error):
-            return None
-
     def copied_at(self, described: Description) -> int | None:
         """The commit LSN of the table's snapshot if this process made it, with the same description, or None."""
         copied = self._copied.get(described.oid)

@@ -155,7 +155,7 @@ class RecordThread(ConsumerThread):
         if not recorder.stream.inside and self._is_past(frame):
             self.reached = True
             return
-        lsn, found = None, recorder.description(frame)
+        lsn, found = None, recorder.stream.description(frame)
         if found is not None:
             copied_at = recorder.copied_at(found)
             if self._same_tables.is_same(found.oid, found.commits_at, seen=found.repeats, copied_at=copied_at):
