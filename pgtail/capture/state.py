@@ -303,11 +303,6 @@ def not_recorded(capture: Location) -> InputError:
     return InputError(f"has no {FILE}: it is not a capture that pgtail record wrote", source=str(capture))
 
 
-def was_pruned(capture: Location, segment: str) -> bool:
-    """Whether a segment was removed by `pgtail capture prune`. Raises InputError if the state is damaged."""
-    return segment <= read_state(capture).pruned_segment
-
-
 def parse_state(data: bytes, source: str) -> CaptureState:
     """The state in a file's content. Raises InputError if it is damaged, or of an unknown format."""
     try:

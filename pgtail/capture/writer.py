@@ -18,7 +18,6 @@ from pgtail.capture.format import (
     SegmentName,
     copy_data,
     parameter,
-    parameters,
 )
 from pgtail.errors import OutputError
 from pgtail.files.atomic import rename_synced, sync_directory, write_all, write_synced
@@ -52,7 +51,8 @@ class SegmentWriter:
 
     def start(self, head: Mapping[str, str], repeated: list[bytes]) -> None:
         """Write the parameters, and the frames that following messages need."""
-        self.add_raw(parameters(head))
+        for name, value in head.items():
+            self.add_raw(parameter(name, value))
         for frame in repeated:
             self.add_raw(copy_data(frame))
         self.add_raw(parameter(START, ""))
