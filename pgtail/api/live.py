@@ -22,7 +22,7 @@ from pgtail.files.spool import SpoolLimit
 from pgtail.files.stopping import Wakeup
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.reading.notes import no_quotes
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.stepped_consumer import SteppedConsumer
 from pgtail.service.progress import SlotProgress

@@ -21,7 +21,7 @@ from pgtail.capture.contents import read_contents
 from pgtail.capture.format import PREDECESSOR, SegmentName, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, first_time, listed, missing_at_end
 from pgtail.capture.segment import read_head
-from pgtail.capture.state import CaptureState, TableSnapshot, read_state
+from pgtail.capture.state import NO_STATE, CaptureState, TableSnapshot, read_state
 from pgtail.changes.commit_range import ANYWHERE, MARGIN
 from pgtail.changes.filters import any_matches
 from pgtail.changes.relations import Relation
@@ -66,7 +66,7 @@ def read_table(
         raise InputError("is not a directory, as a capture is", source=str(capture))
     known = read_state(capture)  # before listing the segments: a recorder may be writing
     files = listed(capture, known)
-    if known is not None and at.lsn is not None and at.lsn > known.position:
+    if known is not NO_STATE and at.lsn is not None and at.lsn > known.position:
         raise InputError(f"ends at {lsn_text(known.position)}, before {lsn_text(at.lsn)}", source=str(capture))
     relid, names = None, {table}
     described = _ddl_in(files) if ddl else ()
@@ -112,7 +112,7 @@ class _Reading:
     def __init__(
         self,
         capture: Location,
-        known: CaptureState | None,
+        known: CaptureState,
         files: Sequence[SegmentFile],
         table: str,
         relid: int | None,
@@ -135,7 +135,7 @@ class _Reading:
         self._last = 0, 0
         self._ended = False
         """Whether a later commit than `at` was reached."""
-        snapshots = [one for one in (known.counting if known is not None else ()) if self._is_before(one)]
+        snapshots = [one for one in known.counting if self._is_before(one)]
         named = [one for one in snapshots if any_matches(one.schema, one.table, self._patterns)]
         self.relid = named[-1].relid if relid is None and named else relid
         """The table's OID."""

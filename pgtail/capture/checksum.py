@@ -29,25 +29,20 @@ class Checksum:
         """None once the format is known to have a CRC-32."""
 
     def update(self, data: bytes | memoryview) -> None:
-        """Add the next bytes."""
         missing = _ENOUGH - len(self._beginning)
         if missing:
             self._beginning += data[:missing]
             if len(self._beginning) == _ENOUGH:
-                self._read_format()
+                if self._beginning.startswith(BEGINNING):
+                    self.format = self._beginning[len(BEGINNING) : -1].decode("latin-1")
+                if self.format not in WITH_SHA256:
+                    self._sha256 = None
         if self._sha256 is not None:
             self._sha256.update(data)
         if self.format not in WITH_SHA256:
             self._crc = crc32(data, self._crc)
 
-    def _read_format(self) -> None:
-        if self._beginning.startswith(BEGINNING):
-            self.format = self._beginning[len(BEGINNING) : -1].decode("latin-1")
-        if self.format not in WITH_SHA256:
-            self._sha256 = None
-
     def copy(self) -> Checksum:
-        """A copy, with the same bytes added."""
         checksum = Checksum()
         checksum.format, checksum._beginning, checksum._crc = self.format, self._beginning, self._crc
         checksum._sha256 = None if self._sha256 is None else self._sha256.copy()

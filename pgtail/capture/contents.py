@@ -10,6 +10,8 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct, convert
+
 from pgtail.capture.format import CONTENTS, END, GAP, POSITION, PREDECESSOR, SEGMENT, read_parameters
 from pgtail.capture.segment import SegmentFrames, position_of
 from pgtail.changes.ddl import PREFIX
@@ -105,7 +107,7 @@ class PreparedTransaction(NamedTuple):
     gid: str
 
 
-class SegmentContents(NamedTuple):
+class SegmentContents(Struct, frozen=True):
     """The contents of a closed segment. Its xids and times include a transaction that began before it.
 
     Names are as the decoder has them. `tables` are in the order of their first messages, None if they are too many.
@@ -137,6 +139,14 @@ class SegmentContents(NamedTuple):
     def parameters(self) -> Mapping[str, str]:
         """The parameters at its beginning that say where it belongs."""
         return {SEGMENT: self.segment, PREDECESSOR: self.predecessor, GAP: self.gap}
+
+
+def begin_time(frame: bytes) -> int | None:
+    """The commit or prepare time of the transaction that a frame begins; None for other and damaged frames."""
+    places = _BEGINS.get(frame[_TAG]) if len(frame) > _TAG else None
+    if places is None or len(frame) < places.time + _TIME.size:
+        return None
+    return int(_TIME.unpack_from(frame, places.time)[0])
 
 
 def read_contents(segment: Location, encoding: str = "utf-8") -> SegmentContents | None:
@@ -201,29 +211,16 @@ def _parsed(fields: Any, position: int, encoding: str) -> SegmentContents:
     def name(text: str) -> str:
         return text.encode("utf-8", "surrogateescape").decode(encoding, "backslashreplace")
 
-    def prepared(some: list[list[Any]]) -> tuple[PreparedTransaction, ...]:
-        return tuple([PreparedTransaction(int(xid), name(gid)) for xid, gid in some])
-
-    def bounds(some: list[int] | None) -> tuple[int, int] | None:
-        return None if some is None else (int(some[0]), int(some[1]))
-
     tables = fields["tables"]
-    return SegmentContents(
-        str(fields["segment"]),
-        str(fields["predecessor"]),
-        str(fields["gap"]),
-        position,
-        None
-        if tables is None
-        else tuple([TableContents(name(schema), name(table), *map(int, counts)) for schema, table, *counts in tables]),
-        int(fields["transactions"]),
-        int(fields["messages"]),
-        int(fields.get("ddl", fields["messages"])),
-        bounds(fields["xids"]),
-        bounds(fields["times"]),
-        prepared(fields["prepared"]),
-        prepared(fields["outcomes"]),
-    )
+    named = {
+        "ddl": fields["messages"],  # of a pgtail that did not count these
+        **fields,
+        "position": position,
+        "tables": tables and [(name(schema), name(table), *counts) for schema, table, *counts in tables],
+        "prepared": [(xid, name(gid)) for xid, gid in fields["prepared"]],
+        "outcomes": [(xid, name(gid)) for xid, gid in fields["outcomes"]],
+    }
+    return convert(named, SegmentContents)
 
 
 class ContentsCounter:
@@ -236,7 +233,7 @@ class ContentsCounter:
         self._open: tuple[int, int] | None = None
         """xid and time of the transaction that began last."""
         self.last_time: int | None = None
-        """The time of the last transaction, which may not be complete."""
+        """The time of the last transaction, which may not be complete, in microseconds since 2000-01-01 UTC."""
         self._before: dict[tuple[bytes, bytes], list[int]] = {}
         """The counts of each table in the segments before this one."""
         self._tables: dict[tuple[bytes, bytes], list[int]] = {}
@@ -302,10 +299,9 @@ class ContentsCounter:
     def text(self) -> str | None:
         """The value of CONTENTS for the segment that began last; None if it is unknown or too long."""
         fields: dict[str, Any] = {
-            **{
-                key: self._head.get(name, "")
-                for key, name in (("segment", SEGMENT), ("predecessor", PREDECESSOR), ("gap", GAP))
-            },
+            "segment": self._head.get(SEGMENT, ""),
+            "predecessor": self._head.get(PREDECESSOR, ""),
+            "gap": self._head.get(GAP, ""),
             "transactions": self._transactions,
             "messages": self._messages,
             "ddl": self._ddl,
@@ -369,10 +365,9 @@ class ContentsCounter:
         if name is None:
             self._known = False
             return [0] * _COUNTS
-        counts = self._tables.get(name)
-        if counts is None:
-            counts = self._tables[name] = [0] * _COUNTS
-        return counts
+        if name not in self._tables:
+            self._tables[name] = [0] * _COUNTS
+        return self._tables[name]
 
     def _widen(self, xid: int, time: int) -> None:
         least, greatest = self._xids or (xid, xid)

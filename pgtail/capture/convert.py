@@ -34,39 +34,19 @@ _STREAMED: Final = messages(Role.ROW, Role.TRUNCATE, Role.MESSAGE, Role.ORIGIN, 
 """Messages that may be in a stream segment."""
 
 
-class _Positions:
-    """Ascending positions that were recorded."""
+def _was_recorded(position: int, positions: array[int]) -> bool:
+    """Whether this is one of the ascending positions: dumps may repeat what came before a reconnection.
 
-    def __init__(self) -> None:
-        self._positions = array("Q")
-
-    def has(self, position: int) -> bool:
-        """Whether a position was recorded before: dumps may repeat what came before a reconnection.
-
-        Raises InputError for a position that should have come earlier.
-        """
-        positions = self._positions
-        if not positions or position > positions[-1]:
-            return False
-        if positions[bisect_left(positions, position)] == position:
-            return True
-        raise InputError(
-            f"{lsn_text(position)} follows {lsn_text(positions[-1])}: give the dumps in the order of the stream, and"
-            " those of one slot only"
-        )
-
-    def add(self, position: int) -> None:
-        """Note that this position was recorded."""
-        self._positions.append(position)
-
-    def add_all(self, positions: bytes) -> None:
-        """Note that these were recorded: ascending native unsigned integers of 8 bytes."""
-        self._positions.frombytes(positions)
-
-    @property
-    def last(self) -> int:
-        """The last position, or 0."""
-        return self._positions[-1] if self._positions else 0
+    Raises InputError for a position that should have come earlier.
+    """
+    if not positions or position > positions[-1]:
+        return False
+    if positions[bisect_left(positions, position)] == position:
+        return True
+    raise InputError(
+        f"{lsn_text(position)} follows {lsn_text(positions[-1])}: give the dumps in the order of the stream, and those"
+        " of one slot only"
+    )
 
 
 class DumpConverter:
@@ -79,8 +59,8 @@ class DumpConverter:
         self._whole: dict[int, bool] = {}
         """Whether the beginning of each open streamed transaction was seen, by xid."""
         self._segment: int | None = None
-        self._commits, self._others = _Positions(), _Positions()
-        """LSNs of the starts of records (commits), and of their ends (others): a start may be equal to an end."""
+        self._commits, self._others = array("Q"), array("Q")
+        """Recorded starts of records (commits), and ends (others), as LSNs: a start may be equal to an end."""
         self._position = 0
         """The commit or prepare LSN of the current transaction."""
         self._skipping = False
@@ -123,14 +103,14 @@ class DumpConverter:
         begins = None if self._segment is None and not self._skipping else pos
         while begins != pos < end:
             begins = pos
-            limits = RunLimits(after=self._commits.last)
+            limits = RunLimits(after=self._commits[-1] if self._commits else 0)
             pos, commits = self._recorder.take_run(buf, pos, end, framing, limits, dump=True)
-            self._commits.add_all(commits)
+            self._commits.frombytes(commits)
         return pos
 
     def finish(self) -> None:
         """End the capture without incomplete transactions."""
-        if self._recorder.inside:
+        if self._recorder.stream.inside:
             self._leave_out("the last transaction, which is incomplete")
         for xid in self._whole:
             self._leave_out(f"streamed transaction {xid}, whose end is missing")
@@ -140,7 +120,9 @@ class DumpConverter:
 
     def _ordinary(self, message: AnyFrame, frame: bytes) -> None:
         if isinstance(message, Message) and not message.transactional:
-            self._record_lone(message, frame)
+            if not _was_recorded(message.lsn, self._others):
+                self._recorder.take_frame(frame)
+                self._others.append(message.lsn)
         elif self._segment is not None and type(message) in _STREAMED:
             self._buffer(self._segment, message, frame)
         elif isinstance(message, Begin | BeginPrepare):
@@ -148,7 +130,7 @@ class DumpConverter:
         elif isinstance(message, CommitPrepared | RollbackPrepared):
             self._break_off()
             self._record_outcome(message, frame)
-        elif type(message) in _INSIDE and not (self._recorder.inside or self._skipping):
+        elif type(message) in _INSIDE and not (self._recorder.stream.inside or self._skipping):
             self._leave_out(f"{type(message).__name__} of a transaction whose beginning is missing")
         else:
             self._record(frame)
@@ -166,12 +148,12 @@ class DumpConverter:
             self._leave_out("the snapshot of a table, which has no place in a capture made of dumps")
             return
         self._break_off(again=position)
-        self._position, self._skipping = position, self._commits.has(position)
+        self._position, self._skipping = position, _was_recorded(position, self._commits)
         self._record(frame)
 
     def _end_transaction(self, message: Commit | Prepare) -> None:
         if not self._skipping:
-            self._commits.add(self._position)
+            self._commits.append(self._position)
             for damage in time_damage(message, self._time):
                 self.damaged = True
                 logger.warning(f"transaction at {lsn_text(self._position)}: {damage.text}")
@@ -180,7 +162,7 @@ class DumpConverter:
     def _break_off(self, *, again: int | None = None) -> None:
         """Drop a transaction that lacks its end. `again` is the position of the next one, which may be the same."""
         self._segment, self._skipping = None, False
-        if self._recorder.inside:
+        if self._recorder.stream.inside:
             self._recorder.restart()
             if again != self._position:
                 self._leave_out("a transaction without its end")
@@ -190,15 +172,9 @@ class DumpConverter:
             recorded, position = self._commits, message.commit_lsn
         else:
             recorded, position = self._others, message.rollback_end_lsn
-        if not recorded.has(position):
+        if not _was_recorded(position, recorded):
             self._record(frame)
-            recorded.add(position)
-
-    def _record_lone(self, message: Message, frame: bytes) -> None:
-        """Record a message outside of transactions."""
-        if not self._others.has(message.lsn):
-            self._recorder.take_frame(frame)
-            self._others.add(message.lsn)
+            recorded.append(position)
 
     def _record(self, frame: bytes) -> None:
         if not self._skipping:
@@ -240,11 +216,11 @@ class DumpConverter:
             self._position = message.prepare_lsn
             body = raw[1:]
             begin, end = b"b" + body[PREPARE.offset("prepare_lsn") :], b"P" + body
-        if self._commits.has(self._position):
+        if _was_recorded(self._position, self._commits):
             frames: Iterable[bytes] = ()
         elif self._whole.get(xid):
             frames = chain([frame + begin], self._frames(xid), [frame + end])
-            self._commits.add(self._position)
+            self._commits.append(self._position)
         else:
             self._leave_out(f"streamed transaction {xid}, whose beginning is missing")
             frames = self._frames(xid, only_tables=True)
@@ -261,7 +237,7 @@ class DumpConverter:
             for (describes, frame), aborted in self._streams.take_all(xid):
                 if describes or not (aborted or only_tables):
                     yield frame
-                elif (root := self._recorder.root_of(frame)) is not None:
+                elif (root := self._recorder.stream.root_of(frame)) is not None:
                     yield root
 
     def _drop(self, xid: int) -> None:

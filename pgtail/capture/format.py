@@ -55,11 +55,6 @@ def parameter(name: str, value: str) -> bytes:
     return HEAD.pack(PARAMETER_STATUS, len(body) + _LENGTH_SIZE) + body
 
 
-def parameters(pairs: Mapping[str, str]) -> bytes:
-    """ParameterStatus messages, in order."""
-    return b"".join([parameter(name, value) for name, value in pairs.items()])
-
-
 def read_parameter(body: bytes) -> tuple[str, str]:
     """Name and value of a ParameterStatus message."""
     name, _, rest = body.partition(b"\0")

@@ -39,7 +39,7 @@ def open_directory(directory: Path, *, empty: bool = False) -> Iterator[Path]:
             raise DirectoryInUse(f"another process records into {directory}") from None
         if not os.access(directory, os.W_OK | os.X_OK):
             raise OutputError(f"cannot write to {directory}: it is read-only, or belongs to another user")
-        if empty and _has_capture(directory):
+        if empty and (has_segments(directory) or read_state(LocalLocation(directory)).position):
             raise OptionError(f"{directory} holds a capture already: choose a new directory")
         yield directory
     finally:
@@ -58,8 +58,3 @@ def _make(directory: Path) -> None:
 def has_segments(directory: Path) -> bool:
     """Whether a directory has segments of a capture, closed or open."""
     return any(any(directory.glob(f"*{ending}")) for ending in (CLOSED, OPEN))
-
-
-def _has_capture(directory: Path) -> bool:
-    known = read_state(LocalLocation(directory))
-    return has_segments(directory) or (known is not None and known.position > 0)

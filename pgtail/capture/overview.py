@@ -39,20 +39,19 @@ class SnapshotOverview(Struct, frozen=True):
 
     @property
     def incomplete(self) -> bool:
-        """Whether it lacks a segment."""
         return self.missing > 0
 
 
 def overview(
-    files: Sequence[SegmentFile], known: CaptureState | None, encoding: str
+    files: Sequence[SegmentFile], known: CaptureState, encoding: str
 ) -> Iterator[SegmentOverview | SnapshotOverview]:
     """Segments and snapshots of a capture with this state and these files, in the order of the stream.
 
     Names are in this encoding. Snapshots that the capture has not reached come last. Raises InputError.
     """
-    waiting = list(() if known is None else known.snapshots)
+    waiting = list(known.snapshots)
     lost = [file.snapshot for file in files if not file.there]
-    before = None if known is None or known.pruned is None else known.pruned.segment
+    before = known.pruned and known.pruned.segment
     copied = ""
 
     def contents_of(segment: SegmentFile) -> SegmentContents | None:

@@ -19,6 +19,7 @@ from pgtail.capture.reader import SegmentFile, listed, refreshed
 from pgtail.capture.segment import read_head
 from pgtail.capture.state import (
     FILE,
+    NO_STATE,
     CaptureState,
     Pruned,
     TableSnapshot,
@@ -133,7 +134,7 @@ def prune(capture: Location, pruned: Pruned | None) -> None:
     if pruned is not None:
         _note(capture, lambda state: state.with_pruned(max(pruned, state.pruned or pruned)))
     now = read_state(capture)
-    if now is None or now.pruned is None:
+    if now.pruned is None:
         return
     for entry in capture.list():
         name = snapshot_name(entry.name) or SegmentName.of_file(entry.name)
@@ -163,7 +164,7 @@ def _state_of(capture: Location) -> tuple[CaptureState, str]:
         raise OptionError(f"cannot prune {capture}: pgtail only reads there")
     content = place.read()
     if content is None:
-        listed(capture, None)  # raises InputError if there is no segment, either
+        listed(capture, NO_STATE)  # raises InputError if there is no segment, either
         raise not_recorded(capture)
     if capture.path is not None:
         _check_owner(capture.path / FILE)

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from pgtail.capture.contents import SegmentContents
+from pgtail.capture.contents import SegmentContents, begin_time
 from pgtail.capture.format import CLOSED, OPEN, SNAPSHOT_CLOSED, SegmentName
 from pgtail.capture.segment import SegmentFrames, read_head
-from pgtail.capture.state import CaptureState, SnapshotFile, TableSnapshot, not_recorded, pruned_segment, read_state
+from pgtail.capture.state import NO_STATE, CaptureState, SnapshotFile, TableSnapshot, not_recorded, read_state
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import InputError
-from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import Point
-from pgtail.pgoutput.transaction import BEGIN, Begin
-from pgtail.pgoutput.two_phase import BEGIN_PREPARE, BeginPrepare
 from pgtail.storage import Location
-
-_TAG: Final = XLOG_HEADER_SIZE
-"""The offset of a message's tag in its frame."""
-_TIMES: Final = {
-    TAGS[Begin]: _TAG + 1 + BEGIN.offset("commit_time"),
-    TAGS[BeginPrepare]: _TAG + 1 + BEGIN_PREPARE.offset("prepare_time"),
-}
-"""The offset of the time in a frame with Begin or Begin Prepare."""
-_TIME: Final = struct.Struct(">q")
 
 
 class SegmentFile(NamedTuple):
@@ -48,7 +34,6 @@ class SegmentFile(NamedTuple):
 
     @property
     def begins_snapshot(self) -> bool:
-        """Whether it is the first segment of a snapshot."""
         return self.snapshot is not None and self.name == self.snapshot.segments[0].name
 
 
@@ -61,22 +46,22 @@ def segments(capture: Location) -> list[SegmentFile]:
     return listed(capture, read_state(capture))
 
 
-def listed(capture: Location, known: CaptureState | None, after: str = "") -> list[SegmentFile]:
+def listed(capture: Location, known: CaptureState, after: str = "") -> list[SegmentFile]:
     """As segments(), with the capture's state, which must be read before: a recorder may be writing.
 
     Leaves out segments up to the name `after`, and the files of segments that do not count.
     """
     named: dict[SegmentName, SegmentFile] = {}
     copies = set[str]()
-    after = max(after, pruned_segment(known))
+    after = max(after, known.pruned_segment)
     for entry in capture.list(f"{after}{OPEN}" if after else ""):  # NAME.pgcap sorts before a leftover NAME.pgcap.part
         ending = OPEN if entry.name.endswith(OPEN) else CLOSED
         name = SegmentName.of_file(entry.name, ending)
-        if name is not None and (known is None or known.has(str(name))):
+        if name is not None and known.has(str(name)):
             named.setdefault(name, SegmentFile(capture / entry.name, name, ending == OPEN, entry.size))
         elif entry.name.endswith(SNAPSHOT_CLOSED):
             copies.add(entry.name)
-    if not named and not after and known is None:
+    if not named and not after and known is NO_STATE:
         there = _inside(capture)
         raise InputError(f"holds no capture: there is no segment (*.pgcap) in it{there}", source=str(capture))
     for segment in snapshot_segments(capture, known):
@@ -91,19 +76,17 @@ def _inside(folder: Location) -> str:
     return "" if found is None else f", but in {found.parent}"
 
 
-def missing_at_end(files: Sequence[SegmentFile], known: CaptureState | None) -> str:
+def missing_at_end(files: Sequence[SegmentFile], known: CaptureState) -> str:
     """The last segment of a capture with this state if it is not among its files; empty if it is."""
-    if known is None:
-        return ""
-    last = next((str(file.name) for file in reversed(files) if file.snapshot is None), pruned_segment(known))
+    last = next((str(file.name) for file in reversed(files) if file.snapshot is None), known.pruned_segment)
     return known.last if known.last > last else ""
 
 
-def snapshot_segments(capture: Location, known: CaptureState | None) -> list[SegmentFile]:
+def snapshot_segments(capture: Location, known: CaptureState) -> list[SegmentFile]:
     """The segments of the snapshots that count, as the capture's state lists them: reads no folder."""
     return [
         SegmentFile(capture / f"{part.name}{SNAPSHOT_CLOSED}", part.name, False, part.bytes, snapshot, part)
-        for snapshot in (() if known is None else known.counting)
+        for snapshot in known.counting
         for part in snapshot.segments
     ]
 
@@ -119,8 +102,7 @@ def refreshed(capture: Location, segment: SegmentFile) -> SegmentFile | None:
 
 def closed_names(directory: Path) -> list[SegmentName]:
     """The names of the closed segments of the stream in a local directory."""
-    names = (SegmentName.of_file(path.name) for path in directory.glob(f"*{CLOSED}"))
-    return [name for name in names if name is not None]
+    return [name for path in directory.glob(f"*{CLOSED}") if (name := SegmentName.of_file(path.name)) is not None]
 
 
 class Reach(NamedTuple):
@@ -133,7 +115,7 @@ class Reach(NamedTuple):
 def reach_of(capture: Location) -> Reach:
     """How far a capture goes now. Raises InputError if its state is damaged, or if it has none."""
     state = read_state(capture)
-    if state is None:
+    if state is NO_STATE:
         raise not_recorded(capture)
     last = SegmentName.parse(state.last)
     if last is None or (capture / f"{last}{CLOSED}").head() is not None:
@@ -144,7 +126,7 @@ def reach_of(capture: Location) -> Reach:
 def last_head(capture: Location) -> Mapping[str, str]:
     """The parameters of a capture's last segment, or empty."""
     known = read_state(capture)
-    if known is not None:
+    if known is not NO_STATE:
         return known.head
     names = [entry.name for entry in capture.list() if entry.name.endswith(CLOSED)]
     return read_head(capture / names[-1]).parameters if names else {}
@@ -180,9 +162,8 @@ def first_time(segment: Location) -> int | None:
         with segment.open() as file:
             frames = SegmentFrames(file, str(segment))
             for start, stop in frames:
-                offset = _TIMES.get(frames.buf[start + _TAG]) if stop > start + _TAG else None
-                if offset is not None and stop - start >= offset + _TIME.size:
-                    return int(_TIME.unpack_from(frames.buf, start + offset)[0])
+                if (time := begin_time(frames.buf[start:stop])) is not None:
+                    return time
     except InputError:
         pass
     return None

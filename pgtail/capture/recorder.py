@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from pgtail.capture.contents import ContentsCounter
+from pgtail.capture.contents import ContentsCounter, begin_time
 from pgtail.capture.format import (
     COMPLETE,
     FORMAT,
@@ -30,19 +30,14 @@ from pgtail.capture.state import CaptureState, Gap, StateFile, TableSnapshot
 from pgtail.capture.tracker import Description, StreamTracker
 from pgtail.capture.writer import SegmentWriter
 from pgtail.errors import Malformed
+from pgtail.log import event, logger
 from pgtail.native import compiled
 from pgtail.native.batch import Batches, Copied
 from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import XLOG_HEADER_SIZE
-from pgtail.pgoutput.kinds import TAGS
 from pgtail.pgoutput.scalars import lsn_text
-from pgtail.pgoutput.transaction import BEGIN, Begin
 from pgtail.pgoutput.walsender import with_lsn
-from pgtail.service.progress import TableRows
 
-_COMMIT_TIME: Final = struct.Struct(">q")
-_BEGIN: Final = TAGS[Begin]
-_COMMIT_TIME_AT: Final = XLOG_HEADER_SIZE + 1 + BEGIN.offset("commit_time")
 _EARLY: Final = 16
 """If a transaction ends in the last part of a segment, one of this many, the segment ends with it."""
 
@@ -83,21 +78,13 @@ class CopiedTable(NamedTuple):
     relation: bytes
 
 
-class ClosedSegment(NamedTuple):
-    """A segment that is complete; `size` in bytes before compression."""
-
-    name: str
-    messages: int
-    size: int
-
-
 class Recorder:
     """Appends segments to a capture, after recover().
 
     `head` has the parameters that describe the frames. `gap` are the LSNs between the capture and the frames to come
     if changes between them are lost; the next segment records it. `start` is the LSN from which the server sends.
     `state` is that of open_state(), if snapshots of tables were listed in it; no segment spans the place of one.
-    `copied` are the tables that this process has copied.
+    `copied` are the tables that this process has copied. `stream` follows the frames, `contents` counts them.
     `whole` is the end LSN of the last complete transaction (or a later position up to which the server had nothing),
     `safe` the part of it that is on disk. Methods raise OutputError.
     """
@@ -119,13 +106,13 @@ class Recorder:
         self._head = {FORMAT: NEWEST, **head}
         self._next_head: dict[str, str] | None = None
         self._confirmed = 0
-        """The number of `doubts` when the server was last asked for COMPLETE."""
+        """The stream's `repeats` when the server was last asked for COMPLETE."""
         self._rotation = rotation
         self._compress = compress
         self._module = compiled()
         self._batches = None if self._module is None else Batches(self._module.index)
-        self._stream = StreamTracker(start)
-        self._contents = ContentsCounter()
+        self.stream = StreamTracker(start)
+        self.contents = ContentsCounter()
         self._segment: SegmentWriter | None = None
         self._finished: list[SegmentWriter] = []
         """Segments to close when their last transaction is complete."""
@@ -134,7 +121,7 @@ class Recorder:
         drop_uncut(self._state, directory, recovered.position)
         self._predecessor = recovered.last
         self._gap = self._gap_after(recovered.last, gap)
-        self._stream.whole = self._idle = self.safe = recovered.position
+        self.stream.whole = self._idle = self.safe = recovered.position
         self._divided = recovered.position
         """The LSN up to which segments end at the places of snapshots."""
         self._drop_other_timelines()
@@ -147,18 +134,12 @@ class Recorder:
         """Changes whenever segments were closed."""
         self.finished = 0
         """How many segments were closed with their end."""
-        self._reported = list[ClosedSegment]()
         self._write_state()
-
-    @property
-    def inside(self) -> bool:
-        """Whether the last frame was inside a transaction."""
-        return self._stream.inside
 
     @property
     def whole(self) -> int:
         """The LSN up to which every transaction was recorded."""
-        return max(self._stream.whole, self._idle)
+        return max(self.stream.whole, self._idle)
 
     @property
     def name(self) -> str:
@@ -168,45 +149,31 @@ class Recorder:
     def begins_at(self, frame: bytes) -> int:
         """The LSN of the transaction or message that a frame begins; 0 if the frame is damaged."""
         try:
-            return self._stream.name_before(frame).position
+            return self.stream.name_before(frame).position
         except (IndexError, struct.error):
             return 0
-
-    def description(self, frame: bytes) -> Description | None:
-        """The description of a table in a frame; None if it has none, or is damaged."""
-        try:
-            return self._stream.description(frame)
-        except (IndexError, struct.error):
-            return None
-
-    def root_of(self, frame: bytes) -> bytes | None:
-        """The frame with the Relation of the root, if a row shows that the table described last is a partition."""
-        return self._stream.root_of(frame)
 
     def copied_at(self, described: Description) -> int | None:
         """The commit LSN of the table's snapshot if this process made it, with the same description, or None."""
         copied = self._copied.get(described.oid)
         if copied is None or described.message != copied.relation or copied.lsn > self._divided:
             return None
-        is_listed = any((one.relid, one.lsn) == (described.oid, copied.lsn) for one in self._state.snapshots)
+        is_listed = any((one.relid, one.lsn) == (described.oid, copied.lsn) for one in self._state.now.snapshots)
         return copied.lsn - 1 if is_listed else None
 
     def time_of(self, frame: bytes) -> int | None:
         """The commit time of the transaction that a Begin starts; None for other and damaged frames."""
-        if len(frame) < _COMMIT_TIME_AT + _COMMIT_TIME.size or frame[XLOG_HEADER_SIZE] != _BEGIN:
-            return None
-        commit_time: int = _COMMIT_TIME.unpack_from(frame, _COMMIT_TIME_AT)[0]
-        return commit_time
+        return begin_time(frame) if frame[XLOG_HEADER_SIZE : XLOG_HEADER_SIZE + 1] == b"B" else None
 
     def take_frame(self, frame: bytes, lsn: int | None = None) -> None:
         """Record a frame with a message; `lsn` replaces its own LSN. Raises Malformed if it is cut off."""
-        complete = self._stream.complete
+        complete = self.stream.complete
         try:
-            if self._state.places and not self._stream.inside:
+            if self._state.places and not self.stream.inside:
                 self._divide_before(frame)
             segment = self._segment_for(frame)
-            boundary = self._stream.take_frame(frame)
-            self._contents.take_frame(frame)
+            boundary = self.stream.take_frame(frame)
+            self.contents.take_frame(frame)
         except (IndexError, struct.error) as error:
             raise Malformed("the message is cut off", offset=len(frame)) from error
         segment.add_frame(frame if lsn is None else with_lsn(frame, lsn))
@@ -227,7 +194,7 @@ class Recorder:
         `framing` is one of pgoutput/frames.py. Messages of a `dump` are checked, and have one LSN. Returns the
         offset of the first message that was not recorded, and the commit LSNs of whole transactions as in Copied.
         """
-        segment, stream, place = self._segment, self._stream, self._next_place()
+        segment, stream, place = self._segment, self.stream, self._next_place()
         if self._module is None or self._batches is None:
             return pos, b""
         if segment is None or self._next_head is not None or stream.expects_row:
@@ -244,7 +211,7 @@ class Recorder:
             stream.add_rows(copied.rows)
         elif copied.commits:
             stream.add_transactions(copied.rows, copied.end_lsn)
-        self._contents.take_copied(copied)
+        self.contents.take_copied(copied)
         count = 2 * copied.transactions + copied.rows
         self.transactions += copied.transactions
         self.messages += count
@@ -255,7 +222,7 @@ class Recorder:
 
     def reached(self, position: int) -> None:
         """Note that the server has nothing more up to this position."""
-        if self._stream.complete:
+        if self.stream.complete:
             while (place := self._next_place()) is not None and place <= position:
                 self._divide(place)
             self._idle = max(self._idle, position)
@@ -266,9 +233,9 @@ class Recorder:
         if now >= self._synced + self._rotation.sync_interval:
             self.sync()
         segment = self._segment
-        if segment is not None and self._stream.complete and now >= segment.begun + self._rotation.age:
+        if segment is not None and self.stream.complete and now >= segment.begun + self._rotation.age:
             self._finish(segment)
-        idle = self._stream.complete and not self._dirty
+        idle = self.stream.complete and not (self._segment is not None and self._segment.pending)
         if idle and self.whole > self.safe and now >= self._state_written + self._rotation.state_interval:
             self._write_state()
 
@@ -277,53 +244,30 @@ class Recorder:
         self._synced = time.monotonic()
         if self._segment is not None:
             self._segment.sync()
-        self.safe = max(self.safe, self._stream.whole)
-        if self._stream.complete:
+        self.safe = max(self.safe, self.stream.whole)
+        if self.stream.complete:
             for segment in self._finished:
                 segment.close()
                 self.closed += 1
                 self.finished += 1
-                self._reported.append(ClosedSegment(str(segment.name), segment.messages, segment.size))
+                facts = {"name": str(segment.name), "messages": segment.messages, "size": segment.size}
+                logger.debug(f"segment {segment.name} closed", extra=event("segment_closed", **facts))
             self._finished.clear()
 
-    @property
-    def doubts(self) -> int:
-        """How often a table was described again: ALTER PUBLICATION may be the reason."""
-        return self._stream.repeats
-
-    def confirm(self, complete: str, doubts: int) -> None:
-        """Set COMPLETE, for which the server was asked at this number of `doubts`."""
-        self._confirmed = max(self._confirmed, doubts)
+    def confirm(self, complete: str, repeats: int) -> None:
+        """Set COMPLETE, for which the server was asked when the stream had so many `repeats`."""
+        self._confirmed = max(self._confirmed, repeats)
         self.follow({COMPLETE: complete})
-
-    @property
-    def rows(self) -> int:
-        """Recorded row changes and truncated tables."""
-        return self._stream.rows
-
-    def take_closed(self) -> list[ClosedSegment]:
-        """The segments that were closed with their end since the last call."""
-        closed, self._reported = self._reported, []
-        return closed
-
-    @property
-    def commit_time(self) -> int | None:
-        """The time of the last transaction, also of an open one, in microseconds since 2000-01-01 UTC."""
-        return self._contents.last_time
-
-    def rows_by_table(self) -> list[TableRows]:
-        """How many rows of each table were recorded. Any thread may call it."""
-        return self._contents.rows_by_table()
 
     def restart(self) -> None:
         """Drop an incomplete transaction: the server sends it again from its beginning."""
         self.close()
-        self._stream.restart()
+        self.stream.restart()
 
     def follow(self, head: Mapping[str, str]) -> None:
         """Change the parameters: start another segment after the current transaction."""
         self._next_head = {**self._head, **head}
-        if self._stream.complete:
+        if self.stream.complete:
             self._apply_next_head()
 
     def leave(self) -> None:
@@ -335,7 +279,7 @@ class Recorder:
     def close(self) -> None:
         """Close the open segment; drop an incomplete transaction."""
         self.sync()
-        if self._segment is not None and self._stream.complete:
+        if self._segment is not None and self.stream.complete:
             self._finish(self._segment)
         elif self._segment is not None:
             self.leave()
@@ -347,34 +291,29 @@ class Recorder:
             self._write_state()
 
     @property
-    def _dirty(self) -> bool:
-        """Whether something is not on disk."""
-        return self._segment is not None and self._segment.pending > 0
-
-    @property
     def _most(self) -> int:
         """Bytes at which the next segment begins: fewer between transactions, where readers divide captures."""
         size = self._rotation.size
-        return size if self._stream.inside else size - size // _EARLY
+        return size if self.stream.inside else size - size // _EARLY
 
     def _segment_for(self, frame: bytes) -> SegmentWriter:
         """The segment for a frame: a new one if the current one is full."""
         segment = self._segment
-        if segment is not None and (segment.size < self._most or self._stream.late):
+        if segment is not None and (segment.size < self._most or self.stream.late):
             return segment
-        name = self._stream.name_before(frame)
+        name = self.stream.name_before(frame)
         if segment is not None and name == segment.name:
             return segment  # it has no change yet, so a new one would have the same name
         if segment is not None:
             self._finish(segment)
         name = name.after(SegmentName.parse(self._predecessor))
-        while str(name) in self._state.discarded:
+        while str(name) in self._state.now.discarded:
             name = name.after(name)
         self._segment = self._begin(name)
         return self._segment
 
     def _begin(self, name: SegmentName) -> SegmentWriter:
-        stream = self._stream
+        stream = self.stream
         segment = SegmentWriter(self._directory, name, compress=self._compress)
         head = {**self._head, SEGMENT: str(name), PREDECESSOR: self._predecessor}
         if stream.repeats > self._confirmed:
@@ -384,14 +323,14 @@ class Recorder:
         if stream.inside:
             head[TRANSACTION] = transaction_text(stream.changes, stream.messages, stream.ordinal)
         segment.start(head, stream.repeated())
-        self._contents.start_segment(head, inside=stream.inside)
+        self.contents.start_segment(head, inside=stream.inside)
         self._predecessor = str(name)
         return segment
 
     def _gap_after(self, last: str, now: tuple[int, int] | None) -> Gap | None:
         """The gap before the next segment: `now`, joined with one of an earlier run that wrote no segment."""
-        known = self._state.now
-        before = None if known is None or known.gap is None or known.gap.after != last else known.gap
+        known = self._state.now.gap
+        before = None if known is None or known.after != last else known
         if now is None:
             return before
         return Gap(last, now[0] if before is None else before.start, now[1])
@@ -402,7 +341,6 @@ class Recorder:
         return self._gap if self._gap is not None and self._gap.after == self._predecessor else None
 
     def _apply_next_head(self) -> None:
-        """Apply the parameters that follow() was given."""
         head, self._next_head = self._next_head, None
         if head is None or head == self._head:
             return
@@ -411,15 +349,14 @@ class Recorder:
         self._end_segment()
 
     def _finish(self, segment: SegmentWriter) -> None:
-        segment.finish(self.whole, self._contents.text())
+        segment.finish(self.whole, self.contents.text())
         self._segment = None
         self._finished.append(segment)
         self.sync()
-        if self._stream.complete:
+        if self.stream.complete:
             self._write_state()
 
     def _end_segment(self) -> None:
-        """Finish the open segment, if any, and write the state."""
         if self._segment is not None:
             self._finish(self._segment)
         else:
@@ -440,9 +377,9 @@ class Recorder:
 
     def _divide_before(self, frame: bytes) -> None:
         """End the segment at the places of snapshots before the transaction or message that a frame begins."""
-        begins_at = self._stream.name_before(frame).position
+        begins_at = self.stream.name_before(frame).position
         while (place := self._next_place()) is not None and place <= begins_at:
-            if self._stream.complete:
+            if self.stream.complete:
                 self._divide(place)
             else:  # the outcome of a transaction that was sent late: its changes are in the segment already
                 why = f"a prepared transaction before {lsn_text(place)} was sent after it"
@@ -450,7 +387,7 @@ class Recorder:
 
     def _divide(self, place: int) -> None:
         """End the segment: everything before this LSN was recorded."""
-        self._stream.whole = self._divided = place
+        self.stream.whole = self._divided = place
         self._end_segment()
 
     def _drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:

@@ -94,13 +94,6 @@ def _open_segments(directory: Path, *, closed: bool) -> dict[Path, SegmentName]:
 def _examined(directory: Path) -> tuple[list[_OpenSegment], list[_OpenSegment]]:
     """The open segments, and those of them that have a complete transaction. Raises InputError."""
     parts = [_OpenSegment(path, name) for path, name in _open_segments(directory, closed=False).items()]
-    whole = _whole_segments(parts)
-    _check_nothing_lost(directory, parts)
-    return parts, whole
-
-
-def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
-    """The open segments up to the end of the last complete transaction."""
     keep = 0
     for index, part in enumerate(parts):
         _examine(part)
@@ -108,14 +101,15 @@ def _whole_segments(parts: list[_OpenSegment]) -> list[_OpenSegment]:
             keep = index + 1
         if not part.ended and index + 1 < len(parts):
             raise InputError("is damaged: it has no end, and others follow it", source=str(part.path))
-    return parts[:keep]
+    _check_nothing_lost(directory, parts)
+    return parts, parts[:keep]
 
 
 def _check_nothing_lost(directory: Path, parts: list[_OpenSegment]) -> None:
     """Raise InputError if a segment has fewer messages than were synced."""
     known = read_state(LocalLocation(directory))
     for part in parts:
-        if known is not None and str(part.name) == known.last and part.messages < known.messages:
+        if str(part.name) == known.last and part.messages < known.messages:
             raise InputError(
                 f"is damaged: only {part.messages} of its {known.messages} messages are left. The rest up to"
                 f" {lsn_text(known.position)} was acknowledged; move the segment away to continue without it",
@@ -178,7 +172,6 @@ def _rewrite(directory: Path, part: _OpenSegment, *, compress: bool) -> None:
 
 
 def _contents_of(part: _OpenSegment) -> str | None:
-    """The contents of its complete transactions, as JSON."""
     counter = ContentsCounter()
     with LocalReader(part.path) as file, contextlib.suppress(DecodeError):
         counter.take_segment(SegmentFrames(file, str(part.path)), part.size)
@@ -187,9 +180,8 @@ def _contents_of(part: _OpenSegment) -> str | None:
 
 def _state(directory: Path) -> Recovered:
     known = read_state(LocalLocation(directory))
-    last, position = ("", 0) if known is None else (known.last, known.position)
-    names = closed_names(directory)
+    names, position = closed_names(directory), known.position
     if names:
         position = max(position, position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")))
     # A last segment that is gone remains the predecessor of the next one, so that readers notice the gap.
-    return Recovered(max(last, *map(str, names), ""), position)
+    return Recovered(max(known.last, *map(str, names), ""), position)

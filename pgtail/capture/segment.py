@@ -141,10 +141,11 @@ class Head(Struct):
             raise InputError(f"{SNAPSHOT} is {text!r}, not an LSN and two numbers") from None
 
 
-def check_format(number: str) -> None:
+def check_format(number: str, source: str | None = None) -> None:
     """Raise InputError for the number of an unknown format."""
     if number not in (NEWEST, *WITH_SHA256):
-        raise InputError(f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it")
+        what = f"has format {number!r}, which this version of pgtail does not know: a newer one wrote it"
+        raise InputError(what, source=source)
 
 
 class SegmentCheck:

@@ -23,10 +23,10 @@ def open_state(directory: Path, position: int, *, spool: bool = False, dry_run: 
     state, place = StateFile(directory, dry_run=dry_run), LocalLocation(directory)
     drop_uncut(state, directory, position)
     if not spool:
-        missing = {*state.snapshots} - {*complete(place, state.snapshots)}
+        missing = {*state.now.snapshots} - {*complete(place, state.now.snapshots)}
         state.drop("segments of it are missing", lambda snapshot: snapshot in missing)
     if not dry_run:
-        remove_unlisted(place, () if spool else state.snapshots)
+        remove_unlisted(place, () if spool else state.now.snapshots)
     return state
 
 
@@ -59,12 +59,11 @@ def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
     Examines only those that the state has not reached: a recorder may have been killed before it wrote that. Raises
     InputError, OutputError.
     """
-    before = 0 if state.now is None else state.now.position
-    uncut = {lsn for lsn in state.places if before < lsn <= position and not _was_cut(directory, lsn)}
+    segments, uncut = closed_names(directory), set[int]()
+    for lsn in state.places:
+        earlier = [name for name in segments if name.position < lsn]
+        if state.now.position < lsn <= position and earlier:
+            last = LocalLocation(directory / f"{max(earlier)}{CLOSED}")
+            if position_of(last) > lsn:
+                uncut.add(lsn)
     state.drop("the capture went past its place without a new segment", lambda snapshot: snapshot.lsn in uncut)
-
-
-def _was_cut(directory: Path, lsn: int) -> bool:
-    """Whether no segment spans an LSN."""
-    names = [name for name in closed_names(directory) if name.position < lsn]
-    return not names or position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")) <= lsn

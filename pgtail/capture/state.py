@@ -52,7 +52,6 @@ class Pruned(NamedTuple):
     position: int
 
     def shown(self) -> dict[str, str]:
-        """As an object for JSON."""
         return {"segment": self.segment, "position": lsn_text(self.position)}
 
 
@@ -80,7 +79,6 @@ class TableSnapshot(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """The size of its files."""
         return sum(part.bytes for part in self.segments)
 
     def __str__(self) -> str:
@@ -115,9 +113,14 @@ class CaptureState(NamedTuple):
 
     def has(self, segment: str) -> bool:
         """Whether a closed segment of the stream counts if there is a file with this name."""
-        if self.pruned is not None and segment <= self.pruned.segment:
+        if segment <= self.pruned_segment:
             return False
         return (self.uploaded is None or segment <= self.uploaded) and segment not in self.discarded
+
+    @property
+    def pruned_segment(self) -> str:
+        """The last segment that was removed from its start; empty if none was."""
+        return "" if self.pruned is None else self.pruned.segment
 
     @property
     def counting(self) -> tuple[TableSnapshot, ...]:
@@ -137,6 +140,10 @@ class CaptureState(NamedTuple):
         kept = tuple(one for one in self.snapshots if str(one.segments[0].name) > pruned.segment)
         discarded = frozenset(name for name in self.discarded if name > pruned.segment)
         return self._replace(snapshots=kept, pruned=pruned, discarded=discarded)
+
+
+NO_STATE: Final = CaptureState(0, "", 0, {})
+"""That of a folder without the file."""
 
 
 def state_json(now: CaptureState) -> bytes:
@@ -215,40 +222,25 @@ def _locked(path: Path) -> int | None:
 class StateFile:
     """The `capture.json` of a local directory, which this process and `pgtail capture prune` write.
 
-    The directory must be locked. Threads take turns. With `dry_run` changes stay in memory. Methods raise OutputError,
-    reading the file InputError.
+    `now` is the state that was read or written last. The directory must be locked. Threads take turns. With `dry_run`
+    changes stay in memory. Methods raise OutputError, reading the file InputError.
     """
 
     def __init__(self, directory: Path, *, dry_run: bool = False) -> None:
         self._directory = directory
         self._dry_run = dry_run
         self._lock = threading.Lock()
-        self._now = read_state(LocalLocation(directory))
+        self.now = read_state(LocalLocation(directory))
         self._note_places()
-
-    @property
-    def now(self) -> CaptureState | None:
-        """The state that was read or written last; None if there is no file."""
-        return self._now
-
-    @property
-    def snapshots(self) -> tuple[TableSnapshot, ...]:
-        """The listed snapshots."""
-        return () if self._now is None else self._now.snapshots
-
-    @property
-    def discarded(self) -> frozenset[str]:
-        """Names that no segment may have."""
-        return frozenset() if self._now is None else self._now.discarded
 
     def write(self, now: CaptureState) -> None:
         """Replace the state, except for the fields that a Recorder does not set."""
         with self._changing() as known:
-            if known is not None:
-                now = now._replace(
+            self._replace(
+                now._replace(
                     snapshots=known.snapshots, pruned=known.pruned, target=known.target, discarded=known.discarded
                 )
-            self._replace(now)
+            )
 
     def list_snapshot(self, table: TableSnapshot, head: Mapping[str, str]) -> None:
         """List the copy of a table, which counts when the capture has reached its LSN. Its segments must be synced.
@@ -258,8 +250,8 @@ class StateFile:
         another one.
         """
         with self._changing() as known:
-            now = known or CaptureState(0, "", 0, dict(head))
-            now = now._replace(head={**now.head, FORMAT: NEWEST})  # its segments have it, and no older recorder runs
+            head = head if known is NO_STATE else known.head
+            now = known._replace(head={**head, FORMAT: NEWEST})  # its segments have it, and no older recorder runs
             try:
                 listed = now.with_snapshots([*now.snapshots, table])
             except ValueError as error:
@@ -268,44 +260,42 @@ class StateFile:
 
     def drop(self, why: str, dropped: Callable[[TableSnapshot], bool]) -> None:
         """Unlist the snapshots for which `dropped` returns True, with a warning."""
-        if not any(map(dropped, self.snapshots)):
+        if not any(map(dropped, self.now.snapshots)):
             return
         with self._changing() as known:
-            if known is None:
-                return
             removed = "would be removed" if self._dry_run else "is removed"
             for one in filter(dropped, known.snapshots):
                 logger.warning(f"{one} does not count, and {removed}: {why}")
             self._replace(known.with_snapshots(one for one in known.snapshots if not dropped(one)))
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[CaptureState | None]:
+    def _changing(self) -> Iterator[CaptureState]:
         """Lock the file, and yield its present state."""
         if self._dry_run:
-            yield self._now
+            yield self.now
             return
         with self._lock, locked_state(self._directory):
             try:
-                known = read_state(LocalLocation(self._directory)) or self._now
+                known = read_state(LocalLocation(self._directory))
             except InputError as error:
                 raise OutputError(f"cannot write {self._directory / FILE}: it {error.reason}") from None
-            yield known
+            yield self.now if known is NO_STATE else known
 
     def _replace(self, now: CaptureState) -> None:
         if not self._dry_run:
             write_state(self._directory, now)
-        self._now = now
+        self.now = now
         self._note_places()
 
     def _note_places(self) -> None:
-        self.places = tuple(sorted({one.lsn for one in self.snapshots}))
+        self.places = tuple(sorted({one.lsn for one in self.now.snapshots}))
         """The LSNs at which snapshots are listed, each once."""
 
 
-def read_state(directory: Location) -> CaptureState | None:
-    """The state; None if there is no file. Raises InputError if it is damaged."""
+def read_state(directory: Location) -> CaptureState:
+    """The state, NO_STATE if there is no file. Raises InputError if it is damaged."""
     content = (directory / FILE).read()
-    return None if content is None else parse_state(content[0], str(directory / FILE))
+    return NO_STATE if content is None else parse_state(content[0], str(directory / FILE))
 
 
 def not_recorded(capture: Location) -> InputError:
@@ -313,21 +303,12 @@ def not_recorded(capture: Location) -> InputError:
     return InputError(f"has no {FILE}: it is not a capture that pgtail record wrote", source=str(capture))
 
 
-def pruned_segment(known: CaptureState | None) -> str:
-    """The last segment that was removed from the start of a capture with this state; empty if none was."""
-    return "" if known is None or known.pruned is None else known.pruned.segment
-
-
-def was_pruned(capture: Location, segment: str) -> bool:
-    """Whether a segment was removed by `pgtail capture prune`. Raises InputError if the state is damaged."""
-    return segment <= pruned_segment(read_state(capture))
-
-
 def parse_state(data: bytes, source: str) -> CaptureState:
     """The state in a file's content. Raises InputError if it is damaged, or of an unknown format."""
     try:
         fields = json.loads(data)
-        format_ = _format_in(fields, source)
+        format_ = str(fields.get("format", _PLAIN))
+        check_format(format_, source)
         described = fields["head" if format_ == _PLAIN else "parameters"]
         head = {str(name): str(value) for name, value in described.items()}
         gap, pruned = fields.get("gap"), fields.get("pruned")
@@ -351,17 +332,6 @@ def parse_state(data: bytes, source: str) -> CaptureState:
             " and the capture's slot still has everything since the last segment",
             source=source,
         ) from None
-
-
-def _format_in(fields: Mapping[str, Any], source: str) -> str:
-    """The number of the format. Raises InputError for an unknown one."""
-    number = str(fields.get("format", _PLAIN))
-    try:
-        check_format(number)
-    except InputError as error:
-        error.source = source
-        raise
-    return number
 
 
 def _parse_snapshots(items: Any) -> tuple[TableSnapshot, ...]:

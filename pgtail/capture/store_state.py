@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pgtail.capture.format import CLOSED, SegmentName
 from pgtail.capture.segment import position_of
-from pgtail.capture.state import FILE, CaptureState, parse_state, read_state, state_json
+from pgtail.capture.state import FILE, NO_STATE, CaptureState, parse_state, read_state, state_json
 from pgtail.errors import OutputError
 from pgtail.storage import Conflict, Location
 from pgtail.storage.local import LocalLocation
@@ -36,7 +36,7 @@ class StoreState:
 
     def __init__(self, target: Location, spool: Path) -> None:
         self.target = target
-        self.stored: CaptureState | None = None
+        self.stored = NO_STATE
         self.uploaded = ""
         self.position = 0
         self.announced: Mapping[str, str] = {}
@@ -46,20 +46,20 @@ class StoreState:
         self._version: str | None = None
         self._written = False
 
-    def read(self) -> CaptureState | None:
-        """Read the state, before anything is written; None if there is no file. Raises InputError."""
+    def read(self) -> None:
+        """Read the state, before anything is written. Raises InputError."""
         content = (self.target / FILE).read()
-        self.stored = state = None if content is None else parse_state(content[0], str(self.target / FILE))
-        self._version = None if content is None else content[1]
-        if state is not None and state.uploaded is not None:
+        if content is not None:
+            self.stored, self._version = parse_state(content[0], str(self.target / FILE)), content[1]
+        state = self.stored
+        if state.uploaded is not None:
             self.uploaded, self.position = state.uploaded, state.position
-            return state
+            return
         names = [name for entry in self.target.list() if (name := SegmentName.of_file(entry.name)) is not None]
         self.uploaded = str(max(names, default=""))
-        self.position = 0 if state is None else state.position
+        self.position = state.position
         if self.uploaded:  # a copy of a local capture
             self.position = max(self.position, position_of(self.target / f"{self.uploaded}{CLOSED}"))
-        return state
 
     def check_owner(self) -> None:
         """Check that this recorder wrote the state: perhaps in an attempt whose answer was lost.
@@ -106,14 +106,11 @@ class StoreState:
 
     def _is_unchanged(self, state: CaptureState) -> bool:
         """Whether nothing was recorded since the state was read at the start."""
-        before = None if self._written else self.stored
-        return before is not None and before.with_pruned(state.pruned) == state
+        return not self._written and self.stored.with_pruned(state.pruned) == state
 
     def _next(self, position: int, uploaded: str, announced: Mapping[str, str]) -> CaptureState:
-        """The state to write."""
         known = read_state(LocalLocation(self._spool))
-        assert known is not None
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
         state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
         state = state._replace(uploaded=uploaded, writer=self._writer, announced=announced, discarded=self.discarded)
-        return state.with_pruned(None if self.stored is None else self.stored.pruned)
+        return state.with_pruned(self.stored.pruned)

@@ -23,6 +23,8 @@ _MESSAGE: Final = struct.Struct(">BQ").unpack_from
 
 _TAG: Final = XLOG_HEADER_SIZE
 _BODY: Final = _TAG + 1
+_WITH_OID: Final = _BODY + 4
+"""The least bytes of a frame with an OID."""
 
 _BEGINS: Final = tags(Role.BEGIN)
 _ROWS: Final = tags(Role.ROW)
@@ -54,7 +56,7 @@ class StreamTracker:
     change something, `changes` the rows and truncated tables, `messages` the logical messages. `rows` counts the
     changes of all transactions.
 
-    `repeats` counts descriptions of tables that were described before.
+    `repeats` counts descriptions of tables that were described before: ALTER PUBLICATION may be the reason.
 
     The stream starts at the LSN `start`. A transaction that was prepared before its slot had two_phase is sent late:
     when it is committed, right before that outcome, with an older LSN. After a restart between the two the
@@ -131,8 +133,8 @@ class StreamTracker:
         return self._relations[root] if _OID(frame, _BODY)[0] == root else None
 
     def description(self, frame: bytes) -> Description | None:
-        """The description of a table in a frame; None if it has none. Raises struct.error, IndexError."""
-        if frame[_TAG] != _RELATION:
+        """The description of a table in a frame; None if it has none, or is cut off."""
+        if len(frame) < _WITH_OID or frame[_TAG] != _RELATION:
             return None
         oid = _OID(frame, _BODY)[0]
         is_ordinary = self.inside and self._begin[0][_TAG] != _BEGIN_PREPARE
@@ -176,7 +178,6 @@ class StreamTracker:
         return self.complete
 
     def add_rows(self, count: int) -> None:
-        """Advance by this many row changes."""
         if count:
             self._adjacent = None
         self.ordinal += count

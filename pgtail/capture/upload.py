@@ -8,7 +8,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from pgtail.capture.recorder import Recorder
 from pgtail.capture.recovery import Recovered, recover
 from pgtail.capture.segment import SegmentBytes, SegmentCheck, digest_of, read_head
 from pgtail.capture.snapshots import complete, unlisted
-from pgtail.capture.state import FILE, CaptureState, TableSnapshot, pruned_segment, read_state, write_state
+from pgtail.capture.state import FILE, NO_STATE, CaptureState, read_state, write_state
 from pgtail.capture.store_state import StoreState
 from pgtail.errors import InputError, OptionError, OutputError
 from pgtail.humanize import counted
@@ -75,7 +75,8 @@ class Uploader:
             logger.warning(warning)
         try:
             with _as_output(target):
-                self._begin_spool(recovered, self._read_target(), takes_over=takes_over)
+                self._store.read()
+                self._begin_spool(recovered, takes_over=takes_over)
         except UNAVAILABLE as error:
             raise OutputError(str(error)) from None
 
@@ -94,53 +95,45 @@ class Uploader:
         if self._claimed and idle is None and self._closed == recorder.closed:
             return None
         self._closed = recorder.closed
-        return Work(self._whole_transactions(), idle)
-
-    def _whole_transactions(self) -> dict[str, Path]:
-        """The closed segments up to the last one that ends between transactions: the next one does not continue one."""
         closed = self._pending()
         following = [*closed.values(), *self._segments(OPEN).values(), None][1:]
         count = 0
         for number, path in enumerate(following[: len(closed)], 1):
-            if path is None or read_head(LocalLocation(path)).transaction is None:
+            if path is None or read_head(LocalLocation(path)).transaction is None:  # it does not continue a transaction
                 count = number
-        return dict(islice(closed.items(), count))
+        return Work(dict(islice(closed.items(), count)), idle)
 
     def claim(self) -> None:
-        """Become the only writer, before the stream begins at `position`.
+        """Become the only writer, once, before the stream begins at `position`; delete the files that another one left.
 
-        Raises TakenOver, OutputError.
+        Deletes only files that nobody else will list: discarded names, and parts of earlier snapshots. Raises
+        TakenOver, OutputError.
         """
         with self._lock, _as_output(self._store.target):
-            self._claim()
+            if self._claimed:
+                return
+            left = unlisted(self._store.target, read_state(LocalLocation(self._spool)).snapshots)
+            self._store.write()
+            before = min(self._store.discarded, default=self._store.uploaded)
+            there = [entry.name for entry in self._store.target.list(before)]
+            left += [self._store.target / name for name in there if name.removesuffix(CLOSED) in self._store.discarded]
+            for file in left:
+                file.delete()
+            self._claimed = True
 
     def publish(self, work: Work) -> None:
         """Upload segments, and record how far the capture goes. While the store is not available, tries again.
 
         Returns early after stop(). Raises OutputError.
         """
-
-        def attempt() -> None:
-            with self._lock:
-                self._claim()
-                self._upload(work.segments)
-                if work.idle is not None and work.idle > self._store.position:
-                    self._store.write(position=work.idle)
-
-        self._try(attempt)
+        self._try(lambda: self._upload(work))
 
     def put_snapshot(self, path: Path) -> None:
         """Upload a closed segment of a snapshot, and remove it from the spool. Several threads may do so at a time.
 
         While the store is not available, tries again. Raises OutputError, also after stop().
         """
-
-        def attempt() -> None:
-            with self._lock:
-                self._claim()
-            self._put_segment(path)
-
-        self._try_to_end(attempt)
+        self._try_to_end(lambda: self._put_segment(path))
         path.unlink(missing_ok=True)
 
     def remove_snapshot(self, name: str) -> None:
@@ -150,22 +143,22 @@ class Uploader:
     def list_snapshots(self) -> None:
         """Record in the store which snapshots the spool's state lists; as put_snapshot()."""
 
-        def attempt() -> None:
+        def write() -> None:
             with self._lock:
-                self._claim()
                 self._store.write()
 
-        self._try_to_end(attempt)
+        self._try_to_end(write)
 
-    def _try_to_end(self, attempt: Callable[[], None]) -> None:
+    def _try_to_end(self, attempt: Callable[[], object]) -> None:
         if not self._try(attempt):
             raise OutputError(f"stopped before the snapshot was in {self._store.target}")
 
-    def _try(self, attempt: Callable[[], None]) -> bool:
-        """Try until the store is available. Returns False if stop() was called first."""
+    def _try(self, attempt: Callable[[], object]) -> bool:
+        """As the only writer, try until the store is available. Returns False if stop() was called first."""
         number = 0
         while True:
             try:
+                self.claim()
                 with _as_output(self._store.target):
                     attempt()
                 self._reported = ""
@@ -194,19 +187,14 @@ class Uploader:
 
     # -- the start ---------------------------------------------------------------------------------------------
 
-    def _read_target(self) -> CaptureState | None:
-        """The state in the store. Raises InputError."""
-        stored = self._store.read()
-        if stored is not None and stored.uploaded is not None:
-            self._discard(stored)
-        return stored
-
-    def _discard(self, state: CaptureState) -> None:
+    def _discard(self) -> None:
         """Discard what was announced or uploaded and does not count, unless the spool has the same. Raises InputError.
 
         Recorders of older versions announce nothing.
         """
-        store = self._store
+        store, state = self._store, self._store.stored
+        if state.uploaded is None:
+            return
         digests: dict[str, str | None] = {name: own for name, own in state.announced.items() if name > store.uploaded}
         for entry in store.target.list(f"{store.uploaded}{CLOSED}"):
             name = SegmentName.of_file(entry.name)
@@ -220,73 +208,61 @@ class Uploader:
         }
         store.discarded = state.discarded | (digests.keys() - store.announced.keys())
 
-    def _begin_spool(self, recovered: Recovered, stored: CaptureState | None, *, takes_over: bool) -> None:
+    def _begin_spool(self, recovered: Recovered, *, takes_over: bool) -> None:
         """Start an empty spool with what the store has, or check that the spool continues it."""
+        self._discard()
         if not (recovered.last or recovered.position):
-            self._start_spool(stored)
+            self._start_spool()
             return
         try:
-            self._continue_spool(recovered, stored)
+            self._continue_spool(recovered)
         except OptionError:
-            known = read_state(LocalLocation(self._spool))
-            if not takes_over or known is None or known.target != str(self._store.target):
+            if not takes_over or read_state(LocalLocation(self._spool)).target != str(self._store.target):
                 raise
             logger.info(f"another recorder has gone on in {self._store.target}: {self._spool} is emptied")
             for path in [*self._spool.glob("*.pgcap*"), self._spool / FILE]:
                 path.unlink(missing_ok=True)
-            if stored is not None and stored.uploaded is not None:
-                self._discard(stored)
-            self._start_spool(stored)
+            self._discard()
+            self._start_spool()
 
-    def _start_spool(self, stored: CaptureState | None) -> None:
-        last, head = self._store.uploaded, {} if stored is None else stored.head
+    def _start_spool(self) -> None:
+        stored, last = self._store.stored, self._store.uploaded
+        head = stored.head
         if last and not head:
             head = read_head(self._store.target / f"{last}{CLOSED}").parameters
-        begun = CaptureState(self._store.position, last, 0, head, None if stored is None else stored.gap)
-        self._write_spool(begun, stored)
+        self._write_spool(CaptureState(self._store.position, last, 0, head, stored.gap))
 
-    def _continue_spool(self, recovered: Recovered, stored: CaptureState | None) -> None:
+    def _continue_spool(self, recovered: Recovered) -> None:
         """Check that the spool continues what the store has. Raises OptionError."""
-        last = self._store.uploaded
-        pruned = pruned_segment(stored)
+        last, pruned = self._store.uploaded, self._store.stored.pruned_segment
         for name, path in self._pending().items():
             if name in self._store.discarded:
                 raise self._does_not_continue()
             if name <= last:
-                if name > pruned:
-                    self._check_same(path)
+                uploaded = self._store.target / path.name
+                if name > pruned and (uploaded.head() is None or digest_of(uploaded) != digest_of(LocalLocation(path))):
+                    raise self._does_not_continue()
                 path.unlink()
                 continue
             if read_head(LocalLocation(path)).parameters.get(PREDECESSOR) != last:
                 raise self._does_not_continue()
             last = name
         known = read_state(LocalLocation(self._spool))
-        if known is None or recovered.last != last:
+        if known is NO_STATE or recovered.last != last:
             raise self._does_not_continue()
         if self._store.position > recovered.position:
             known = known._replace(position=self._store.position, last=last, messages=0)
-        self._write_spool(known, stored)
+        self._write_spool(known)
 
-    def _write_spool(self, state: CaptureState, stored: CaptureState | None) -> None:
-        """Write the spool's state, with the known state of the store."""
-        snapshots = self._complete_snapshots(stored)
-        state = state._replace(snapshots=snapshots, target=str(self._store.target), discarded=self._store.discarded)
-        write_state(self._spool, state)
-
-    def _complete_snapshots(self, stored: CaptureState | None) -> tuple[TableSnapshot, ...]:
-        """The snapshots that the store lists, without those that lack a segment. Raises InputError."""
-        listed = () if stored is None else stored.snapshots
-        kept = complete(self._store.target, listed)
-        for snapshot in listed:
+    def _write_spool(self, state: CaptureState) -> None:
+        """Write the spool's state, with the snapshots that the store lists and that lack no segment."""
+        store = self._store
+        kept = complete(store.target, store.stored.snapshots)
+        for snapshot in store.stored.snapshots:
             if snapshot not in kept:
                 logger.warning(f"{snapshot} does not count, and is removed: segments of it are missing")
-        return tuple(kept)
-
-    def _check_same(self, path: Path) -> None:
-        """Check that a segment that counts in the store is the one of the spool. Raises OptionError, InputError."""
-        uploaded = self._store.target / path.name
-        if uploaded.head() is None or digest_of(uploaded) != digest_of(LocalLocation(path)):
-            raise self._does_not_continue()
+        state = state._replace(snapshots=tuple(kept), target=str(store.target), discarded=store.discarded)
+        write_state(self._spool, state)
 
     def _does_not_continue(self) -> OptionError:
         return OptionError(
@@ -297,40 +273,23 @@ class Uploader:
 
     # -- one attempt -------------------------------------------------------------------------------------------
 
-    def _claim(self) -> None:
-        """Become the only writer, once; delete the files that another one left.
-
-        Deletes only files that nobody else will list: discarded names, and parts of earlier snapshots.
-        """
-        if self._claimed:
-            return
-        known = read_state(LocalLocation(self._spool))
-        left = unlisted(self._store.target, () if known is None else known.snapshots)
-        self._store.write()
-        before = min(self._store.discarded, default=self._store.uploaded)
-        there = [entry.name for entry in self._store.target.list(before)]
-        left += [self._store.target / name for name in there if name.removesuffix(CLOSED) in self._store.discarded]
-        for file in left:
-            file.delete()
-        self._claimed = True
-
-    def _upload(self, segments: Mapping[str, Path]) -> None:
-        if segments:
-            self._store.check_owner()
-        left = {name: path for name, path in segments.items() if name > self._store.uploaded}
-        if left:
-            self._announce(left)
-            position = max([self._put_segment(path) for path in left.values()])
-            self._store.write(position=max(position, self._store.position), uploaded=max(left), announced={})
-            self.uploaded += len(left)
-        for path in segments.values():
-            path.unlink(missing_ok=True)
-
-    def _announce(self, segments: Mapping[str, Path]) -> None:
-        """Say in the store which segments will be uploaded."""
-        digests = {name: digest_of(LocalLocation(path)) for name, path in segments.items()}
-        if not digests.items() <= self._store.announced.items():
-            self._store.write(announced={**self._store.announced, **digests})
+    def _upload(self, work: Work) -> None:
+        with self._lock:
+            store = self._store
+            if work.segments:
+                store.check_owner()
+            left = {name: path for name, path in work.segments.items() if name > store.uploaded}
+            if left:
+                digests = {name: digest_of(LocalLocation(path)) for name, path in left.items()}
+                if not digests.items() <= store.announced.items():
+                    store.write(announced={**store.announced, **digests})
+                position = max([self._put_segment(path) for path in left.values()])
+                store.write(position=max(position, store.position), uploaded=max(left), announced={})
+                self.uploaded += len(left)
+            for path in work.segments.values():
+                path.unlink(missing_ok=True)
+            if work.idle is not None and work.idle > store.position:
+                store.write(position=work.idle)
 
     def _put_segment(self, path: Path) -> int:
         """Upload a segment and read it back; returns its position."""
@@ -350,7 +309,6 @@ class Uploader:
         return position
 
     def _pending(self) -> dict[str, Path]:
-        """The closed segments in the spool."""
         return self._segments(CLOSED)
 
     def _segments(self, ending: str) -> dict[str, Path]:

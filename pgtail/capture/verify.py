@@ -9,7 +9,7 @@ from pgtail.capture.contents import SegmentContents, read_contents
 from pgtail.capture.format import GAP, PREDECESSOR, SEGMENT, SegmentName, gap_in
 from pgtail.capture.reader import SegmentFile, first_segment, listed, refreshed, snapshot_segments
 from pgtail.capture.segment import Head, SegmentCheck, check, digest_of, read_head
-from pgtail.capture.state import FILE, Gap, TableSnapshot, read_state, was_pruned
+from pgtail.capture.state import FILE, Gap, TableSnapshot, read_state
 from pgtail.errors import InputError
 from pgtail.log import log_damage, logger
 from pgtail.pgoutput.scalars import Point, lsn_text, parse_lsn
@@ -54,13 +54,12 @@ def segments_to_read(
     if first is not None:
         start = sum(segment.name < first for segment in segments)
     names = [str(segment.name) for segment in segments[:start] if segment.snapshot is None]
-    pruned, note = None if known is None else known.pruned, None
+    pruned, note = known.pruned, None
     if pruned is not None and not names:
         position = lsn_text(pruned.position)
         note = f"{escape(str(capture))}: it was pruned: what was committed up to {position} is no longer in it"
     before = names[-1] if names else None if pruned is None else pruned.segment
-    last, gap = ("", None) if known is None else (known.last, known.gap)
-    return SegmentsToRead(capture, segments[start:], before, last=last, gap=gap, note=note)
+    return SegmentsToRead(capture, segments[start:], before, last=known.last, gap=known.gap, note=note)
 
 
 class CaptureVerifier:
@@ -164,7 +163,7 @@ class CaptureVerifier:
                 head = read_head(file.location)
                 self._check_order(file.location, head.parameters, name, before)
             except InputError:
-                if was_pruned(capture, name):
+                if name <= read_state(capture).pruned_segment:
                     self._note(f"{escape(str(file.location))}: it was pruned before it was read")
                     continue
                 raise
@@ -218,12 +217,12 @@ class CaptureVerifier:
         if file.begins_snapshot:
             self._messages = 0
         head = self._head_of_part(file)
-        if head is not None:
-            location = self._next(file.location, file.location, head)
-            self.part = file
-            yield location
-        else:
+        if head is None:
             self._messages = None
+            return
+        location = self._next(file.location, file.location, head)
+        self.part = file
+        yield location
 
     def _lacks(self, snapshot: TableSnapshot, segments: Sequence[SegmentFile]) -> bool:
         """Report missing segments of a snapshot; returns whether there are any: a part must not pass for a table."""
@@ -284,7 +283,6 @@ class CaptureVerifier:
                 self.gap_end = parse_lsn(gap.rpartition(" ")[2])
 
     def report(self, what: str, where: Location) -> None:
-        """Say that something is damaged or missing."""
         self.damaged = True
         self.problems += 1
         log_damage(f"{escape(str(where))}: {what}")

@@ -18,7 +18,6 @@ from pgtail.capture.format import (
     SegmentName,
     copy_data,
     parameter,
-    parameters,
 )
 from pgtail.errors import OutputError
 from pgtail.files.atomic import rename_synced, sync_directory, write_all, write_synced
@@ -30,7 +29,7 @@ class SegmentWriter:
     """A file with the suffix `ending`; close() renames it to one with the suffix `closed`.
 
     All methods raise OutputError. `size` and `pending` (what sync() would write) count uncompressed bytes, `begun` is
-    a time.monotonic(), `messages` does not count those repeated at the beginning.
+    a time.monotonic(), `messages` does not count those repeated at the beginning. `path` is where close() puts it.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class SegmentWriter:
         self._checksum = Checksum()
         self._parts: list[bytes] = []
         self._broken: OutputError | None = None
-        self._path, self._closed = directory / f"{name}{ending}", directory / f"{name}{closed}"
+        self._path, self.path = directory / f"{name}{ending}", directory / f"{name}{closed}"
         try:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             sync_directory(directory)
@@ -52,13 +51,13 @@ class SegmentWriter:
 
     def start(self, head: Mapping[str, str], repeated: list[bytes]) -> None:
         """Write the parameters, and the frames that following messages need."""
-        self.add_raw(parameters(head))
+        for name, value in head.items():
+            self.add_raw(parameter(name, value))
         for frame in repeated:
             self.add_raw(copy_data(frame))
         self.add_raw(parameter(START, ""))
 
     def add_frame(self, frame: bytes) -> None:
-        """Add a walsender frame."""
         self.messages += 1
         self.add_raw(copy_data(frame))
 
@@ -72,7 +71,6 @@ class SegmentWriter:
         return size
 
     def add_raw(self, data: bytes) -> None:
-        """Add bytes as they are."""
         self._parts.append(data)
         self.pending += len(data)
         self.size += len(data)
@@ -131,21 +129,15 @@ class SegmentWriter:
         os.close(self._fd)
 
     def abandon(self) -> None:
-        """Close the file and remove it."""
         self.leave()
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
             raise _failed(self._path, error) from error
 
-    @property
-    def path(self) -> Path:
-        """Where the file is after close()."""
-        return self._closed
-
     def close(self) -> None:
         """Rename it to its final name: it never changes again."""
-        rename(self._path, self._closed)
+        rename(self._path, self.path)
 
 
 def rename(path: Path, to: Path) -> None:

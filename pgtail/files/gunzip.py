@@ -69,15 +69,11 @@ class Gunzip:
         self._used = 0
         """Bytes of `_waiting` that were decompressed."""
         self._member: Inflater | None = None
-        self._began = self._returned = self._skip = 0
-        """The offset of the member, how many bytes of it were returned, and how many to skip."""
+        self.member_at = self._returned = self._skip = 0
+        """The compressed offset of the member at hand, or of what follows the last one; how many bytes of it were
+        returned, and how many to skip."""
         self._feed = self._last = _PIECE
         """Compressed bytes to decompress at a time; the compressed size of the last member."""
-
-    @property
-    def member_at(self) -> int:
-        """Compressed offset of the member at hand, or of what follows the last one."""
-        return self._began
 
     @property
     def _offset(self) -> int:
@@ -127,7 +123,7 @@ class Gunzip:
     def skip_damage(self) -> bool:
         """Continue with the next member that can be decompressed. Returns whether there is one."""
         if self._holds and self._rewind is not None:
-            self._continue_at(self._began + 1)  # the damaged member may seem to contain the next one
+            self._continue_at(self.member_at + 1)  # the damaged member may seem to contain the next one
         else:
             self._used += 1
         while True:
@@ -152,7 +148,7 @@ class Gunzip:
         """
         assert self._rewind is not None
         at = self._offset
-        follow = _have_members(self._read_raw, self._rewind, self._began + 1)
+        follow = _have_members(self._read_raw, self._rewind, self.member_at + 1)
         self._continue_at(at)
         return follow
 
@@ -172,7 +168,7 @@ class Gunzip:
         self._ahead(len(MAGIC) if self._rewind is None else _SMALL)
         if self._used == len(self._waiting):
             return None
-        self._began, self._returned = self._offset, 0
+        self.member_at, self._returned = self._offset, 0
         if not self._waiting.startswith(MAGIC, self._used):
             self.damage = f"the gzip data is followed by something else at compressed byte {self._offset}"
             self.cut_off = self._waiting[self._used :] == MAGIC[:1]
@@ -194,11 +190,12 @@ class Gunzip:
             elif len(given) > 1:
                 self._feed = len(given) // 16 or 1
             else:
-                self._damaged(f"is damaged: {_reason(error)}, found at compressed byte {self._offset}")
+                reason = str(error).rpartition(": ")[2]
+                self._damaged(f"is damaged: {reason}, found at compressed byte {self._offset}")
             return b""
         self._used += len(given) - len(member.unused_data)
         if member.eof:
-            self._member, self._last = None, self._offset - self._began
+            self._member, self._last = None, self._offset - self.member_at
         if self._skip:
             data, self._skip = data[self._skip :], max(self._skip - len(data), 0)
         return data
@@ -215,7 +212,7 @@ class Gunzip:
 
     def _begin_again(self) -> None:
         """Decompress the member exactly, and skip what was returned of it."""
-        self._continue_at(self._began)
+        self._continue_at(self.member_at)
         self._content.drop()
         self._member, self._skip = ExactInflater(), self._returned
 
@@ -226,7 +223,7 @@ class Gunzip:
 
     def _damaged(self, what: str) -> None:
         self._content.drop()
-        self.damage = f"the gzip member at compressed byte {self._began} {what}"
+        self.damage = f"the gzip member at compressed byte {self.member_at} {what}"
 
     def _unwraps(self) -> bool:
         try:
@@ -318,11 +315,6 @@ class _Content:
         return data
 
     def drop(self) -> None:
-        """Drop everything, and close the temporary file."""
         self._pieces.clear()
         self._rest.close()
         self._held = self._taken = self._released = 0
-
-
-def _reason(error: Exception) -> str:
-    return str(error).rpartition(": ")[2]

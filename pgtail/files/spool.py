@@ -6,17 +6,18 @@ import os
 from collections.abc import Callable
 from typing import IO
 
+from msgspec import Struct
+
 from pgtail.errors import OutputError
 from pgtail.humanize import size_text
 
 
-class SpoolLimit:
+class SpoolLimit(Struct):
     """How many bytes some files, all of one thread, may have together. `cure` is how the user can change that."""
 
-    def __init__(self, size: int, cure: str) -> None:
-        self.size = size
-        self.cure = cure
-        self.used = 0
+    size: int
+    cure: str
+    used: int = 0
 
 
 class SpoolFile:

@@ -51,8 +51,7 @@ _TABLES = """
 SELECT DISTINCT schemaname, tablename FROM pg_publication_tables WHERE pubname = ANY(%s)
 """
 _SESSION = """
-SELECT usename, application_name, coalesce(client_hostname, host(client_addr), 'local') AS client,
-    extract(epoch FROM now() - backend_start)::bigint AS age
+SELECT usename, application_name, coalesce(client_hostname, host(client_addr), 'local') AS client
 FROM pg_stat_activity WHERE pid = %s
 """
 _BLOCKERS = r"""
@@ -67,13 +66,8 @@ SELECT p.gid, p.owner, extract(epoch FROM clock_timestamp() - p.prepared)::bigin
 FROM pg_locks l JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
 WHERE l.pid = %s AND NOT l.granted AND l.locktype = 'transactionid'
 """
-_ENUMS = """
-WITH RECURSIVE enums AS (
-    SELECT oid FROM pg_type WHERE typtype = 'e'
-    UNION
-    SELECT t.oid FROM pg_type t JOIN enums e ON t.typtype = 'd' AND t.typbasetype = e.oid
-)
-SELECT oid FROM enums
+_ENUMS = f"""
+WITH RECURSIVE {BASE_TYPES} SELECT base.oid FROM base JOIN pg_type y ON y.oid = base.type WHERE y.typtype = 'e'
 """
 
 SLOT_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
@@ -204,16 +198,6 @@ class Publication(Struct, frozen=True):
     tables: int
 
 
-class SessionInfo(Struct, frozen=True):
-    """A session of pg_stat_activity. Columns that the role may not see are empty; `age` is in seconds."""
-
-    pid: int
-    user: str
-    application: str
-    client: str
-    age: int
-
-
 def server_facts(connection: Connection) -> ServerFacts:
     """The current state of the server."""
     row = rows.only(connection, "itself", _SERVER)
@@ -282,13 +266,14 @@ def published_tables(connection: Connection, names: list[str]) -> list[tuple[str
     return [(row.text("schemaname"), row.text("tablename")) for row in found]
 
 
-def session_info(connection: Connection, pid: int) -> SessionInfo | None:
-    """The session with this process id, or None if it has ended."""
+def session_words(connection: Connection, pid: int) -> str:
+    """The session with this process id, as far as the role may see it; not escaped."""
     row = rows.first(connection, "the session", _SESSION, pid)
-    if row is None:
-        return None
-    user, application = row.optional_text("usename"), row.optional_text("application_name")
-    return SessionInfo(pid, user or "", application or "", row.text("client"), row.optional_integer("age") or 0)
+    words: list[str | None] = [f"pid {pid}"]
+    if row is not None:
+        user = row.optional_text("usename")
+        words += [user and f"user {user}", row.optional_text("application_name"), row.text("client")]
+    return ", ".join(filter(None, words))
 
 
 def blockers(connection: Connection, pid: int) -> list[str]:

@@ -122,10 +122,6 @@ def without_secrets(dsn: str) -> str:
     return make_conninfo("", **{name: "********" if name in _SECRETS else value for name, value in found.items()})
 
 
-def _timeout(connect_timeout: int | None) -> dict[str, str]:
-    return {} if connect_timeout is None else {"connect_timeout": str(connect_timeout)}
-
-
 def is_direct(connection: Connection) -> bool:
     """Whether there is no pooler in between: the process id that a pooler sends at startup is not the server's."""
     row = rows.only(connection, "the session", "SELECT pg_catalog.pg_backend_pid() AS pid")
@@ -184,7 +180,7 @@ class Connector:
         `connect_timeout` (seconds) overrides the user's own. Do not keep it open: an idle connection would block a
         smart shutdown. Raises ServerError, also for errors of psycopg inside the context.
         """
-        connection = self._connect(client_encoding="UTF8", **_timeout(connect_timeout))
+        connection = self._connect(connect_timeout, client_encoding="UTF8")
         try:
             set_if_direct(connection, "search_path", "")
             if connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII":
@@ -200,7 +196,7 @@ class Connector:
 
         `passthrough` receives text unconverted; `connect_timeout` is as in ordinary().
         """
-        connection = self._connect(replication="database", **_timeout(connect_timeout))
+        connection = self._connect(connect_timeout, replication="database")
         try:
             self._pin(connection, passthrough=passthrough)
         except BaseException:
@@ -214,7 +210,7 @@ class Connector:
         Its settings are those of replication(), no timeout ends it, and row-level security that would hide rows is an
         error. All are of the transaction alone, as a pooler may give the session to another client after it.
         """
-        connection = self._connect(**_timeout(connect_timeout))
+        connection = self._connect(connect_timeout)
         try:
             rows.run(connection, "the transaction", "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             rows.run(connection, "the exported snapshot", f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
@@ -240,13 +236,15 @@ class Connector:
         if actual.replace("-", "").upper() not in ("", encoding):
             raise rows.unreadable("its client_encoding", f"it is {rows.shown(actual)}, not {encoding}")
 
-    def _connect(self, **more: str) -> Connection:
+    def _connect(self, connect_timeout: int | None, **more: str) -> Connection:
+        if connect_timeout is not None:
+            more["connect_timeout"] = str(connect_timeout)
         if self._ask_first:
             self._ask_first = False
             self._ask_for_password()
         while True:
             try:
-                return self._checked(self._open(**more))
+                return self._open(**more)
             except psycopg.OperationalError as error:
                 wanted = error.pgconn is not None and error.pgconn.needs_password
                 if not wanted or not self._ask_for_password():
@@ -264,9 +262,6 @@ class Connector:
         conninfo = make_conninfo("", **{**defaults, **self._parameters, **more})
         connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
         connection.pgconn.notify_handler = None  # psycopg's own one keeps notifications, and fails if one is no UTF-8
-        return connection
-
-    def _checked(self, connection: Connection) -> Connection:
         if connection.pgconn.server_version < _OLDEST:
             version = connection.pgconn.parameter_status(b"server_version") or b"?"
             connection.close()

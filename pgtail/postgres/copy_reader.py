@@ -80,7 +80,7 @@ class CopyReader:
             self._backlog = size >= _FEW
             if length < 0:
                 return ENDED
-            if not self._backlog and not (tag in _AMID and _readable(pgconn)):
+            if not self._backlog and not (tag in _AMID and wait_to_read(pgconn, _SOON)):
                 break  # probably nothing more yet; otherwise the next poll() returns at once
         return 0
 
@@ -102,8 +102,11 @@ def _receive(
         tag = data[_TAG] if length > _TAG else 0
 
 
-def _readable(pgconn: PGconn) -> bool:
-    """Whether more data arrives within _SOON."""
-    wanted = select.poll()
-    wanted.register(pgconn.socket, select.POLLIN)
-    return bool(wanted.poll(_SOON))
+def wait_to_read(pgconn: PGconn, milliseconds: int) -> bool:
+    """Wait until something arrives, or this long; returns whether it did.
+
+    Bytes that TLS has decrypted do not count: let libpq read anyway.
+    """
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+    return bool(poll.poll(milliseconds))

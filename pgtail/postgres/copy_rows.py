@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
-import select
 import struct
 import sys
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from psycopg.pq.abc import PGconn
 from pgtail.native import compiled
 from pgtail.pgoutput.frames import LENGTH, head
 from pgtail.pgoutput.walsender import XLogData
+from pgtail.postgres.copy_reader import wait_to_read
 
 _NAMES: Final = "PQgetCopyData", "PQconsumeInput", "PQfreemem"
 
@@ -43,11 +43,6 @@ def copy_functions() -> tuple[int, ...] | None:
         return tuple([ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0 for name in _NAMES])
     except (AttributeError, OSError):
         return None
-
-
-def address_of(pgconn: PGconn) -> int:
-    """The connection's address in libpq, while it is open."""
-    return cast(int, cast(Any, pgconn).pgconn_ptr)
 
 
 _INSERT: Final = struct.Struct(">cIcH")
@@ -89,9 +84,8 @@ class RowFrames(Struct, frozen=True):
         if module is None or functions is None:
             return self._receive(pgconn, start, limit, milliseconds)
         form = start, self.kinds, self.columns, self.framing
-        frames, rows, length = module.copy_inserts(
-            functions, address_of(pgconn), pgconn.socket, milliseconds, *form, limit
-        )
+        address = cast(Any, pgconn).pgconn_ptr  # in libpq, while the connection is open
+        frames, rows, length = module.copy_inserts(functions, address, pgconn.socket, milliseconds, *form, limit)
         if length < ENDED:
             raise psycopg.OperationalError(pgconn.error_message.decode(errors="replace"))
         return frames, rows, length
@@ -121,13 +115,6 @@ class RowFrames(Struct, frozen=True):
             return _text_tuple(row, self.columns) if self.kinds is None else _binary_tuple(row, self.kinds)
         except (ValueError, struct.error):
             raise ValueError(f"a row of COPY that does not have {self.columns} columns") from None
-
-
-def wait_to_read(pgconn: PGconn, milliseconds: int) -> None:
-    """Wait until something arrives, or this long. Bytes that TLS has decrypted do not count: let libpq read anyway."""
-    poll = select.poll()
-    poll.register(pgconn.socket, select.POLLIN)
-    poll.poll(milliseconds)
 
 
 def _text_tuple(line: bytes, columns: int) -> bytes:

@@ -152,12 +152,10 @@ class Installed(Struct, frozen=True):
 
     @property
     def complete(self) -> bool:
-        """Whether both triggers call it."""
         return set(self.enabled) == set(TRIGGERS)
 
     @property
     def current(self) -> bool:
-        """Whether it is of this version."""
         return self.mark in (mark(with_statement=False), mark(with_statement=True))
 
 

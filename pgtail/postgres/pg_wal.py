@@ -67,7 +67,6 @@ class PgWal(Struct, frozen=True):
         return None if self.steps is None else sum(step.bytes for step in self.steps if step.slots[-1] == slot)
 
     def includes(self, slot: str) -> bool:
-        """Whether this slot is in one of the steps."""
         return any(slot in step.slots for step in self.steps or ())
 
     def words(self) -> str:

@@ -60,21 +60,14 @@ class Options(Struct, frozen=True):
     origin: Origin | None = None
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Option names and values."""
         pairs = [
             ("proto_version", str(self.proto_version)),
             ("publication_names", ",".join(map(identifier, self.publications))),
         ]
-        pairs += [
-            (name, "on" if value else "off")
-            for name, value in (("binary", self.binary), ("messages", self.messages))
-            if value is not None
-        ]
-        pairs += [
-            (name, value)
-            for name, value in (("streaming", self.streaming), ("origin", self.origin))
-            if value is not None
-        ]
+        for name in ("binary", "messages", "streaming", "origin"):
+            value: bool | str | None = getattr(self, name)
+            if value is not None:
+                pairs.append((name, value if isinstance(value, str) else "on" if value else "off"))
         return pairs
 
     def start_replication(self, slot: str, lsn: int) -> str:
@@ -110,15 +103,14 @@ def resolve(wanted: Wanted, major: int, publications: Sequence[str]) -> Options:
 
 
 def _streaming(wanted: Wanted, major: int, proto: int) -> Streaming | None:
-    if wanted.streaming == "parallel":
-        _need(major, 16, "--streaming parallel")
-        _need_proto(proto, 4, "--streaming parallel")
-    elif wanted.streaming == "on":
-        _need(major, 14, "--streaming on")
-        _need_proto(proto, 2, "--streaming on")
-    if wanted.streaming is not None:
-        return wanted.streaming if major >= 14 else None
-    return "on" if proto >= 2 else None
+    if wanted.streaming is None:
+        return "on" if proto >= 2 else None
+    if wanted.streaming == "off":
+        return "off" if major >= 14 else None
+    since, least = (16, 4) if wanted.streaming == "parallel" else (14, 2)
+    _need(major, since, f"--streaming {wanted.streaming}")
+    _need_proto(proto, least, f"--streaming {wanted.streaming}")
+    return wanted.streaming
 
 
 def _origin(wanted: Wanted, major: int) -> Origin | None:

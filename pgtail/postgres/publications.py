@@ -13,7 +13,6 @@ from pgtail.postgres import catalog, rows
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.pgoutput_options import Options
-from pgtail.postgres.rows import Row
 from pgtail.terminal.escape import escape, shell_word, sql_identifier
 
 _OLDER: Final = """
@@ -107,16 +106,13 @@ def warnings(
         texts = []
     if tables and len(empty) < len(chosen):
         published = catalog.published_tables(connection, names)
-        texts += [f"--table {escape(glob)}{text}" for glob in tables if (text := _without_match(published, glob))]
+        for glob in tables:
+            if any(name_matches(schema, table, glob) for schema, table in published):
+                continue
+            known = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
+            similar = escape(did_you_mean(glob, known))
+            texts.append(f"--table {escape(glob)} matches no published table (of {len(known)}){similar}")
     return texts
-
-
-def _without_match(published: Sequence[tuple[str, str]], glob: str) -> str:
-    """The text for a pattern that matches no table, with a similar table; otherwise empty."""
-    if any(name_matches(schema, table, glob) for schema, table in published):
-        return ""
-    names = [f"{schema}.{table}" if "." in glob else table for schema, table in published]
-    return f" matches no published table (of {len(names)}){escape(did_you_mean(glob, names))}"
 
 
 def _only(existing: list[Publication], server: ServerFacts) -> Publication:
@@ -137,7 +133,9 @@ def _only(existing: list[Publication], server: ServerFacts) -> Publication:
 def check_operations(connection: Connection, names: Sequence[str]) -> None:
     """Check that these publications leave out no operation. Raises ServerError, which names those that do."""
     for row in rows.rows(connection, "what the publications leave out", _OPERATIONS, list(names)):
-        left_out = _left_out_operations(row)
+        publication = row.object("publication")  # before PostgreSQL 11 there is no pubtruncate
+        words = ("insert", "update", "delete", "truncate")
+        left_out = [word for word in words if publication.optional_boolean(f"pub{word}") is False]
         if left_out:
             name = sql_identifier(row.text("pubname"))
             raise ServerError(
@@ -146,12 +144,6 @@ def check_operations(connection: Connection, names: Sequence[str]) -> None:
                 " SET (publish = 'insert, update, delete, truncate');"
                 "\nThen copy its tables again (pgtail record --snapshot-table).",
             )
-
-
-def _left_out_operations(row: Row) -> list[str]:
-    """The operations that a publication does not publish; before PostgreSQL 11 there is no truncate."""
-    publication, words = row.object("publication"), ("insert", "update", "delete", "truncate")
-    return [word for word in words if publication.optional_boolean(f"pub{word}") is False]
 
 
 def withheld(connection: Connection, names: Sequence[str], ops: Collection[str] = ()) -> list[str]:
@@ -203,7 +195,7 @@ def flags(names: Sequence[str]) -> str:
 
 def _missing(missing: list[str], known: list[Publication], server: ServerFacts, *, allow_missing: bool) -> ServerError:
     names = " and ".join([sql_identifier(name) for name in missing])
-    there = f"It has: {_names(known)}." if known else "It has none."
+    there = f"It has: {', '.join([sql_identifier(one.name) for one in known])}." if known else "It has none."
     cure = "\n".join(
         [f"Create it:{COMMAND}CREATE PUBLICATION {sql_identifier(name)} FOR TABLE some_table;" for name in missing]
     )
@@ -214,7 +206,3 @@ def _missing(missing: list[str], known: list[Publication], server: ServerFacts, 
     elif server.major >= 18:
         cure += "\nOr let pgtail stream continue without it, with --allow-missing-publication"
     return ServerError(f"database {escape(server.database)} has no publication {names}. {there}", cure=cure)
-
-
-def _names(publications: list[Publication]) -> str:
-    return ", ".join([sql_identifier(publication.name) for publication in publications])

@@ -49,7 +49,6 @@ class Row:
 
     @property
     def names(self) -> list[str]:
-        """The names of the values."""
         return list(self._values)
 
     def text(self, name: str) -> str:

@@ -1,10 +1,12 @@
-"""Everything a server reports about its slots: who reads them, their positions, what they retain.
+"""Everything a server reports about its slots: who reads them, their positions, what they retain, how fast that grows.
 
 Views whose columns differ between versions are read as jsonb and by name, so one query fits all versions.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -73,6 +75,13 @@ _ALWAYS: Final = (
 """Keys that are always present, even if NULL."""
 _UNEXPLAINED: Final = 16 << 20
 """Retained bytes of WAL that the consumer has confirmed, from which on their cause is asked for: a file of WAL."""
+
+GROWTH: Final = "wal_growth_bytes_per_minute"
+"""Fact of a slot: by how much `wal_held_bytes` grows; None for the first report of a slot."""
+SAFE_SECONDS: Final = "safe_wal_seconds"
+"""Fact of a slot: after how long `safe_wal_size` is used up at this rate; None if it is not, or nothing limits it."""
+_WINDOW: Final = 60.0
+"""Seconds over which the growth is averaged, where reports are not farther apart."""
 
 
 class SlotReport(Struct, frozen=True):
@@ -158,3 +167,29 @@ def _value(row: Row, name: str) -> Any:
     if name == "lag_seconds":
         row.optional_seconds(name)
     return row.optional_text(name) if name in _TEXTS else row.any(name)
+
+
+class SlotGrowth:
+    """Compares each report with that of a minute before."""
+
+    def __init__(self) -> None:
+        self._samples: dict[str, deque[tuple[float, int]]] = {}
+
+    def added(self, reports: Iterable[SlotReport], now: float) -> list[SlotReport]:
+        """The reports with facts and samples added, those that retain most first; `now` is in seconds of any clock."""
+        found = [self._with_growth(report, now) for report in reports]
+        there = {report.slot.name for report in found}
+        self._samples = {name: samples for name, samples in self._samples.items() if name in there}
+        return sorted(found, key=lambda report: -report.retained)
+
+    def _with_growth(self, report: SlotReport, now: float) -> SlotReport:
+        samples = self._samples.setdefault(report.slot.name, deque())
+        samples.append((now, report.retained))
+        while len(samples) > 2 and samples[1][0] <= now - _WINDOW:
+            samples.popleft()
+        (start, before), (end, held) = samples[0], samples[-1]
+        growth = None if end <= start else round((held - before) * 60 / (end - start))
+        safe = report.facts.get("safe_wal_size")
+        left = None if safe is None or growth is None or growth <= 0 else max(0, safe) * 60 // growth
+        facts = {**report.facts, GROWTH: growth, SAFE_SECONDS: left}
+        return replace(report, facts=facts, samples=tuple([held for _, held in samples]))

@@ -183,11 +183,7 @@ def check_free(connection: Connection, slot: Slot, *, cure: str) -> None:
     """Check that the slot is not in use. Raises SlotInUse, with the session that uses it."""
     if slot.active_pid is None:
         return
-    reader = catalog.session_info(connection, slot.active_pid)
-    who = f"pid {slot.active_pid}"
-    if reader is not None:
-        names = [f"user {reader.user}" if reader.user else "", reader.application, reader.client]
-        who = escape(", ".join([who, *filter(None, names)]))
+    who = escape(catalog.session_words(connection, slot.active_pid))
     raise SlotInUse(f"slot {slot.name} is in use by {who}.", cure=cure)
 
 
@@ -204,15 +200,10 @@ def _waits_for(connector: Connector, pid: int, server: ServerFacts) -> list[str]
             found = catalog.blockers(connection, pid)
     except ServerError:
         return []  # not essential
-    if found:
-        return [f"creating the slot waits for a transaction to end: {blocker}" for blocker in found]
-    if server.in_recovery:
-        waits = (
-            "creating the slot waits for the primary to log its running transactions. To speed this up, run there:"
-            " SELECT pg_log_standby_snapshot();"
-        )
-        return [waits]
-    return []
+    if server.in_recovery and not found:
+        waits = "creating the slot waits for the primary to log its running transactions. To speed this up, run there:"
+        return [f"{waits} SELECT pg_log_standby_snapshot();"]
+    return [f"creating the slot waits for a transaction to end: {blocker}" for blocker in found]
 
 
 class Creation(Struct, frozen=True):

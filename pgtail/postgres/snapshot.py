@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final, Self
 
+from msgspec import Struct
+
 from pgtail.errors import ServerError
 from pgtail.humanize import counted
 from pgtail.log import log_outcome
@@ -35,16 +37,15 @@ WHERE txid_visible_in_snapshot(xid, has)
 """The transactions that are not finished, and that a snapshot has. Those from xmax on are not in the list of xip."""
 
 
-class SnapshotSession:
+class SnapshotSession(Struct):
     """A session in a read-only transaction with an imported snapshot; a context that closes it.
 
     It keeps the snapshot after the session that exported it has ended, and loses it with its connection. `encoding` is
     that of the names and texts which the server sends. One thread at a time may use it.
     """
 
-    def __init__(self, connection: Connection, encoding: str) -> None:
-        self.connection = connection
-        self.encoding = encoding
+    connection: Connection
+    encoding: str
 
     @classmethod
     def open(
@@ -86,7 +87,6 @@ class SnapshotSession:
             raise ServerError(f"{self.encoding} cannot encode {wrong!r}, which is part of a name") from None
 
     def close(self) -> None:
-        """Close the connection."""
         self.connection.close()
 
 

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgtail.errors import ServerError
 from pgtail.pgoutput.schema import Relation, RelationColumn, Type
@@ -20,8 +21,8 @@ from pgtail.postgres.catalog import BASE_TYPES
 from pgtail.postgres.rows import Row
 from pgtail.postgres.snapshot import SnapshotSession
 
-PART_BYTES: Final = 1 << 30
-"""The size of a part by default."""
+_PART_BYTES: Final = 1 << 30
+"""The size of a part where one session copies."""
 _SHARED_PART_BYTES: Final = 64 << 20
 """The size of a part where several sessions copy: a large table then keeps all of them busy to the end."""
 _TUPLE_HEADER: Final = 24
@@ -75,17 +76,27 @@ FROM unnest(%s::oid[]) AS oid
 """
 
 
-class CopySource(Struct, frozen=True):
-    """A table to read: the published table or one of its partitions, without tables that inherit from it."""
+class _Table(Struct, frozen=True):
+    """A row of pg_class; `partition_of` is the OID of its parent."""
 
     oid: int
+    namespace: int
     schema: str
     name: str
+    partitioned: bool
+    permanent: bool
+    identity: str
     relfilenode: int
     """The value in the snapshot: a different one now means that the table was truncated or rewritten since."""
+    partition_of: int | None
+    is_heap: bool
+
+
+class CopySource(_Table, frozen=True):
+    """A table to read: the published table or one of its partitions, without tables that inherit from it."""
+
     attnums: tuple[int, ...]
     """The numbers of the published columns, in the order of the published table."""
-    is_heap: bool
     size: int
     """Bytes of its main fork, when the plan was made."""
 
@@ -172,21 +183,6 @@ class _Listed(Struct, frozen=True):
     row_filter: str | None
 
 
-class _Table(Struct, frozen=True):
-    """A row of pg_class; `partition_of` is the OID of its parent."""
-
-    oid: int
-    namespace: int
-    schema: str
-    name: str
-    partitioned: bool
-    permanent: bool
-    identity: str
-    relfilenode: int
-    partition_of: int | None
-    is_heap: bool
-
-
 class _Published(Struct, frozen=True):
     """The publications through which a table is published, with its name in the stream, and the tables to read."""
 
@@ -194,18 +190,14 @@ class _Published(Struct, frozen=True):
     sources: list[_Table]
 
 
-def part_bytes_for(sessions: int) -> int:
-    """The size of a part if so many sessions may copy."""
-    return PART_BYTES if sessions == 1 else _SHARED_PART_BYTES
-
-
 def snapshot_plan(
-    session: SnapshotSession, publications: Sequence[str], *, part_bytes: int = PART_BYTES, sessions: int = 1
+    session: SnapshotSession, publications: Sequence[str], *, part_bytes: int | None = None, sessions: int = 1
 ) -> list[PublishedTable]:
     """The tables of these publications, by OID, for so many sessions to copy. Raises ServerError.
 
     A publication that does not exist under the snapshot has none. The order of the parts' numbers is that of the list.
     """
+    part_bytes = part_bytes or (_PART_BYTES if sessions == 1 else _SHARED_PART_BYTES)
     catalog = _Catalog(session)
     published = catalog.published(publications)
     by_oid = catalog.columns({*published, *(source.oid for entry in published.values() for source in entry.sources)})
@@ -219,26 +211,17 @@ def snapshot_plan(
         names = [column.description.name for column in columns]
         sources = [
             CopySource(
-                oid=source.oid,
-                schema=source.schema,
-                name=source.name,
-                relfilenode=source.relfilenode,
+                **asdict(source),
                 attnums=_numbers(by_oid.get(source.oid, []), names, session),
-                is_heap=source.is_heap,
                 size=sizes.get(source.oid, 0),
             )
             for source in entry.sources
         ]
+        schema = "" if table.schema == "pg_catalog" else table.schema
+        described = tuple([one.description for one in columns])
         tables.append(
             PublishedTable(
-                relation=Relation(
-                    None,
-                    oid,
-                    "" if table.schema == "pg_catalog" else table.schema,
-                    table.name,
-                    table.identity,
-                    tuple([column.description for column in columns]),
-                ),
+                relation=Relation(None, oid, schema, table.name, table.identity, described),
                 types=catalog.types(by_oid.get(oid, []), names),
                 columns=columns,
                 row_filter=catalog.row_filter(table, entry.publications),
@@ -367,7 +350,6 @@ class _Catalog:
             yield table
 
     def columns(self, tables: Iterable[int]) -> dict[int, list[Row]]:
-        """The columns of tables, by OID."""
         generated = self._since(12, "a.attgenerated::text", "''")
         query = _COLUMNS.format(base_types=BASE_TYPES, generated=generated)
         found = self._rows("the columns of the tables", query, list(tables))
@@ -400,26 +382,17 @@ class _Catalog:
                 cure="Two of the publications have different columns of this table: -P names those to read.",
             )
         [numbers] = lists
-        return tuple(
-            [
-                CopiedColumn(
-                    RelationColumn(
-                        int(table.identity == "f" or row.integer("attnum") in key),
-                        self._session.name(row, "attname"),
-                        row.integer("atttypid"),
-                        row.integer("atttypmod"),
-                    ),
-                    row.integer("base_type"),
-                    row.boolean("has_send"),
-                    row.text("generated") != "",
-                )
-                for row in columns
-                if row.integer("attnum") in numbers
-            ]
-        )
+        sent = []
+        for row in columns:
+            number = row.integer("attnum")
+            if number in numbers:
+                is_key, name = int(table.identity == "f" or number in key), self._session.name(row, "attname")
+                described = RelationColumn(is_key, name, row.integer("atttypid"), row.integer("atttypmod"))
+                generated = row.text("generated") != ""
+                sent.append(CopiedColumn(described, row.integer("base_type"), row.boolean("has_send"), generated))
+        return tuple(sent)
 
     def _sent_numbers(self, table: _Table, publication: _Publication, columns: Sequence[Row]) -> frozenset[int]:
-        """The columns that one publication sends."""
         listed = None if publication.all_tables else self._listed[publication.oid].get(table.oid)
         if listed is not None and listed.columns is not None:
             return listed.columns
@@ -428,17 +401,11 @@ class _Catalog:
 
     def types(self, columns: Sequence[Row], names: Sequence[str]) -> tuple[Type, ...]:
         """The Type messages for these columns: one for each whose type is not built in."""
+        name = self._session.name
         return tuple(
-            [
-                Type(
-                    None,
-                    row.integer("atttypid"),
-                    self._session.name(row, "type_schema"),
-                    self._session.name(row, "typname"),
-                )
-                for row in columns
-                if self._session.name(row, "attname") in names and row.integer("atttypid") >= _FIRST_GENBKI_OID
-            ]
+            Type(None, row.integer("atttypid"), name(row, "type_schema"), name(row, "typname"))
+            for row in columns
+            if name(row, "attname") in names and row.integer("atttypid") >= _FIRST_GENBKI_OID
         )
 
     def row_filter(self, table: _Table, publications: Sequence[_Publication]) -> str | None:
@@ -460,7 +427,6 @@ class _Catalog:
 
 
 def _numbers(columns: Sequence[Row], names: Sequence[str], session: SnapshotSession) -> tuple[int, ...]:
-    """The numbers of the columns with these names."""
     found: Mapping[str, int] = {session.name(row, "attname"): row.integer("attnum") for row in columns}
     return tuple([found[name] for name in names])
 

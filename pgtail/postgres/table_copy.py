@@ -17,7 +17,8 @@ from psycopg.pq.abc import PGresult
 from pgtail.errors import COMMAND, ServerError
 from pgtail.pgoutput.walsender import XLogData
 from pgtail.postgres import rows
-from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of, wait_to_read
+from pgtail.postgres.copy_reader import wait_to_read
+from pgtail.postgres.copy_rows import ENDED, RowFrames, kinds_of
 from pgtail.postgres.errors import (
     STANDBY_CONFLICT,
     Cure,
@@ -214,7 +215,6 @@ class _Command:
         raise self._failed(result)
 
     def row(self, statement: str) -> rows.Row:
-        """The only row of a query."""
         result = self.run(statement)
         assert result is not None
         return rows.single(f"table {self.table}", rows.of_result(f"table {self.table}", result))

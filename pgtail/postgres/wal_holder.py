@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from pgtail.humanize import seconds_text
 from pgtail.postgres import rows
@@ -84,8 +85,7 @@ class WalHolder(Struct, frozen=True):
 
     def facts(self) -> dict[str, Any]:
         """The same for JSON."""
-        names = OpenTransaction.__struct_fields__ if self.transaction is not None else ()
-        return {"until": self.until, **{name: getattr(self.transaction, name) for name in names}}
+        return {"until": self.until, **({} if self.transaction is None else asdict(self.transaction))}
 
 
 def open_transactions(connection: Connection) -> list[OpenTransaction]:

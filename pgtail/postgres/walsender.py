@@ -206,7 +206,6 @@ class Session:
     # -- inside ------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Send as much as the socket accepts."""
         self._may_hold_frames = True
         try:
             self._flushed = self._pgconn.flush() == 0
@@ -267,7 +266,6 @@ class Session:
             self._pgconn.consume_input()
 
     def _why(self, outcome: int) -> ServerError:
-        """The reason why the stream ended."""
         if outcome == BROKEN:
             return self._broken(self._pgconn.error_message.decode(errors="replace"))
         try:

@@ -65,7 +65,6 @@ class Reading:
         return True
 
     def _amount(self) -> str:
-        """How much was used."""
         used = 0 if self.input_ is None else self.input_.position
         if self.input_ is not None and not self.input_.of_source:
             return f"{used} bytes of its messages"

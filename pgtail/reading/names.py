@@ -29,14 +29,12 @@ def expanded(names: Iterable[N], storage: StorageOptions) -> Iterator[N | str | 
     Raises InputError, and OptionError for a URI that cannot be used.
     """
     for name in names:
-        if not isinstance(name, str) or is_local_file(name):
+        place = _place(name, storage)
+        if place is None:
             yield name
-            continue
-        from pgtail.capture.reader import segments
-        from pgtail.storage import locate
+        elif place.is_folder():
+            from pgtail.capture.reader import segments
 
-        place = locate(name, storage)
-        if place.is_folder():
             yield from (segment.location for segment in segments(place))
         else:
             yield place
@@ -54,8 +52,15 @@ def check_readable(names: Iterable[str], storage: StorageOptions) -> None:
 def folders(names: Iterable[str | Content | Opened], storage: StorageOptions) -> Iterator[Location]:
     """The folders among these names. Raises OptionError for a URI that cannot be used."""
     for name in names:
-        if isinstance(name, str) and not is_local_file(name):
-            from pgtail.storage import locate
+        place = _place(name, storage)
+        if place is not None and place.is_folder():
+            yield place
 
-            if (place := locate(name, storage)).is_folder():
-                yield place
+
+def _place(name: str | Content | Opened, storage: StorageOptions) -> Location | None:
+    """The Location of a name that needs one."""
+    if not isinstance(name, str) or is_local_file(name):
+        return None
+    from pgtail.storage import locate
+
+    return locate(name, storage)

@@ -15,9 +15,10 @@ from pgtail.capture.format import CLOSED, COMPLETE, OPEN, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.commit_range import ANYWHERE
 from pgtail.changes.events import CHANGES, Note
+from pgtail.changes.streaming import Show
 from pgtail.errors import AssemblyError, DecodeError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import begin, postpone
-from pgtail.inputs.base import NOTHING_READ, Chunk, Input, SegmentsRead
+from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
 from pgtail.inputs.recognition import open_input
 from pgtail.inputs.source.file import PAUSE, Source
 from pgtail.inputs.source.opened import Content, Opened
@@ -30,7 +31,7 @@ from pgtail.pgoutput.schema import Relation
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.two_phase import CommitPrepared, StreamPrepare
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.reading.build import build_types, seen_rows_of, show_of
+from pgtail.reading.build import build_types, seen_rows_of
 from pgtail.reading.checksums import Coverage
 from pgtail.reading.dump_settings import NOTE, DumpSettings
 from pgtail.reading.interruption import Reading, name_cure, skip_damage
@@ -102,7 +103,7 @@ class Reader:
         self._assembler = Assembler(
             build_types(encoding=encoding, numbers=format.numbers, enums=enums),
             strict=strict,
-            show=show_of(format),
+            show=Show(format.show_aborted, format.show_uncommitted),
             tells_descriptions=format.takes_seen,
         )
         self.pipeline = Pipeline(
@@ -137,7 +138,6 @@ class Reader:
         self._settings = DumpSettings()
 
     def close(self) -> None:
-        """Remove temporary files."""
         self._assembler.close()
 
     # -- what is read --------------------------------------------------------------------------------------------------
@@ -246,7 +246,6 @@ class Reader:
     # -- one file ------------------------------------------------------------------------------------------------------
 
     def _file(self, name: Readable, verifier: CaptureVerifier | None) -> Steps:
-        """Read one file, a segment with its verifier."""
         self._error, self._reported = None, True
         if verifier is None:  # else descriptions at its beginning show that something is missing before it
             self.pipeline.forget_rows("another file begins")
@@ -321,7 +320,9 @@ class Reader:
                 if not self._resync:
                     name_cure(error, source)
                     raise
-                if not self._skip(input_, error):
+                self.damaged = True
+                self.pipeline.lost()
+                if not skip_damage(input_, error):
                     return True
 
     def _messages(self, reading: Reading, source: Source, coverage: Coverage) -> Steps:
@@ -362,12 +363,6 @@ class Reader:
                 if limited and stop.is_after(pipeline.shown):
                     return False
         return True
-
-    def _skip(self, input_: Input, error: InputError) -> bool:
-        """Skip damage; returns whether a message decodes after it."""
-        self.damaged = True
-        self.pipeline.lost()
-        return skip_damage(input_, error)
 
     def _note(self, note: Note) -> None:
         self.noted = True

@@ -61,7 +61,6 @@ class Feedback:
         return end
 
     def next(self) -> float:
-        """The time when the next status is due."""
         if self._asked:
             return self._sent
         due = self._sent + self._interval
@@ -78,7 +77,6 @@ class Feedback:
         return StandbyStatusUpdate(max(self.received, flush), flush, 0, clock(), int(reply))
 
     def sent(self, status: StandbyStatusUpdate, now: float) -> None:
-        """Note that this status was sent."""
         self._sent = now
         self._asked = False
         self._written = status.write_lsn

@@ -14,8 +14,7 @@ from pgtail.postgres.catalog import Slot
 from pgtail.postgres.connection import Connection
 from pgtail.postgres.errors import server_error
 from pgtail.postgres.walsender import Session
-from pgtail.replication.plan import check_resume, check_synchronous
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher, check_resume, check_synchronous
 from pgtail.terminal.escape import escape
 
 _ATTEMPT: Final = 10
@@ -132,7 +131,6 @@ class FollowedSlot:
             )
 
     def report_unconfirmed(self) -> None:
-        """Report that the slot's position is unknown."""
         log_trouble("the server did not confirm the last acknowledgement", extra=event("not_acknowledged"))
 
     # -- descriptions --------------------------------------------------------------------------------------------
@@ -145,7 +143,6 @@ class FollowedSlot:
         return f"pgtail stream --slot {self.name}", None if plan.temporary else self.name
 
     def report_start(self, start: int) -> None:
-        """Report what will be read, and from which position."""
         plan, server = self._plan, self.server
         kind = "temporary slot" if plan.temporary else "new slot" if plan.slot is None else "slot"
         tables = publications.in_words(plan.publications)

@@ -20,8 +20,8 @@ from pgtail.replication.consumer import Consumer
 from pgtail.replication.end_position import TICK, EndPosition
 from pgtail.replication.feedback import Feedback
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Publisher
 from pgtail.replication.probe import Probe, TimelineProbe
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 
 
@@ -131,7 +131,7 @@ class SessionLoop:
 
         Raises ServerError, and Unreachable if the connection broke.
         """
-        output = self._limits.output
+        output, progress = self._limits.output, self._progress
         others = [(self._interrupt.fileno(), select.POLLIN)] + ([] if output is None else [(output, 0)])
         self._asked = time.monotonic()
         self._end.begin()
@@ -152,7 +152,8 @@ class SessionLoop:
             self._send_status(session, feedback, now)
             self.server_changed(self._timelines.poll(self._consumer.position))
             self._end_at(self._end.poll(feedback, now))
-            self._note_progress(feedback, now)
+            progress.beat, progress.heard, progress.flushed = now, feedback.last_frame, feedback.flushed
+            progress.received = max(progress.received, feedback.received)
             self._show_status(feedback, now)
             poll_timeout = self._poll_timeout(session, feedback, now)
 
@@ -186,7 +187,6 @@ class SessionLoop:
             return False
 
     def _send_status(self, session: Session, feedback: Feedback, now: float) -> None:
-        """Send a status if one is due."""
         feedback.delivered = self._consumer.acknowledged
         silent = now - max(self._asked, feedback.last_frame) > TICK
         ask = silent and (self._limits.idle is not None or self._end.asks or self._progress.watched)
@@ -225,13 +225,6 @@ class SessionLoop:
     @property
     def _wants_status(self) -> bool:
         return self._show_line is not None or self._progress.watched
-
-    def _note_progress(self, feedback: Feedback, now: float) -> None:
-        """Note the progress of the session."""
-        progress = self._progress
-        progress.beat, progress.heard = now, feedback.last_frame
-        progress.received = max(progress.received, feedback.received)
-        progress.flushed = feedback.flushed
 
     def _show_status(self, feedback: Feedback, now: float) -> None:
         """Update the status line, at most once per TICK; while data arrives only if the output wants that."""

@@ -18,8 +18,8 @@ from pgtail.pgoutput.walsender import Keepalive
 from pgtail.pipeline.pipeline import Pipeline
 from pgtail.replication.consumer import Consumer
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Publisher
 from pgtail.replication.probe import CompletenessProbe
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.same_tables import SameTables
 from pgtail.service.progress import Counts

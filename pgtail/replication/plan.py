@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
 from pgtail.changes.commit_range import MARGIN
 from pgtail.errors import OptionError, ServerError
+from pgtail.files.stopping import Wakeup
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog, publications, slot_copy, slots
 from pgtail.postgres.catalog import Publication, ServerFacts, Slot
-from pgtail.postgres.connection import Connection, application_name
+from pgtail.postgres.connection import Connection, Connector, application_name
 from pgtail.postgres.pgoutput_options import Options, check_two_phase, resolve
 from pgtail.replication.request import Ack, Request
+from pgtail.service.progress import SlotProgress
 
 _TOKEN = re.compile(r'"((?:[^"]|"")*)"|([^\s,()"]+)|(\()')
 
@@ -51,6 +54,19 @@ class Plan(Struct, frozen=True):
     def decodes_two_phase(self) -> bool:
         """Whether the slot, existing or to be created, decodes two-phase commits."""
         return self.two_phase or (self.slot is not None and self.slot.two_phase)
+
+
+class Publisher(Struct, frozen=True):
+    """The server whose publications are read, as `plan` says. A request to stop arrives at `interrupt`.
+
+    `show_status` replaces the status line by one with these parts, and does not block; None: there is no such line.
+    """
+
+    plan: Plan
+    connector: Connector
+    interrupt: Wakeup
+    progress: SlotProgress
+    show_status: Callable[[Sequence[str]], None] | None = None
 
 
 def prepare(request: Request, connection: Connection) -> Plan:
@@ -113,7 +129,6 @@ def _until(request: Request, connection: Connection, server: ServerFacts) -> tup
 
 
 def _slot(request: Request, connection: Connection, server: ServerFacts) -> tuple[Slot | None, str]:
-    """The slot to read (None if it will be created) and its name."""
     if request.slot is not None and not request.create_slot:
         slot = slots.find_readable(connection, request.slot, server)
         if request.wanted.two_phase and not slot.two_phase:

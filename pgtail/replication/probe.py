@@ -19,8 +19,7 @@ from pgtail.postgres import catalog, rows
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connection, Connector
 from pgtail.postgres.publications import complete_tables, older
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import Plan
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Plan, Publisher
 
 PAUSE: Final = 5.0
 """Seconds between two queries of the timeline."""
@@ -39,9 +38,6 @@ class _Probe(ABC):
     def _query(self) -> None:
         """Query the server, and store the answer. Raises ServerError."""
 
-    def _fail(self) -> None:  # noqa: B027 -- what was known stays
-        """After a failed query."""
-
     def _is_due(self) -> bool:
         """Whether enough time has passed, and no query runs."""
         return time.monotonic() >= self._next and not (self._asking is not None and self._asking.is_alive())
@@ -53,10 +49,8 @@ class _Probe(ABC):
         return self._asking
 
     def _ask(self) -> None:
-        try:
+        with contextlib.suppress(ServerError):
             self._query()
-        except ServerError:
-            self._fail()
 
 
 class Probe(_Probe):
@@ -78,18 +72,17 @@ class Probe(_Probe):
         self.asked = 0.0
 
     def poll(self) -> None:
-        """Start a query if one is due."""
         if self._is_due():
             self._start()
 
     def _query(self) -> None:
         asked = time.monotonic()
-        with self._connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
-            self.answer = self._number(connection)
-            self.asked = asked
-
-    def _fail(self) -> None:
-        self.answer = None
+        try:
+            with self._connector.ordinary(connect_timeout=SHORT_TIMEOUT) as connection:
+                self.answer = self._number(connection)
+                self.asked = asked
+        except ServerError:
+            self.answer = None
 
 
 class TimelineProbe(_Probe):

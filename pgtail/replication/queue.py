@@ -33,7 +33,8 @@ class FrameQueue:
         """One element for each put()."""
         self._queued = 0
         self._files: deque[_File] = deque()
-        self._spilled = 0
+        self.spilled = 0
+        """Bytes of the queue that are on disk."""
         self._closed = False
         self._busy = False
 
@@ -47,12 +48,12 @@ class FrameQueue:
                 return True
             if self._files or (self._queued and self._queued + len(frames) > self._memory):
                 self._spill(frames)
-                self._spilled += len(frames)
+                self.spilled += len(frames)
             else:
                 self._queue.append(frames)
                 self._queued += len(frames)
             self._changed.notify_all()
-            return self._spilled <= self._limit
+            return self.spilled <= self._limit
 
     def take_frames(self, most: int, seconds: float | None = None) -> bytes | None:
         """Wait for the next frames: about `most` bytes, at least one frame. Returns b"" once the queue is closed.
@@ -91,12 +92,7 @@ class FrameQueue:
     @property
     def waiting(self) -> int:
         """Bytes in the queue."""
-        return self._queued + self._spilled
-
-    @property
-    def spilled(self) -> int:
-        """Bytes of the queue that are on disk."""
-        return self._spilled
+        return self._queued + self.spilled
 
     def close(self) -> None:
         """Drop the contents, close the files, and wake the consumer."""
@@ -116,7 +112,7 @@ class FrameQueue:
         self._queued -= size
         if self._files and not taken:
             taken.append(self._files[0].next_frames(most))
-            self._spilled -= len(taken[-1])
+            self.spilled -= len(taken[-1])
             if self._files[0].at_end:
                 self._files.popleft().close()
         return b"".join(taken)

@@ -31,9 +31,9 @@ from pgtail.pgoutput.frames import COPY_DATA
 from pgtail.postgres import catalog, slots
 from pgtail.postgres.errors import RecoveryConflict
 from pgtail.postgres.snapshot import SnapshotSession
-from pgtail.postgres.snapshot_plan import Part, PublishedTable, part_bytes_for, snapshot_plan
+from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import BATCH, CopyForm
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.record_plan import RecordedCapture, head_of
 from pgtail.replication.same_tables import SameTables
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, exported, identified, published_tables
@@ -100,12 +100,12 @@ class SnapshotRecording:
         try:
             copy_until_complete(partial(self._copy, wanted), "it is copied again")
         finally:
-            remove_unlisted(LocalLocation(self._files.directory), self._files.state.snapshots)
+            remove_unlisted(LocalLocation(self._files.directory), self._files.state.now.snapshots)
 
     def _drop_pending(self) -> list[TableSnapshot]:
         """Take copies off the list that the recorder would drop: those ahead of the capture, on another timeline."""
         state, position = self._files.state, self._known.position
-        before = state.snapshots
+        before = state.now.snapshots
         if all(snapshot.lsn <= position for snapshot in before):
             return []
         with identified(self._publisher, self._server) as (_, now):
@@ -113,7 +113,7 @@ class SnapshotRecording:
                 f"the server is on timeline {now.timeline} now",
                 lambda one: one.lsn > position and one.timeline != now.timeline,
             )
-        return [snapshot for snapshot in before if snapshot not in state.snapshots]
+        return [snapshot for snapshot in before if snapshot not in state.now.snapshots]
 
     def wanted(self) -> dict[int, str]:
         """The tables to copy, as the catalog is now: names by OID. Raises OptionError, ServerError, OutputError."""
@@ -132,7 +132,7 @@ class SnapshotRecording:
     def _is_wanted(self, table: PublishedTable) -> bool:
         if self._globs:
             return any_matches(table.schema, table.name, self._globs)
-        return all(table.oid != one.relid for one in self._files.state.snapshots)
+        return all(table.oid != one.relid for one in self._files.state.now.snapshots)
 
     def _copy(self, names: Mapping[int, str], again: Collection[int]) -> Copying:
         """Copy the wanted tables at one position, or those in `again`; `names` are those that were wanted at first.
@@ -151,7 +151,10 @@ class SnapshotRecording:
             copying = copy_tables(
                 source, publisher, wanted, self._files, report, complete=self._complete, jobs=self._jobs
             )
-        self._note_copied(copying, source.lsn)
+        encoding = self._publisher.plan.encoding or "utf-8"
+        copied = [table for table in copying.tables if table.oid not in copying.again]
+        self.copied += [CopiedTable(one.oid, source.lsn, one.relation.encode(encoding)) for one in copied]
+        self._same_tables.copied(source.lsn, {one.oid for one in copied})
         for oid in {*(again or names)} - {table.oid for table in copying.tables}:
             name = names.get(oid, str(oid))
             logger.info(f"table {name} is not published any more; it is not copied")
@@ -159,12 +162,6 @@ class SnapshotRecording:
             for one in self._drop_pending():
                 copying.again[one.relid] = ServerError(f"the server was promoted after {one}")
         return copying
-
-    def _note_copied(self, copying: Copying, lsn: int) -> None:
-        encoding = self._publisher.plan.encoding or "utf-8"
-        copied = [table for table in copying.tables if table.oid not in copying.again]
-        self.copied += [CopiedTable(one.oid, lsn, one.relation.encode(encoding)) for one in copied]
-        self._same_tables.copied(lsn, {one.oid for one in copied})
 
     def _note_slot(self) -> None:
         """The slot was created: later copies have temporary slots."""
@@ -226,14 +223,12 @@ def copy_tables(
         with interrupt.raising():
             sessions = [stack.enter_context(source.session())]
             point = ConsistentPoint(source.lsn, sessions[0].clock())
-            published = snapshot_plan(
-                sessions[0], plan.options.publications, part_bytes=part_bytes_for(jobs), sessions=jobs
-            )
+            published = snapshot_plan(sessions[0], plan.options.publications, sessions=jobs)
             tables = [table for table in published if wanted(table)]
             while len(sessions) < min(jobs, sum(len(table.parts) for table in tables)):
                 sessions.append(stack.enter_context(source.session()))
         head = head_of(plan, source.identity, complete)
-        target = SnapshotTarget(files, head, point, source.identity.timeline, plan.encoding)
+        target = SnapshotTarget(files, head, point, source.identity.timeline, plan.encoding or "utf-8")
         form = CopyForm(bool(plan.options.binary), point.header, COPY_DATA, sample)
         copying = Copying(source.session, target, form, interrupt, attempts=_ATTEMPTS)
         if tables:
@@ -243,57 +238,51 @@ def copy_tables(
         return copying
 
 
-class SnapshotTarget:
+class SnapshotTarget(Struct):
     """Writes tables into segments, and lists those that are complete in the capture's state."""
 
-    def __init__(
-        self, files: CaptureFiles, head: Mapping[str, str], point: ConsistentPoint, timeline: int, encoding: str | None
-    ) -> None:
-        self._files = files
-        self._head = head
-        self._point = point
-        self._timeline = timeline
-        self._encoding = encoding or "utf-8"
-        self._copied: dict[int, dict[int, tuple[tuple[SnapshotFile, ...], int]]] = {}
-        """The segments and the number of rows of each part, by table and part number."""
+    files: CaptureFiles
+    head: Mapping[str, str]
+    point: ConsistentPoint
+    timeline: int
+    encoding: str
+    parts: dict[int, dict[int, _PartWriter]] = {}
+    """By table and part number."""
 
     def part(self, table: PublishedTable, part: Part) -> _PartWriter:
-        files, point = self._files, self._point
+        files, point = self.files, self.point
         writer = SnapshotWriter(
             files.directory,
-            self._head,
+            self.head,
             SnapshotPart(point.lsn, table.oid, part.number),
-            [*point.descriptions(table, self._encoding), point.begin],
+            [*point.descriptions(table, self.encoding), point.begin],
             first=part.before + 1,
             rotation=files.rotation,
             compress=files.compress,
             uploader=files.uploader,
         )
-        copied = self._copied.setdefault(table.oid, {})
-
-        def finished(segments: tuple[SnapshotFile, ...]) -> None:
-            copied[part.number] = segments, writer.rows
-
-        return _PartWriter(writer, point.commit if part is table.parts[-1] else None, finished)
+        parts = self.parts.setdefault(table.oid, {})
+        parts[part.number] = _PartWriter(writer, point.commit if part is table.parts[-1] else None)
+        return parts[part.number]
 
     def complete(self, table: PublishedTable) -> None:
-        parts = [found for _, found in sorted(self._copied.pop(table.oid).items())]
+        parts = [part for _, part in sorted(self.parts.pop(table.oid).items())]
         copy = TableSnapshot(
-            self._point.lsn,
-            self._timeline,
+            self.point.lsn,
+            self.timeline,
             table.oid,
             table.schema,
             table.name,
-            sum(rows for _, rows in parts),
-            tuple(segment for segments, _ in parts for segment in segments),
+            sum(part.writer.rows for part in parts),
+            tuple(segment for part in parts for segment in part.segments),
         )
-        self._files.state.list_snapshot(copy, self._head)
-        if self._files.uploader is not None:
-            self._files.uploader.list_snapshots()
+        self.files.state.list_snapshot(copy, self.head)
+        if self.files.uploader is not None:
+            self.files.uploader.list_snapshots()
 
     def stop(self) -> None:
-        if self._files.uploader is not None:
-            self._files.uploader.stop()
+        if self.files.uploader is not None:
+            self.files.uploader.stop()
 
 
 def _lower_priority() -> None:
@@ -309,28 +298,26 @@ class _PartWriter:
     `commit` is the frame that ends the table, after its last part.
     """
 
-    def __init__(
-        self, writer: SnapshotWriter, commit: bytes | None, finished: Callable[[tuple[SnapshotFile, ...]], None]
-    ) -> None:
-        self._writer = writer
+    def __init__(self, writer: SnapshotWriter, commit: bytes | None) -> None:
+        self.writer = writer
+        self.segments: tuple[SnapshotFile, ...] = ()
         self._commit = commit
-        self._finished = finished
         self._thread = ThreadPoolExecutor(1, "write", _lower_priority)
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         """The batches that are not known to be written, with their sizes."""
 
     def add(self, frames: bytes, rows: int) -> None:
-        self._waiting.append((len(frames), self._thread.submit(self._writer.add_rows, [frames], rows)))
+        self._waiting.append((len(frames), self._thread.submit(self.writer.add_rows, [frames], rows)))
         self._wait(_AHEAD)
 
     def finish(self) -> None:
         self._wait(0)
         self._thread.shutdown()
-        self._finished(self._writer.finish(self._commit))
+        self.segments = self.writer.finish(self._commit)
 
     def abandon(self) -> None:
         self._thread.shutdown(cancel_futures=True)
-        self._writer.abandon()
+        self.writer.abandon()
 
     def _wait(self, most: int) -> None:
         """Wait until at most so many bytes are not written. Raises the writer's errors."""

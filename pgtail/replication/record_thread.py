@@ -19,8 +19,8 @@ from pgtail.pgoutput.frames import LENGTHS, bounds
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.replication.consumer import ConsumerThread
 from pgtail.replication.identity import Identity
+from pgtail.replication.plan import Publisher
 from pgtail.replication.probe import CompletenessProbe
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import head_of_server
 from pgtail.replication.same_tables import SameTables
@@ -55,8 +55,8 @@ class RecordThread(ConsumerThread):
         self._completeness = CompletenessProbe(publisher)
         self._recorder = recorder
         self._same_tables = same_tables
-        self._until = publisher.plan.until
-        self._until_time = until_time
+        self._until = NO_LIMITS.until if publisher.plan.until is None else publisher.plan.until
+        self._latest = NO_LIMITS.latest if until_time is None else until_time
         self._uploader = uploader
         self._lock = threading.Lock()
         self._rate = 0.0
@@ -71,8 +71,8 @@ class RecordThread(ConsumerThread):
         recorder, now = self._recorder, time.monotonic()
         since, count = self._counted
         if now - since >= _RATE_OVER:
-            self._rate = (recorder.rows - count) / (now - since)
-            self._counted = (now, recorder.rows)
+            self._rate = (recorder.stream.rows - count) / (now - since)
+            self._counted = (now, recorder.stream.rows)
         found = [f"{self._rate:.0f} rows/s", size_text(recorder.bytes)]
         return [*found, f"segment {recorder.name}"] if recorder.name else found
 
@@ -80,15 +80,15 @@ class RecordThread(ConsumerThread):
         recorder = self._recorder
         return Counts(
             recorder.transactions,
-            recorder.rows,
-            tables=recorder.rows_by_table(),
+            recorder.stream.rows,
+            tables=recorder.contents.rows_by_table(),
             recorded=recorder.bytes,
             segments=recorder.finished,
         )
 
     @property
     def last_commit(self) -> int | None:
-        return None if self._recorder.inside else self._recorder.commit_time
+        return None if self._recorder.stream.inside else self._recorder.contents.last_time
 
     def stop(self, seconds: float) -> bool:
         """Like ConsumerThread.stop(), but allows time to close the segment, and to upload it."""
@@ -102,7 +102,7 @@ class RecordThread(ConsumerThread):
 
     def deliver_complete(self) -> None:
         with self._lock:
-            if self._recorder.inside:
+            if self._recorder.stream.inside:
                 self._same_tables.forget()  # the capture loses the descriptions in that transaction
             self._recorder.restart()
             self._deliver()
@@ -137,7 +137,7 @@ class RecordThread(ConsumerThread):
     def _tend(self) -> None:
         """Perform the timed work, and start another segment if the publications publish something else now."""
         recorder = self._recorder
-        answer = self._completeness.poll(recorder.doubts)
+        answer = self._completeness.poll(recorder.stream.repeats)
         if answer is not None:
             recorder.confirm("" if answer.complete is None else answer.complete.text(), answer.doubts)
         recorder.tick()
@@ -145,20 +145,17 @@ class RecordThread(ConsumerThread):
 
     def _transactions(self, frames: bytes, pos: int) -> int:
         """Record ordinary messages; returns the position of the first other message."""
-        limits = RunLimits(
-            until=NO_LIMITS.until if self._until is None else self._until,
-            latest=NO_LIMITS.latest if self._until_time is None else self._until_time,
-        )
+        limits = RunLimits(until=self._until, latest=self._latest)
         pos, _ = self._recorder.take_run(frames, pos, len(frames), LENGTHS, limits)
         self._check_until()
         return pos
 
     def _record(self, frame: bytes) -> None:
         recorder = self._recorder
-        if not recorder.inside and self._is_past(frame):
+        if not recorder.stream.inside and self._is_past(frame):
             self.reached = True
             return
-        lsn, found = None, recorder.description(frame)
+        lsn, found = None, recorder.stream.description(frame)
         if found is not None:
             copied_at = recorder.copied_at(found)
             if self._same_tables.is_same(found.oid, found.commits_at, seen=found.repeats, copied_at=copied_at):
@@ -169,19 +166,17 @@ class RecordThread(ConsumerThread):
             recorder.take_frame(frame, lsn)
         except DecodeError as error:
             raise error.located(f"the stream after {lsn_text(recorder.whole)}", error.offset) from None
-        if not recorder.inside:
+        if not recorder.stream.inside:
             self._check_until()
 
     def _is_past(self, frame: bytes) -> bool:
         """Whether a frame outside of transactions begins something that is not to be recorded."""
-        if self._until is not None and self._recorder.begins_at(frame) > self._until:
-            return True
-        time = None if self._until_time is None else self._recorder.time_of(frame)
-        return time is not None and self._until_time is not None and time > self._until_time
+        commit_time = self._recorder.time_of(frame)
+        return self._recorder.begins_at(frame) > self._until or (commit_time is not None and commit_time > self._latest)
 
     def _check_until(self) -> None:
         """Set `reached` if the capture is complete up to `until`."""
-        if self._until is not None and not self._recorder.inside and self._recorder.whole >= self._until:
+        if not self._recorder.stream.inside and self._recorder.whole >= self._until:
             self.reached = True
 
     def _tick(self) -> None:
@@ -192,8 +187,6 @@ class RecordThread(ConsumerThread):
     def _deliver(self) -> None:
         recorder = self._recorder
         self.position = recorder.whole
-        for one in recorder.take_closed():
-            logger.debug(f"segment {one.name} closed", extra=event("segment_closed", **one._asdict()))
         if recorder.safe > self.delivered:
             self.delivered = recorder.safe
             self._wake()

@@ -34,7 +34,7 @@ from pgtail.errors import ServerError
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connection
 from pgtail.postgres.table_versions import MAJORS, Moment, moment, versions
 from pgtail.replication.identity import Identity
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 
 _PATIENCE: Final = 1.0
 """Seconds for which the stream of a session waits for answers, all of them together."""

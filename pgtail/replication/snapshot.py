@@ -27,8 +27,7 @@ from pgtail.postgres.snapshot_plan import Part, PublishedTable, snapshot_plan
 from pgtail.postgres.table_copy import CopyForm, CopyStopped, TableChanged, copy_part
 from pgtail.postgres.walsender import Session
 from pgtail.replication.identity import Identity, identify
-from pgtail.replication.plan import Plan
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Plan, Publisher
 from pgtail.terminal.escape import escape, sql_identifier
 
 _TICK: Final = 0.25

@@ -13,7 +13,7 @@ from pgtail.pgoutput.scalars import lsn_text
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import SHORT_TIMEOUT
 from pgtail.postgres.snapshot_plan import PublishedTable
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.snapshot import Progress
 
 _LINE_EVERY: Final = 60.0
@@ -68,7 +68,6 @@ class SnapshotReport:
             log_detail(" · ".join(words))
 
     def end(self, now: Progress) -> None:
-        """Say what was copied."""
         if not now.tables:
             return
         took = span_text(int((time.monotonic() - self._begun) * 1_000_000))
@@ -80,14 +79,10 @@ class SnapshotReport:
             counted(now.rows, "row"),
             f"{size_text(now.bytes)} of {size_text(now.all_bytes)}",
         ]
-        left = self._left(now, seconds)
-        words += [] if left is None else [f"{seconds_text(int(left) + 1)} left"]
+        if now.bytes:  # at the rate so far
+            left = seconds * (now.all_bytes - now.bytes) / now.bytes
+            words.append(f"{seconds_text(int(left) + 1)} left")
         return [*words, f"{grouped(int(now.rows / max(seconds, 0.001)))} rows/s"]
-
-    @staticmethod
-    def _left(now: Progress, seconds: float) -> float | None:
-        """Seconds that the rest needs at the rate so far."""
-        return None if not now.bytes else seconds * (now.all_bytes - now.bytes) / now.bytes
 
     def _safe_wal(self) -> int | None:
         """How many bytes of WAL can still be written before the slot is invalidated; None without a limit.

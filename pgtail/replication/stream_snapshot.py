@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Final
 
+from msgspec import Struct
+
 from pgtail.changes.filters import selected
 from pgtail.pgoutput.frames import LENGTHS, head
 from pgtail.postgres.snapshot_plan import Part, PublishedTable
 from pgtail.postgres.table_copy import CopyForm, CopyStopped
 from pgtail.replication.consumer import Consumer
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import ConsistentPoint, Copying, Exported, Progress, published_tables
 from pgtail.replication.snapshot_report import SnapshotReport
@@ -21,13 +23,12 @@ _PAUSE: Final = 0.02
 """Seconds between two looks at a queue that is full."""
 
 
-class StreamSnapshot:
+class StreamSnapshot(Struct, frozen=True):
     """Selects the tables to copy: those that match one of `tables` (all without any) and none of `exclude`."""
 
-    def __init__(self, publisher: Publisher, tables: Sequence[str], exclude: Sequence[str]) -> None:
-        self._publisher = publisher
-        self._tables = tables
-        self._exclude = exclude
+    publisher: Publisher
+    tables: Sequence[str]
+    exclude: Sequence[str]
 
     def copy(
         self, source: Exported, queue: FrameQueue, consumer: Consumer, check: Callable[[], None]
@@ -36,7 +37,7 @@ class StreamSnapshot:
 
         Calls `check` several times a second. Raises ServerError, OutputError, KeyboardInterrupt, and what `check` does.
         """
-        plan, interrupt = self._publisher.plan, self._publisher.interrupt
+        plan, interrupt = self.publisher.plan, self.publisher.interrupt
         with ExitStack() as stack:
             with interrupt.raising():
                 session = stack.enter_context(source.session())
@@ -44,9 +45,9 @@ class StreamSnapshot:
                 tables = [
                     table
                     for table in published_tables(session, plan)
-                    if selected(table.schema, table.name, self._tables, self._exclude)
+                    if selected(table.schema, table.name, self.tables, self.exclude)
                 ]
-            report = SnapshotReport(self._publisher, plan.slot_name)
+            report = SnapshotReport(self.publisher, plan.slot_name)
             report.begin(tables, point.lsn)
             target = _Target(queue, consumer, point, plan.encoding or "utf-8")
             form = CopyForm(bool(plan.options.binary), point.header, LENGTHS)

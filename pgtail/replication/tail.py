@@ -23,8 +23,8 @@ from pgtail.replication.feedback import Feedback
 from pgtail.replication.followed_slot import FollowedSlot
 from pgtail.replication.identity import Identity, check_same, identify
 from pgtail.replication.loop import Ending, Limits, SessionLoop, sent_text
+from pgtail.replication.plan import Publisher
 from pgtail.replication.probe import Probe, TimelineProbe
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.snapshot import Exported
 from pgtail.replication.stream_snapshot import StreamSnapshot

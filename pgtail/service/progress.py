@@ -145,7 +145,6 @@ class Progress:
         """Unix time."""
 
     def failed(self, since: float, reason: str) -> Trouble:
-        """Something went wrong."""
         self.last_error = time.time()
         return Trouble(since, reason)
 

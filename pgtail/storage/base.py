@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from pgtail.errors import InputError, OutputError
@@ -44,7 +43,6 @@ class Reader(ABC):
         return data
 
     def seek(self, offset: int) -> int:
-        """Continue to read at this offset."""
         self._position = offset
         return offset
 
@@ -54,7 +52,7 @@ class Reader(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -111,7 +109,6 @@ class Location(ABC):
 
     @property
     def name(self) -> str:
-        """The last part."""
         return str(self).rstrip("/").rpartition("/")[2]
 
     @abstractmethod
@@ -133,9 +130,9 @@ class Location(ABC):
     def head(self) -> Entry | None:
         """Name and size of this file; None if there is no such file."""
 
-    @abstractmethod
     def is_folder(self) -> bool:
         """Whether this is a folder; of an object store, whether there is no object of this name."""
+        return self.head() is None
 
     @abstractmethod
     def open(self) -> Reader:

@@ -67,9 +67,6 @@ class HdfsLocation(Location):
             found = file_system(self.server).get_file_info(self.key)
             return Entry(found.base_name, found.size) if found.is_file else None
 
-    def is_folder(self) -> bool:
-        return self.head() is None
-
     def open(self) -> Reader:
         with _reading(str(self)):
             file = file_system(self.server).open_input_file(self.key)
@@ -85,7 +82,6 @@ class HdfsLocation(Location):
 
 @contextlib.contextmanager
 def _reading(source: str) -> Iterator[None]:
-    """Raises InputError for OSError."""
     try:
         yield
     except OSError as error:

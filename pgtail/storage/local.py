@@ -7,8 +7,8 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from pgtail.errors import InputError, OutputError
 from pgtail.files.atomic import sync_directory, write_synced
@@ -74,17 +74,11 @@ def _entry(file: os.DirEntry[str] | Path) -> Entry | None:
         return None
 
 
+@dataclass(frozen=True)  # the metaclass of an abstract class is not that of a Struct
 class LocalLocation(Location):
     """A local path."""
 
-    def __init__(self, local: Path) -> None:
-        self.local: Final = local
-
-    def __eq__(self, other: object) -> bool:
-        return self.local == other.local if isinstance(other, LocalLocation) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.local)
+    local: Path
 
     @property
     def path(self) -> Path | None:

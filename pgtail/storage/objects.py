@@ -23,7 +23,7 @@ from pgtail.storage.errors import Conflict, reading_failed, refusal_of, writing_
 from pgtail.storage.options import StorageOptions
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutResult
+    from obstore import GetOptions, ObjectMeta, PutResult
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
@@ -78,7 +78,6 @@ def _call(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
 
 @functools.cache
 def _store(base: str, options: StorageOptions) -> ObjectStore:
-    """The store of a bucket. Raises OptionError."""
     cloud = _CLOUDS[base.partition(":")[0]]
     client: dict[str, Any] = dict(_LIMITS)
     config = {}
@@ -156,8 +155,9 @@ class ObjectReader(Reader):
             self._next = end, self._fetch(end, self._length)
 
     def _fetch(self, offset: int, length: int) -> Future[bytes]:
-        end = min(offset + length, self.size)
-        return _in_background(_range, self._location, (offset, end), self._etag)
+        location = self._location
+        part: GetOptions = {"range": (offset, min(offset + length, self.size)), "if_match": self._etag}
+        return _in_background(lambda: obstore.get(location.store(), location.key, options=part).bytes().to_bytes())
 
     def _await(self, future: Future[bytes], offset: int) -> bytes:
         with self._location.reading():
@@ -168,11 +168,6 @@ class ObjectReader(Reader):
         if not block:
             raise InputError("changed while it was read", source=str(self._location), offset=offset)
         return block
-
-
-def _range(location: ObjectLocation, part: tuple[int, int], etag: str | None) -> bytes:
-    """The bytes of a half-open range of an object."""
-    return obstore.get(location.store(), location.key, options={"range": part, "if_match": etag}).bytes().to_bytes()
 
 
 class ObjectWriter(Writer):
@@ -248,9 +243,6 @@ class ObjectLocation(Location):
         with self.reading(), contextlib.suppress(FileNotFoundError):
             return Entry(self.name, _call(obstore.head, self.store(), self.key)["size"])
         return None
-
-    def is_folder(self) -> bool:
-        return self.head() is None
 
     def open(self) -> Reader:
         return ObjectReader(self)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from msgspec import structs
 
 from pgtail.capture import verify
 from pgtail.capture.contents import (
@@ -329,4 +330,4 @@ def test_recovery_says_what_is_left(seed: int, tmp_path: Path) -> None:
     record(tmp_path / "whole", frames[: whole + 1])
     cut_, whole_ = contents_of(tmp_path / "cut"), contents_of(tmp_path / "whole")
     assert len(cut_) == len(segments(tmp_path / "cut"))
-    assert [one._replace(position=0) for one in cut_] == [one._replace(position=0) for one in whole_]
+    assert [structs.replace(one, position=0) for one in cut_] == [structs.replace(one, position=0) for one in whole_]

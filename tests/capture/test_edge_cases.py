@@ -18,7 +18,7 @@ from pgtail.capture.lock import open_directory
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import Recovered, recover
 from pgtail.capture.segment import SegmentFrames
-from pgtail.capture.state import FILE, read_state
+from pgtail.capture.state import FILE, NO_STATE, read_state
 from pgtail.capture.verify import CaptureVerifier
 from pgtail.cli import main
 from pgtail.errors import InputError, OutputError, Truncated
@@ -231,7 +231,7 @@ def test_a_damaged_state(text: str, recorded: Path) -> None:
     named = here("decode", *sorted(recorded.glob("*.pgcap")))
     assert named.status == 0
     (recorded / FILE).unlink()
-    assert read_state(LocalLocation(recorded)) is None
+    assert read_state(LocalLocation(recorded)) is NO_STATE
     assert (read(recorded).status, read(recorded).stdout) == (0, named.stdout)
 
 

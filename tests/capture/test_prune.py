@@ -145,7 +145,6 @@ def test_beside_a_recorder_that_goes_on(tmp_path: Path) -> None:
     recorder.close()
     prune(place, prunable(place))
     state = read_state(place)
-    assert state is not None
     assert state.pruned is not None
     assert is_part(shown(tmp_path).lines, decode(input=lengths_of(groups)).lines)
     assert is_whole(tmp_path)
@@ -174,7 +173,6 @@ def test_a_tables_last_snapshot_and_what_follows_it_stay(tmp_path: Path) -> None
     assert [lsn for lsn, _ in contents(place)] == [PLACE + 0x400]
     assert list(tmp_path.glob("*.snapshot.pgcap")) == []
     state = read_state(place)
-    assert state is not None
     assert state.snapshots == ()
     stream(tmp_path, PLACE + 0x500)
     assert ROW[0] in str(contents(place)[-1])
@@ -214,7 +212,6 @@ def test_killed_at_any_operation_beside_a_recorder_in_a_store(
     assert is_whole(str(target), *s3.arguments)
     prune(target, prunable(target))
     state = read_state(target)
-    assert state is not None
     assert state.pruned is not None
     assert all(entry.name > state.pruned.segment for entry in target.list() if entry.name != FILE)
     assert shown(str(target), *s3.arguments).lines[-1] == everything[-1]

@@ -52,8 +52,7 @@ class Recording:
         return parse_lsn(self.database.value(query))
 
     def uploaded(self) -> int:
-        state = read_state(self.store.locate(self.prefix))
-        return 0 if state is None else state.position
+        return read_state(self.store.locate(self.prefix)).position
 
     def ids(self) -> list[int]:
         found = here("decode", "-o", "json", *self.store.arguments, self.store.uri(self.prefix))

@@ -49,17 +49,17 @@ def recorded(
         while True:
             if not one_by_one:
                 pos = recorder.take_run(buffer, pos, len(buffer), LENGTHS, RunLimits(0, until, latest))[0]
-            if pos >= len(buffer) or (recorder.whole >= until and not recorder.inside):
+            if pos >= len(buffer) or (recorder.whole >= until and not recorder.stream.inside):
                 break
             start, stop = next(walk(buffer, pos))
             one = buffer[start:stop]
             later = time is not None and (recorder.time_of(one) or 0) > time
-            if not recorder.inside and (recorder.begins_at(one) > until or later):  # as RecordThread does
+            if not recorder.stream.inside and (recorder.begins_at(one) > until or later):  # as RecordThread does
                 declined += (number, pos)
                 break
             recorder.take_frame(one)
             pos = stop
-    counts = (recorder.messages, recorder.bytes, recorder.transactions, recorder.rows, recorder.whole)
+    counts = (recorder.messages, recorder.bytes, recorder.transactions, recorder.stream.rows, recorder.whole)
     recorder.close()
     return {path.name: path.read_bytes() for path in directory.iterdir()}, counts, declined
 

@@ -14,7 +14,7 @@ from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.recovery import recover
 from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.capture.snapshots import open_state
-from pgtail.capture.state import StateFile, TableSnapshot, read_state
+from pgtail.capture.state import NO_STATE, StateFile, TableSnapshot, read_state
 from pgtail.capture.upload import Uploader
 from pgtail.errors import OutputError
 from pgtail.storage import Location
@@ -165,7 +165,7 @@ def test_killed_at_any_operation(target: Location, tmp_path: Path, seed: int) ->
         uploading = uploader(spool, target, fuse)
         try:
             state = opened(spool)
-            left = [table for relid, table in wanted.items() if relid not in {one.relid for one in state.snapshots}]
+            left = [table for relid, table in wanted.items() if relid not in {one.relid for one in state.now.snapshots}]
             place = max(place, recover(spool, compress=True).position) + 0x180
             copy(spool, uploading, state, left, place)
             recorder = Recorder(spool, HEAD, rotation=TINY, state=state)
@@ -179,7 +179,7 @@ def test_killed_at_any_operation(target: Location, tmp_path: Path, seed: int) ->
             break
         except Killed:
             kills += 1
-            if read_state(target) is not None:
+            if read_state(target) is not NO_STATE:
                 check_tables(target, wanted)
             if rng.random() < 0.4:
                 spool = tmp_path / f"spool {kills}"

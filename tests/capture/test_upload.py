@@ -14,7 +14,7 @@ from pgtail.capture.format import PREDECESSOR, SegmentName
 from pgtail.capture.reader import listed, segments
 from pgtail.capture.recorder import Recorder, Rotation
 from pgtail.capture.segment import read_head
-from pgtail.capture.state import FILE, Pruned, parse_state, read_state, state_json
+from pgtail.capture.state import FILE, NO_STATE, Pruned, parse_state, read_state, state_json
 from pgtail.capture.upload import Uploader
 from pgtail.errors import OptionError, OutputError
 from pgtail.storage import Entry, Location, Reader, Writer
@@ -169,7 +169,7 @@ def test_killed_at_any_operation(s3: ObjectStore, target: Location, tmp_path: Pa
 
 def check_readers(s3: ObjectStore, target: Location, stream: Capture, acknowledged: int) -> None:
     """Everything that was acknowledged can be read, and what is read is whole transactions from the start."""
-    if read_state(target) is None:
+    if read_state(target) is NO_STATE:
         assert acknowledged == 0
         return
     found = here("decode", "-o", "json", "--strict", *s3.arguments, str(target))
@@ -242,7 +242,7 @@ def test_only_whole_transactions_count(s3: ObjectStore, target: Location, tmp_pa
             if taken % step == 0:
                 publish(uploading, recorder)
             state = read_state(target)
-            if state is not None and state.last not in counted:
+            if state is not NO_STATE and state.last not in counted:
                 counted.add(state.last)
                 found = here("decode", "-o", "json", "--strict", *s3.arguments, str(target))
                 assert (found.status, found.stderr) == (0, "")
@@ -306,7 +306,6 @@ def test_segments_are_listed_behind_a_name(target: Location, tmp_path: Path) -> 
 def test_segments_that_do_not_count_are_not_read(target: Location, tmp_path: Path) -> None:
     record_some(tmp_path / "a", target, parts(1)[0])
     state = read_state(target)
-    assert state is not None
     found = segments(target)
     earlier = state._replace(uploaded=str(found[2].name))
     assert listed(target, earlier) == found[:3]
@@ -330,13 +329,11 @@ def test_a_name_that_another_recorder_announced_is_not_used(target: Location, tm
     with pytest.raises(Killed):
         publish(first, recorder)
     state = read_state(target)
-    assert state is not None
     announced = set(state.announced)
     assert len(announced) > 4
     assert not segments(target)
     record_some(tmp_path / "b", target, frames)
     state = read_state(target)
-    assert state is not None
     assert (state.announced, state.discarded) == ({}, frozenset(announced))
     assert not {str(one.name) for one in segments(target)} & announced
     with pytest.raises(OptionError, match="does not continue the capture"):
@@ -364,7 +361,6 @@ def test_a_segment_that_is_deleted_when_it_is_found(target: Location, tmp_path: 
     begun = uploader(tmp_path / "b", Vanishing(target, Fuse(1 << 30, before=True)))
     publish(begun, Recorder(tmp_path / "b", {}, rotation=SMALL))
     state = read_state(target)
-    assert state is not None
     assert state.discarded == {str(late)}
 
 
@@ -380,6 +376,5 @@ def test_a_recorder_goes_on_with_what_it_announced(target: Location, tmp_path: P
     again = uploader(tmp_path / "a", target)
     publish(again, Recorder(tmp_path / "a", {}, rotation=SMALL))
     state = read_state(target)
-    assert state is not None
     assert (state.announced, state.discarded) == ({}, frozenset())
     assert {one.location.name for one in segments(target)} == names

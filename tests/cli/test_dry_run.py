@@ -96,7 +96,7 @@ def test_a_snapshot_without_its_files_would_be_copied_again(shop: Database, tmp_
     capture = tmp_path / "c"
     command = ("record", shop.conninfo(), "-S", "s", "-D", str(capture), "--snapshot")
     pgtail(*command, "--until", "now")
-    [lost] = [one for one in StateFile(capture).snapshots if one.table == "orders"]
+    [lost] = [one for one in StateFile(capture).now.snapshots if one.table == "orders"]
     [file] = capture.glob(f"{lost.segments[0].name}*")
     file.unlink()
     before = files(capture)

@@ -18,7 +18,7 @@ from pgtail.commands.slot.table import render
 from pgtail.postgres import slot_report
 from pgtail.postgres.connection import Connector, parameters
 from pgtail.postgres.pg_wal import PgWal, Step
-from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS, SlotGrowth
+from pgtail.postgres.slot_report import GROWTH, SAFE_SECONDS, SlotGrowth
 from pgtail.terminal.style import PLAIN
 from tests.conftest import StartServer
 from tests.support.limits import within

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pgtail.errors import ServerError
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Publisher
 from pgtail.replication.snapshot import Progress
 from pgtail.replication.snapshot_report import SnapshotReport
 from pgtail.service.progress import SlotProgress

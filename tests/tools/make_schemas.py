@@ -17,7 +17,7 @@ from pgtail.changes.filters import OPS
 from pgtail.doctor import Severity
 from pgtail.native.plan import ROW_OPS
 from pgtail.outputs.debezium import schema as kafka
-from pgtail.postgres import slot_growth, slot_report
+from pgtail.postgres import slot_report
 from pgtail.postgres.wal_holder import OpenTransaction
 from pgtail.stats.rate import Counts
 from pgtail.stats.report_json import OPS as OPS_OF_ROWS
@@ -399,7 +399,7 @@ def slot_list() -> Schema:
     facts = {name: nullable(types.get(name, BOOLEAN)) for name in names}
     facts["wal_held"] = nullable(record({"until": known("transaction", "checkpoint", "reader")}, holder))
     sizes = dict.fromkeys(("pg_wal_bytes", "drop_frees_bytes"), nullable(COUNT))
-    watched = dict.fromkeys((slot_growth.GROWTH, slot_growth.SAFE_SECONDS), nullable(INTEGER))
+    watched = dict.fromkeys((slot_report.GROWTH, slot_report.SAFE_SECONDS), nullable(INTEGER))
     always = {name: facts.pop(name) for name in ("slot_name", *slot_report._ALWAYS)}
     return record({"at": TIME, **always, **sizes}, {**facts, **watched}, "A slot; the columns are those of the server.")
 

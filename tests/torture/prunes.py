@@ -17,7 +17,7 @@ from collections import Counter
 
 from pgtail.capture.prune import Bound, Prunable
 from pgtail.capture.reader import SegmentFile, segments
-from pgtail.capture.state import read_state
+from pgtail.capture.state import NO_STATE, read_state
 from pgtail.pgoutput.scalars import lsn_text
 from pgtail.storage import Location
 from tests.support.limits import within
@@ -68,7 +68,6 @@ class Prunes:
         """Prune what is `wanted`, as the options say, of which about so many segments can go; kill it, as a rule."""
         target, rng = self._target, self._rng
         before, there = read_state(target.location), _files(target.location)
-        assert before is not None
         arguments = ["capture", "prune", target.place, *wanted, "--delete"]
         how, begun = rng.random(), time.monotonic()
         if self._usual is not None and how < 0.6:
@@ -79,7 +78,6 @@ class Prunes:
             killed = self._killed_after(None, arguments)
             self._usual = time.monotonic() - begun
         after, left = read_state(target.location), _files(target.location)
-        assert after is not None
         removed = after.pruned != before.pruned
         self.seen["prunes"] += 1
         self.seen["removed something"] += removed
@@ -162,7 +160,7 @@ def _removable(target: Target, part: float) -> int:
 
 def closed(target: Target) -> list[SegmentFile]:
     """The closed segments that count."""
-    return [] if read_state(target.location) is None else [one for one in segments(target.location) if not one.open]
+    return [] if read_state(target.location) is NO_STATE else [one for one in segments(target.location) if not one.open]
 
 
 def _files(place: Location) -> set[str]:

@@ -53,7 +53,7 @@ Rows = Counter[tuple[str | None, ...]]
 def small_parts(pages: int) -> Iterator[None]:
     """In this process, split tables into parts of so many pages."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_snapshot, "part_bytes_for", lambda sessions: pages * PAGE)
+        patch.setattr(record_snapshot, "snapshot_plan", partial(snapshot_plan, part_bytes=pages * PAGE))
         patch.setattr(snapshot, "snapshot_plan", partial(snapshot_plan, part_bytes=pages * PAGE))
         yield
 

@@ -35,6 +35,7 @@ TABLES: Final = 4
 _ROWS: Final = 1000
 _SLOW: Final = """
 import sys, time
+from functools import partial
 from pgtail.capture.snapshot_writer import SnapshotWriter
 from pgtail.replication import record_snapshot
 
@@ -45,7 +46,7 @@ def finish(self, *given):
     return segments
 
 finished, SnapshotWriter.finish = SnapshotWriter.finish, finish
-record_snapshot.part_bytes_for = lambda sessions: 3 * 8192
+record_snapshot.snapshot_plan = partial(record_snapshot.snapshot_plan, part_bytes=3 * 8192)
 from pgtail.cli import main
 main()
 """

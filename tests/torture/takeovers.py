@@ -19,7 +19,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pgtail.capture.state import CaptureState, read_state
+from pgtail.capture.state import read_state
 from tests.support.limits import within
 from tests.support.run_process import PROGRAM
 from tests.support.servers import Database
@@ -135,8 +135,7 @@ class _Pair:
             one.check_runs()
 
     def _position(self) -> int:
-        state: CaptureState | None = read_state(self._target.location)
-        return 0 if state is None else state.position
+        return read_state(self._target.location).position
 
     def finish(self) -> None:
         """Record the rest with one of them."""

@@ -9,7 +9,7 @@ from pgtail.capture.contents import PreparedTransaction, SegmentContents
 from pgtail.capture.format import GAP
 from pgtail.capture.overview import SegmentOverview, SnapshotOverview, overview
 from pgtail.capture.reader import listed, missing_at_end
-from pgtail.capture.state import CaptureState, read_state
+from pgtail.capture.state import NO_STATE, CaptureState, read_state
 from pgtail.commands.capture.table import CaptureTable, Line
 from pgtail.commands.console.styling import report_palette, terminal_width
 from pgtail.commands.options.capture import CaptureListOptions
@@ -56,7 +56,7 @@ def run(place: str, options: CaptureListOptions) -> bool:
     return damaged
 
 
-def _table(place: str, known: CaptureState | None, last: str, found: Found, width: int) -> Iterator[Iterable[Line]]:
+def _table(place: str, known: CaptureState, last: str, found: Found, width: int) -> Iterator[Iterable[Line]]:
     table = CaptureTable(width)
     yield table.head(place, known)
     for one in found:
@@ -64,14 +64,14 @@ def _table(place: str, known: CaptureState | None, last: str, found: Found, widt
     yield table.end(known, last)
 
 
-def _json(place: str, known: CaptureState | None, last: str, found: Found) -> Iterator[dict[str, Any]]:
+def _json(place: str, known: CaptureState, last: str, found: Found) -> Iterator[dict[str, Any]]:
     yield {"kind": "capture", "capture": place, **_state(known), "missing": last or None}
     for one in found:
         yield _segment(one) if isinstance(one, SegmentOverview) else _snapshot(one)
 
 
-def _state(known: CaptureState | None) -> dict[str, Any]:
-    if known is None:
+def _state(known: CaptureState) -> dict[str, Any]:
+    if known is NO_STATE:
         return {"position": None, "parameters": None, "gap": None, "pruned": None}
     pruned = known.pruned
     return {

@@ -8,7 +8,7 @@ from typing import Final
 from pgtail.capture.contents import SegmentContents, TableContents
 from pgtail.capture.format import TIMELINE, gap_in
 from pgtail.capture.overview import SegmentOverview, SnapshotOverview
-from pgtail.capture.state import CaptureState
+from pgtail.capture.state import NO_STATE, CaptureState
 from pgtail.humanize import counted, grouped, size_text
 from pgtail.local_time import zone_text
 from pgtail.outputs.fields import local_minute
@@ -46,10 +46,10 @@ class CaptureTable:
         self._times: list[int] = []
         """The first and the last time of a commit."""
 
-    def head(self, place: str, known: CaptureState | None) -> Iterator[Line]:
+    def head(self, place: str, known: CaptureState) -> Iterator[Line]:
         """The facts about the whole capture, and the titles of the columns."""
         yield [(escape(place), "table")]
-        if known is not None:
+        if known is not NO_STATE:
             yield from self._below(_state_items(known))
         yield []
         if self._width >= _WIDTH:
@@ -97,15 +97,15 @@ class CaptureTable:
         if not overview.counts:
             yield from self._words("the stream has not reached it: it does not count yet", "note")
 
-    def end(self, known: CaptureState | None, missing: str) -> Iterator[Line]:
+    def end(self, known: CaptureState, missing: str) -> Iterator[Line]:
         """The sums, after the name of the last segment if that is missing."""
         if missing:
             self._missing += 1
             yield from self._words(f"segment {missing} is missing here", "bad")
-        self._gaps += known is not None and known.gap is not None  # at the end: no segment has it yet
+        self._gaps += known.gap is not None  # at the end: no segment has it yet
         bad = self._gaps or self._missing
         parts = [counted(self._segments, "segment"), size_text(self._size)]
-        if known is not None:
+        if known is not NO_STATE:
             parts.append(f"{'up to' if bad or self._unknown else 'complete up to'} {lsn_text(known.position)}")
         if self._times:
             first, last = self._times

@@ -42,9 +42,8 @@ from pgtail.postgres.slots import SlotInUse, check_free, check_name
 from pgtail.reading.checksums import verify
 from pgtail.reading.interruption import interrupted
 from pgtail.replication.identity import Identity
-from pgtail.replication.plan import ConsumedElsewhere, Plan
+from pgtail.replication.plan import ConsumedElsewhere, Plan, Publisher
 from pgtail.replication.probe import complete_since_start
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.record_plan import RecordedCapture, head_of, prepare_recording
 from pgtail.replication.record_snapshot import CaptureFiles, SnapshotRecording
@@ -315,7 +314,8 @@ class RecordSlot:
 
     def _known(self, files: CaptureFiles, position: int) -> RecordedCapture:
         globs = self._options.snapshot.snapshot_tables  # matching tables are copied again, or no longer published
-        last = {one.relid: one.lsn for one in files.state.snapshots if not any_matches(one.schema, one.table, globs)}
+        snapshots = files.state.now.snapshots
+        last = {one.relid: one.lsn for one in snapshots if not any_matches(one.schema, one.table, globs)}
         copied = any(lsn <= position for lsn in last.values())
         return RecordedCapture(self._options.directory, position, last_head(LocalLocation(files.directory)), copied)
 

@@ -21,8 +21,7 @@ from pgtail.postgres import catalog, slot_report
 from pgtail.postgres.connection import SHORT_TIMEOUT, Connector
 from pgtail.postgres.errors import Unreachable
 from pgtail.postgres.pg_wal import PgWal, pg_wal
-from pgtail.postgres.slot_growth import SlotGrowth
-from pgtail.postgres.slot_report import SlotReport
+from pgtail.postgres.slot_report import SlotGrowth, SlotReport
 from pgtail.terminal.escape import escape, json_line
 from pgtail.terminal.style import Palette
 

@@ -9,8 +9,7 @@ from typing import Any, Final
 from pgtail.humanize import counted, seconds_text, size_text, span_text
 from pgtail.local_time import zone_text
 from pgtail.postgres.pg_wal import PgWal
-from pgtail.postgres.slot_growth import GROWTH, SAFE_SECONDS
-from pgtail.postgres.slot_report import SlotReport
+from pgtail.postgres.slot_report import GROWTH, SAFE_SECONDS, SlotReport
 from pgtail.terminal.escape import escape
 from pgtail.terminal.layout import Item, indented, paragraph, sentence, sparkline, wrap
 from pgtail.terminal.report import table

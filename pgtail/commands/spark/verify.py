@@ -31,11 +31,10 @@ from pgtail.postgres.connection import Connector
 from pgtail.postgres.publications import check_operations
 from pgtail.postgres.snapshot_plan import PublishedTable
 from pgtail.reading.interruption import interrupted
-from pgtail.replication.plan import Plan, prepare
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Plan, Publisher, prepare
 from pgtail.replication.record_plan import SLOT, RecordedCapture
 from pgtail.replication.request import Request
-from pgtail.replication.server_copy import ServerCopy, ServerCopying
+from pgtail.replication.server_copy import ServerCopy, copy_server
 from pgtail.service.progress import SlotProgress
 from pgtail.spark.session import check_installed, end_jvm, session
 from pgtail.spark.state.settings import Settings
@@ -118,7 +117,7 @@ class _Verify(Struct, frozen=True):
                 for warning in plan.warnings:
                     logger.warning(warning)
                 publisher = Publisher(plan, self.connector, self.interrupt, SlotProgress(), stderr.show_status)
-                copy = ServerCopying(publisher, known, is_copied, sample=self._sample).run(scratch, Path(spool))
+                copy = copy_server(publisher, known, is_copied, scratch, Path(spool), sample=self._sample)
                 with self.interrupt.raising():
                     self._wait(copy.lsn, stderr.show_status)
             tables = self._compare(base, copy, scratch)

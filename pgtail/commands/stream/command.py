@@ -48,8 +48,7 @@ from pgtail.reading.notes import no_quotes
 from pgtail.replication.consumer import Stopped
 from pgtail.replication.loop import Ending
 from pgtail.replication.pipeline_consumer import Feed
-from pgtail.replication.plan import Plan
-from pgtail.replication.publisher import Publisher
+from pgtail.replication.plan import Plan, Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.render_thread import Rendering, RenderThread
 from pgtail.replication.tail import Tail

@@ -11,6 +11,7 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
+from pgtail.changes.streaming import Show
 from pgtail.commands.input.selection import check_range, filter_arguments
 from pgtail.commands.options.server import EndOptions, StreamOptions
 from pgtail.commands.stream.column_check import check_columns
@@ -25,15 +26,14 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
-from pgtail.reading.build import seen_rows_of, show_of
+from pgtail.reading.build import seen_rows_of
 from pgtail.reading.notes import report_note
 from pgtail.replication.consumer import Consumer
 from pgtail.replication.identity import Identity
 from pgtail.replication.loop import Limits
 from pgtail.replication.pipeline_consumer import Feed
-from pgtail.replication.plan import Plan, prepare
+from pgtail.replication.plan import Plan, Publisher, prepare
 from pgtail.replication.probe import complete_since_start
-from pgtail.replication.publisher import Publisher
 from pgtail.replication.queue import FrameQueue
 from pgtail.replication.request import LsnOrNow, Request
 from pgtail.replication.same_tables import SameTables
@@ -91,7 +91,7 @@ class Following:
         return Assembler(
             self._types,
             buffer=StreamBuffer(spool=spool),
-            show=show_of(format_),
+            show=Show(format_.show_aborted, format_.show_uncommitted),
             tells_descriptions=format_.takes_seen,
         )
 

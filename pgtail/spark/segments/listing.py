@@ -14,7 +14,7 @@ from pgtail.arrow.decoding.decode import survey, tables_in
 from pgtail.arrow.segments.ranges import EVERYWHERE, Parts, Range
 from pgtail.arrow.segments.survey import TWO_PHASE, Survey, folder_of, name_of
 from pgtail.capture.format import CLOSED, SegmentName
-from pgtail.capture.state import Pruned, pruned_segment, read_state
+from pgtail.capture.state import Pruned, read_state
 from pgtail.changes.filters import name_matches
 from pgtail.errors import InputError, OptionError
 from pgtail.humanize import did_you_mean
@@ -76,9 +76,7 @@ def _known(captures: Sequence[str], storage: StorageOptions) -> tuple[list[Liste
     folders = [one for capture in captures for one in places_of(capture, storage) if one.is_folder()]
     states = {str(folder): read_state(folder) for folder in folders}
     snapshots = [one for folder, state in states.items() for one in listed_in(folder, state)]
-    pruned = {
-        folder: state.pruned for folder, state in states.items() if state is not None and state.pruned is not None
-    }
+    pruned = {folder: state.pruned for folder, state in states.items() if state.pruned is not None}
     return snapshots, pruned
 
 
@@ -111,9 +109,9 @@ def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> 
     for place in places_of(capture, storage):
         if place.is_folder():
             state = read_state(place)
-            begin = max(after.get(str(place), ""), pruned_segment(state))
+            begin = max(after.get(str(place), ""), state.pruned_segment)
             for name, size in place.list(f"{begin}{CLOSED}" if begin else ""):
-                if name.endswith(CLOSED) and (state is None or state.has(name.removesuffix(CLOSED))):
+                if name.endswith(CLOSED) and state.has(name.removesuffix(CLOSED)):
                     yield f"{place}/{name}", size
         elif place.name.endswith(CLOSED) and (entry := place.head()) is not None:
             yield str(place), entry.size

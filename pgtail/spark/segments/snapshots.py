@@ -55,9 +55,9 @@ class UnfinishedSnapshot(Struct, frozen=True):
     rows: int
 
 
-def listed_in(folder: str, state: CaptureState | None) -> list[ListedSnapshot]:
+def listed_in(folder: str, state: CaptureState) -> list[ListedSnapshot]:
     """The snapshots that count in a directory with this capture.json."""
-    return [] if state is None else [ListedSnapshot(folder, one) for one in state.counting]
+    return [ListedSnapshot(folder, one) for one in state.counting]
 
 
 def each_once(
