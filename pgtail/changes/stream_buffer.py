@@ -25,11 +25,7 @@ class StreamBuffer:
     """
 
     def __init__(
-        self,
-        limit: int = MEMORY,
-        *,
-        purpose: str = "keep a streamed transaction",
-        spool: SpoolLimit | None = None,
+        self, limit: int = MEMORY, *, purpose: str = "keep a streamed transaction", spool: SpoolLimit | None = None
     ) -> None:
         self._limit = limit
         self.used = 0

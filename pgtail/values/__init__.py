@@ -14,18 +14,7 @@ from typing import Final, Literal, TypeVar
 from pgtail.errors import OptionError
 from pgtail.values import text
 from pgtail.values.arrays import array_named, array_of
-from pgtail.values.codec import (
-    DAMAGED,
-    BinaryText,
-    Codec,
-    Context,
-    Json,
-    Loader,
-    Native,
-    Undecoded,
-    ValueKind,
-    opaque,
-)
+from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Loader, Native, Undecoded, ValueKind, opaque
 from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
 from pgtail.values.nested import COMPOSITE
 from pgtail.values.oids import BUILTIN, OIDS

@@ -42,8 +42,5 @@ def on_one_line(document: bytes) -> bytes | None:
     return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 
 
-TYPES: Final = {
-    "json": Loader(ValueKind.JSON, json, encoded),
-    "jsonb": Loader(ValueKind.JSON, json, versioned),
-}
+TYPES: Final = {"json": Loader(ValueKind.JSON, json, encoded), "jsonb": Loader(ValueKind.JSON, json, versioned)}
 """The types by name."""

@@ -22,15 +22,7 @@ from pgtail.arrow.decoding.batches import (
 from pgtail.arrow.decoding.slices import SliceRows
 from pgtail.arrow.schemas import CHANGES
 from pgtail.changes.context import Context
-from pgtail.changes.events import (
-    LogicalMessage,
-    Outcome,
-    RowChange,
-    Rows,
-    TableTruncate,
-    Transaction,
-    not_in_identity,
-)
+from pgtail.changes.events import LogicalMessage, Outcome, RowChange, Rows, TableTruncate, Transaction, not_in_identity
 from pgtail.changes.relations import Relation
 from pgtail.errors import Malformed
 from pgtail.native import compiled

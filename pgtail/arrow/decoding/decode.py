@@ -23,15 +23,7 @@ from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.context import Context
 from pgtail.changes.ddl import PREFIX, parse
-from pgtail.changes.events import (
-    LogicalMessage,
-    Note,
-    Outcome,
-    RowChange,
-    SchemaChange,
-    TableTruncate,
-    Transaction,
-)
+from pgtail.changes.events import LogicalMessage, Note, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.filters import Filter, selected
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError

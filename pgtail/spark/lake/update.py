@@ -39,10 +39,7 @@ from pgtail.spark.segments.listing import (
     server_of,
     surveys,
 )
-from pgtail.spark.segments.snapshots import (
-    SnapshotSegment,
-    after_batch,
-)
+from pgtail.spark.segments.snapshots import SnapshotSegment, after_batch
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
 
 if TYPE_CHECKING:

@@ -23,16 +23,7 @@ from pgtail.spark.lake.delta import Bounds, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, rows_in, write_groups
 from pgtail.spark.schemas import spark_schema
 from pgtail.spark.state.increment import Snapshot
-from pgtail.spark.state.tasks import (
-    PART,
-    ChangesFile,
-    Item,
-    Pass,
-    RowsFile,
-    SnapshotStarts,
-    TableLayout,
-    WantedChanges,
-)
+from pgtail.spark.state.tasks import PART, ChangesFile, Item, Pass, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.storage import Location
 
 if TYPE_CHECKING:
