@@ -59,12 +59,7 @@ def _builtin(oid: int) -> Loader:
         return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
     if builtin.typtype in ("r", "m"):
         return (range_of if builtin.typtype == "r" else multirange_of)(builtin.subtype)
-    return _composite() if builtin.typtype == "c" else _OPAQUE
-
-
-def _composite() -> Loader:
-    """The loader of composite types, and of others that are only known by their OID."""
-    return COMPOSITE
+    return COMPOSITE if builtin.typtype == "c" else _OPAQUE
 
 
 class Types:
@@ -156,8 +151,8 @@ class Types:
 
             element = element_name(name)
             delimiter = DELIMITERS.get(element, ",")
-            return array_named(self._named(namespace, element) or _composite(), _composite(), delimiter)
-        return own or _composite()
+            return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
+        return own or COMPOSITE
 
     def _named(self, namespace: str, name: str) -> Loader | None:
         """The loader of a user's type that is recognized by its name."""
@@ -178,13 +173,6 @@ class Types:
 
     def _make_codec(self, loader: Loader, binary: BinaryText) -> Codec:
         json = loader.json(self._context)
-        decode = self._context.decode
-
-        def text_text(cell: bytes) -> str:
-            try:
-                return decode(cell)
-            except ValueError:
-                raise Undecoded(cell) from None
 
         def text_binary(cell: bytes) -> str:
             try:
@@ -204,7 +192,7 @@ class Types:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
         native = Native(json.native, json.quoted) if encoding == "utf-8" else None
-        functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
+        functions = json.of_cell, json_binary, self._context.text, text_binary, long, long_binary
         return Codec(loader.kind, *functions, is_text, native, self._own_session)
 
 

@@ -124,4 +124,3 @@ TYPES: Final = {
     "timestamptz": Loader(ValueKind.TEXT, strings, plain(timestamptz_text)),
     "interval": Loader(ValueKind.TEXT, strings, plain(interval_text)),
 }
-"""The types by name."""

@@ -18,11 +18,7 @@ _count = struct.Struct(">i").unpack_from
 
 def _fixed(size: int, layout: str) -> BinaryText:
     unpack = struct.Struct(f">{size}d").unpack
-
-    def text(cell: bytes) -> str:
-        return layout.format(*map(float8, unpack(cell)))
-
-    return text
+    return lambda cell: layout.format(*map(float8, unpack(cell)))
 
 
 def _points(cell: bytes, position: int) -> str:
@@ -65,4 +61,3 @@ TYPES: Final = {
     "path": _loader(path_text),
     "polygon": _loader(polygon_text),
 }
-"""The types by name."""

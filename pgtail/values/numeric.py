@@ -51,4 +51,3 @@ def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
 
 
 TYPES: Final = {"numeric": Loader(ValueKind.NUMBER, large_numbers, plain(numeric_text))}
-"""The types by name."""

@@ -54,4 +54,3 @@ TYPES: Final = {
     "pg_snapshot": Loader(ValueKind.TEXT, strings, plain(snapshot_text)),
     "txid_snapshot": Loader(ValueKind.TEXT, strings, plain(snapshot_text)),
 }
-"""The types by name."""
