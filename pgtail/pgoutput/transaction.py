@@ -25,7 +25,6 @@ class Begin(NamedTuple):
         return cls(*cur.fixed(BEGIN))
 
     def encode(self) -> bytes:
-        """The message."""
         return _BEGIN_BYTES.pack(b"B", *self)
 
 
@@ -42,7 +41,6 @@ class Commit(NamedTuple):
         return cls(*cur.fixed(COMMIT))
 
     def encode(self) -> bytes:
-        """The message."""
         return _COMMIT_BYTES.pack(b"C", *self)
 
 

@@ -60,7 +60,6 @@ class Keepalive(NamedTuple):
         return cls(*cur.fixed(KEEPALIVE))
 
     def encode(self) -> bytes:
-        """The frame."""
         return _KEEPALIVE.pack(b"k", *self)
 
 

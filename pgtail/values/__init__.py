@@ -105,11 +105,8 @@ class Types:
             self._enum_oids.add(oid)
             self._forget(oid)
 
-    def codec(self, type_oid: int, typmod: int = -1) -> Codec:
-        """The codec of a column. declare() of the same OID may change it.
-
-        `typmod` has no effect: the server has already applied it to the values.
-        """
+    def codec(self, type_oid: int) -> Codec:
+        """The codec of a column. declare() of the same OID may change it."""
         codec = self._codecs.get(type_oid)
         if codec is None:
             codec = self._codecs[type_oid] = self._make_codec(self._loader(type_oid), self._binary(type_oid))
