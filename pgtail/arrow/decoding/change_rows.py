@@ -26,7 +26,7 @@ from pgtail.changes.events import LogicalMessage, Outcome, RowChange, Rows, Tabl
 from pgtail.changes.relations import Relation
 from pgtail.errors import Malformed
 from pgtail.native import compiled
-from pgtail.pgoutput.scalars import lsn_text, unix_micros
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 
 _END_OF_BIGINT: Final = 1 << 63
 FEW: Final = 4096
@@ -219,7 +219,7 @@ def _bigint(lsn: int | None, field: str) -> int | None:
 
 def micros(time: int) -> int:
     """A timestamp as Arrow and Spark count: microseconds since 1970."""
-    unix = unix_micros(time)
+    unix = time + UNIX_EPOCH_OFFSET
     if unix >= _END_OF_BIGINT:
         raise Malformed("a time beyond the end of Spark's timestamps", offset=0)
     return unix
