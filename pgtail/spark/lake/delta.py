@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -62,6 +62,11 @@ class LakeFile(Struct, frozen=True):
         if least is None and nulls != self.rows:
             return Bounds(*footer_bounds(self._place / self.path, column))
         return Bounds(least, most, nulls)
+
+    def may_have(self, column: str, ranges: Iterable[range]) -> bool:
+        """Whether a column may have a number in one of these ranges, or at the end of one, by its statistics."""
+        bounds = self.bounds(column)
+        return any(bounds.least <= one.stop and one.start <= bounds.most for one in ranges)
 
     def has(self, column: str) -> bool:
         """Whether the file has a column, by its statistics: it lacks those that were added later."""

@@ -25,7 +25,7 @@ from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan, snapshots_in, wanted_snapshots
 from pgtail.spark.lake.catalog import changed, entries
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, folder_name, joined
-from pgtail.spark.lake.delta import Commit, LakeFile
+from pgtail.spark.lake.delta import Commit
 from pgtail.spark.lake.parquet import DataFile, TableFolder, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
@@ -271,9 +271,9 @@ class Lake:
     def _transactions(self, files: list[DataFile], parts: Sequence[pa.Table], split: Sequence[int]) -> list[Commit]:
         """A transaction of which an earlier batch has a part becomes one row again."""
         table = self.batches.table("transactions")
-        others = (
-            [file for file in table.files_from("position", min(split)) if _any_within(file, split)] if split else []
-        )
+        places = [range(one, one) for one in split]
+        files_since = table.files_from("position", split[0]) if split else []
+        others = [file for file in files_since if file.may_have("position", places)]
         known = [rows_in(table.place / file.path).cast(TRANSACTIONS) for file in others]
         rows = pa.concat_tables([TRANSACTIONS.empty_table(), *parts, *known])
         if rows.num_rows:
@@ -320,11 +320,6 @@ def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version
     for row in first_seen(relations):
         versions.setdefault((row["schema"], row["table"]), []).append(Version.of(row))
     return versions
-
-
-def _any_within(file: LakeFile, positions: Sequence[int]) -> bool:
-    bounds = file.bounds("position")
-    return any(bounds.least <= position <= bounds.most for position in positions)
 
 
 def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[int]:

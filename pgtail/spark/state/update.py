@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -39,10 +39,16 @@ from pgtail.spark.state.increment import (
 from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
+from pgtail.spark.state.tasks import (
+    BLOCK_BITS,
+    ChangesFile,
+    RowsFile,
+    SnapshotStarts,
+    TableLayout,
+    WantedChanges,
+    buckets_for,
+)
 from pgtail.terminal.escape import escape, shell_word
-
-_MOST_BUCKETS: Final = 1024
 
 
 class Applied(Struct):
@@ -354,8 +360,7 @@ class _Batch:
     ) -> None:
         """Note the number of buckets of the table, whose rows are of the version `before`."""
         size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
-        while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
-            notes.buckets *= 2
+        notes.buckets = buckets_for(size, self._settings.bucket_size, notes.buckets)
         altered = any(run.version != before or run.origins is not None for run in runs)
         partly_known = notes.whole or altered
         if partly_known and any(run.version.full for run in runs):
