@@ -28,7 +28,7 @@ from msgspec import Struct, field
 
 from pgtail.arrow.schemas import SNAPSHOT
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.lake.parquet import DataFile, TableFolder, footer_bounds, rows_in, write_file
+from pgtail.spark.lake.parquet import DataFile, TableFolder, bounds_in, rows_in, write_file
 from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"
@@ -60,7 +60,7 @@ class LakeFile(Struct, frozen=True):
         """The statistics of a column of numbers or texts; if Delta has none, those in the file itself."""
         least, most, nulls = ((self._stats.get(part) or {}).get(column) for part in ("min", "max", "null_count"))
         if least is None and nulls != self.rows:
-            return Bounds(*footer_bounds(self._place / self.path, column))
+            return Bounds(*bounds_in(self._place / self.path, column))
         return Bounds(least, most, nulls)
 
     def may_have(self, column: str, ranges: Iterable[range]) -> bool:
