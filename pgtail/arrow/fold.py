@@ -332,7 +332,6 @@ class _Fold:
             source[open_] = source[source[open_]]
 
     def _rows_at(self, places: Numbers, sources: Mapping[str, Numbers]) -> pa.Table:
-        """The rows at these places."""
         columns = {name: self.own[name].take(pa.array(places)) for name in _MOMENT}
         lists = {name: one_chunk(self.own[name]) for name in ("_undecoded", "_unknown")}
         rescued: dict[str, pa.Array] = {}

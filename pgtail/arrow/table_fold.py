@@ -158,7 +158,6 @@ class TableFold:
 
     @property
     def columns(self) -> list[TableColumn]:
-        """The columns of rows()."""
         return columns_of(self.versions if self._history else self.versions[-1:])
 
     def rows(self) -> pa.Table:

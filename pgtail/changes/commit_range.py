@@ -92,7 +92,6 @@ class CommitRange(Struct, frozen=True):
 
     @property
     def active(self) -> bool:
-        """Whether there is a bound."""
         return (self.since, self.until) != (ANYWHERE, ANYWHERE)
 
     def contains(self, lsn: int | None, time: int | None) -> bool:

@@ -191,7 +191,6 @@ class Filter:
         return passes
 
     def table_passes(self, relation: Relation) -> bool:
-        """Whether the name of a table matches."""
         known = self._known.get(relation.version)
         if known is None:
             known = self._known[relation.version] = (
@@ -204,7 +203,6 @@ class Filter:
         return known
 
     def name_passes(self, schema: str, table: str) -> bool:
-        """Whether the name of a table matches."""
         return selected(schema, table, self.tables, self._exclude)
 
     def skips(

@@ -301,7 +301,6 @@ class Relations:
         )
 
     def _remove(self, root: int, leaf: int) -> None:
-        """Forget a partition."""
         groups = self._partitions.get(root, {})
         for identity, group in list(groups.items()):
             group.pop(leaf, None)

@@ -68,7 +68,6 @@ class StreamBuffer:
         return self._open[xid].abort(subxid)
 
     def drop(self, xid: int) -> None:
-        """Drop a transaction."""
         entries = self._open.pop(xid, None)
         if entries is None:
             return
@@ -95,7 +94,6 @@ class StreamBuffer:
         self.drop(xid)
 
     def close(self) -> None:
-        """Close the temporary file."""
         self.file.close()
 
     def _chunks(self, entries: _Entries) -> Iterator[list[Any]]:

@@ -171,7 +171,6 @@ class _Maps:
         self._values: list[str | None] = []
 
     def add_map(self, named: Named | None) -> None:
-        """Add the next row's map."""
         self._offsets.append(None if named is None else len(self._names))
         if named is not None:
             self._names += named[0]
@@ -195,7 +194,6 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """Whether it is time for rows()."""
         return len(self._rows) >= MOST_ROWS or self.size >= MOST_BYTES
 
     def add_row(
@@ -207,7 +205,6 @@ class Batch:
         old: Named | None,
         new: Named | None,
     ) -> None:
-        """Add a row."""
         self._rows.append(own + transaction + table + rare)
         self._old.add_map(old)
         self._new.add_map(new)

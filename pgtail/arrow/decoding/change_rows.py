@@ -119,7 +119,6 @@ class ChangeRows:
         self._add_row(change.op, change.seq, change.lsn, size, columns, rare, old, new)
 
     def add_truncate(self, change: TableTruncate, size: int) -> None:
-        """Add one table of a TRUNCATE."""
         if self.enter(change.transaction):
             rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
             columns = self.table(change.relation).without_identity
@@ -138,7 +137,6 @@ class ChangeRows:
         self.ordinal = inside
 
     def add_outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
-        """Add the outcome of a prepared transaction."""
         position = _bigint(outcome.end_lsn, "end_lsn")
         common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=position)
         if outcome.op == "commit_prepared":

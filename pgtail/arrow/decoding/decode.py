@@ -217,7 +217,6 @@ class SegmentChanges(ChangeRows):
             self.survey.commit_ts = micros(begun.commit_ts or 0)
 
     def _count_message(self, message: AnyFrame) -> None:
-        """Count the message in its transaction."""
         kind = type(message)
         if kind in _COUNTED:
             self.ordinal += 1

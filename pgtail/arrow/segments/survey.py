@@ -78,7 +78,6 @@ class Survey(Struct):
         return name_of(self.path)
 
     def add_rows(self, rows: pa.RecordBatch) -> None:
-        """Add the next rows of `changes`."""
         if self.snapshot is not None:
             self.rows += rows.num_rows
             return

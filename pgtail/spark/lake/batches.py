@@ -113,7 +113,6 @@ class BatchPlan(Struct):
 
     @property
     def runs(self) -> list[SegmentRun]:
-        """The applied runs of all captures."""
         return [run for capture in self.captures.values() for run in capture.runs]
 
     @property
@@ -160,7 +159,6 @@ class Batches:
         return done and all(table.batch <= self.plan.batch for table in tables.values())
 
     def table(self, name: str) -> LakeTable:
-        """A table of OUT as it is now."""
         return LakeTable(self.out / name)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:

@@ -201,7 +201,6 @@ class _Files:
             getattr(self._done, key.table).append(file)
 
     def close(self) -> Decoded:
-        """Finish all files."""
         for key in list(self._open):
             self._close_file(key)
         return self._done

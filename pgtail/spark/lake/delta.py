@@ -146,11 +146,9 @@ class LakeTable:
 
     @property
     def retain(self) -> float:
-        """Seconds that replaced files are kept."""
         return float(self.delta.metadata().configuration[_RETENTION].split()[1])
 
     def files(self) -> list[LakeFile]:
-        """Every file of this version, with its statistics."""
         return [] if self._table is None else self._files(pa.table(self._table.get_add_actions(flatten=False)))
 
     def files_from(self, column: str, least: int) -> list[LakeFile]:

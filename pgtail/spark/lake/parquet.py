@@ -140,21 +140,18 @@ class FileWriter:
         )
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows."""
         self._rows += rows.num_rows
         for name, bounds in self._bounds.items():
             bounds.add_values(rows[name])
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
-        """Finish the file."""
         self._writer.close()
         size = self._file.tell()
         self._file.finish()
         return DataFile(self._name, size, _statistics(self._rows, self._bounds))
 
     def abandon(self) -> None:
-        """Remove the file."""
         with contextlib.suppress(Exception):  # it may be for a full disk
             self._writer.close()
         self._file.abandon()

@@ -145,7 +145,6 @@ class Lake:
             self._apply_batch(work[start : start + self.batch_segments], listed, done)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
-        """Commit the next batch."""
         plan.batch += 1
         self.batches.commit(plan, commits)
         self.plan = plan

@@ -99,7 +99,6 @@ class WantedChanges(Struct, frozen=True):
         return min([*(one.start for one in self.ranges), *self.committed, *self.snapshots], default=0)
 
     def may_have(self, file: LakeFile) -> bool:
-        """Whether a file may have wanted rows, by its statistics."""
         if file.of_snapshots:
             return file.may_have("_position", [range(one, one) for one in self.snapshots])
         return file.may_have("_position", [*self.ranges, *(range(one, one + 1) for one in self.committed)])
@@ -184,7 +183,6 @@ class TableLayout(NamedTuple):
         return (number >> np.uint64(16)).astype(np.int64) % self.buckets
 
     def by_bucket(self, rows: pa.Table, *, by_value: bool) -> Iterator[tuple[int, pa.Table]]:
-        """Rows in their buckets."""
         if self.buckets == 1:
             yield 0, rows
             return

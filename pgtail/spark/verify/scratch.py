@@ -43,7 +43,6 @@ class Base(Struct, frozen=True):
 
     @property
     def notes(self) -> Notes:
-        """The notes of the state."""
         return self.plan.notes["state"]
 
     def names(self, which: Callable[[int], bool]) -> list[tuple[str, str]]:

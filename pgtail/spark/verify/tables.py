@@ -92,7 +92,6 @@ class _Pair(Struct, frozen=True):
                 yield rows.select(own)
 
     def compared(self, parts: pa.Table) -> Comparison:
-        """Compare a bucket."""
         state, server = (self._together(parts.filter(mask)) for mask in (pc.invert(parts["server"]), parts["server"]))
         return compare(state, server, self.layout.version)
 
