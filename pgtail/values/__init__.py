@@ -15,7 +15,7 @@ from pgtail.errors import OptionError
 from pgtail.values import text
 from pgtail.values.arrays import array_named, array_of
 from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Loader, Native, Undecoded, ValueKind, opaque
-from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
+from pgtail.values.format_type import builtin_type_name, declared_type_name
 from pgtail.values.nested import COMPOSITE
 from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
@@ -146,7 +146,7 @@ class Types:
         if own is None and name.startswith("_"):
             from pgtail.values.extensions import DELIMITERS
 
-            element = element_name(name)
+            element = name[1:]
             delimiter = DELIMITERS.get(element, ",")
             return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
         return own or COMPOSITE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -342,22 +342,18 @@ def _begun(surveyed: Sequence[Survey], captures: dict[str, Capture], pruned: Map
     return begun
 
 
-def _missing(captures: Mapping[str, Capture], surveyed: Sequence[Survey], pruned: Mapping[str, Pruned]) -> list[str]:
+def _missing(
+    captures: Mapping[str, Capture], surveyed: Sequence[Survey], pruned: Mapping[str, Pruned]
+) -> Iterator[str]:
     """A note for each missing segment before one of these, and for each gap."""
     there = {segment.name for segment in surveyed}
-    return [
-        _missing_before(segment, pruned.get(folder_of(segment.path)))
-        for segment in surveyed
-        if segment.predecessor
-        and segment.predecessor not in there
-        and not any(capture.has(segment.predecessor) for capture in captures.values())
-    ]
-
-
-def _missing_before(segment: Survey, pruned: Pruned | None) -> str:
-    before = segment.predecessor
-    if is_gap(before):
-        return f"{segment.path}: there is a gap before it: what was committed {before} is not in the capture"
-    if pruned is not None and before <= pruned.segment:
-        return f"{segment.path}: the segment before it, {before}, was pruned before it was applied"
-    return f"{segment.path}: the segment before it, {before}, is missing"
+    for segment in surveyed:
+        before, begin = segment.predecessor, pruned.get(folder_of(segment.path))
+        if not before or before in there or any(capture.has(before) for capture in captures.values()):
+            continue
+        if is_gap(before):
+            yield f"{segment.path}: there is a gap before it: what was committed {before} is not in the capture"
+        elif begin is not None and before <= begin.segment:
+            yield f"{segment.path}: the segment before it, {before}, was pruned before it was applied"
+        else:
+            yield f"{segment.path}: the segment before it, {before}, is missing"
