@@ -14,7 +14,6 @@ from pgtail.arrow.decoding.batches import (
     Batch,
     Named,
     RareColumns,
-    RowColumns,
     Table,
     TableColumns,
     TransactionColumns,
@@ -169,11 +168,10 @@ class ChangeRows:
         old: Named | None = None,
         new: Named | None = None,
     ) -> None:
-        number = _bigint(lsn, "lsn")
-        own = RowColumns(op, seq, None if lsn is None else lsn_text(lsn), number, size, self.ordinal)
+        own = op, seq, None if lsn is None else lsn_text(lsn), _bigint(lsn, "lsn"), size, self.ordinal
         if self._slices and (len(self._slices) >= FEW or self._slices.builder.full):
             self.end_batch()
-        self.batch.add_row(own, self.common, table, rare, old, new)
+        self.batch.add_row(own + self.common + table + rare, size, old, new)
         self._before.append(len(self._slices or ()))
         if self.batch.full:
             self.end_batch()
