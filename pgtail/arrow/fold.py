@@ -43,12 +43,11 @@ _MOMENT: Final = ("_position", "_seq", "_commit_ts", FROM_SNAPSHOT.name)
 
 
 class UnknownRow(Exception):
-    """The row of an update or delete is not known: the server sent too little of it."""
+    """The row of the update or delete at `position` is not known: the server sent too little of it."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
-        """The position of the change."""
 
 
 def why_unknown(version: Version) -> tuple[str, str]:

@@ -92,7 +92,6 @@ class TableFold:
     def __init__(self, prepared: Prepared, *, history: bool) -> None:
         self._prepared, self._history = prepared, history
         self.alterations = Alterations(())
-        """Those that the table has."""
         self.versions: list[Version] = []
         """All versions, the last one last."""
         self._rows: pa.Table = None

@@ -51,19 +51,15 @@ class Filter:
         redaction: Redaction | None = None,
         context: bool = False,
     ) -> None:
+        # What is shown: all, if these are empty.
         self.tables = list(tables)
-        """The globs of the tables that are shown; all, if empty."""
         self._exclude = list(exclude)
         self.ops = frozenset(ops)
-        """The operations that are shown; all, if empty."""
         self.xids = frozenset(xids)
-        """The transactions that are shown; all, if empty."""
         self.commits = commits or CommitRange()
-        """The commits that are shown."""
         texts = list(where)
         conditions = [condition_of(text, redaction, context=context) for text in texts]
         self.condition = And(tuple(conditions))
-        """True for the changes that are shown."""
         self.shown_conditions = [_shown(*pair) for pair in zip(texts, conditions, strict=True)]
         """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]

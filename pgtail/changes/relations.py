@@ -153,7 +153,6 @@ class Relations:
         self._open: dict[int, dict[int, tuple[int, Relation]]] = {}
         self._described: dict[int, int] = {}
         self.messages = 0
-        """How many Relation messages were seen."""
         self.changes = 0
         """How often `current` changed."""
         self.incomplete = False

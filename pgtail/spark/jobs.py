@@ -26,7 +26,6 @@ R = TypeVar("R")
 
 _RESULT: Final = "data binary"
 _MOST_ROWS: Final = 64 * 1024
-"""Rows that are packed together."""
 _TURNS: Final = 4
 """Tasks for each core: a task has one of its buckets in memory at a time."""
 _MOST_BYTES: Final = 16 << 20

@@ -7,7 +7,7 @@ print, and only text becomes JSON. So the text and binary forms of a value give 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
 from typing import Final, Literal, TypeVar
 
@@ -81,7 +81,8 @@ class Types:
         self._own_session = own_session
         self._enum_names = frozenset(enums)
         self._enum_oids: set[int] = set()
-        self._declared: dict[int, tuple[str, str]] = {}
+        self.declared: dict[int, tuple[str, str]] = {}
+        """The types that were declared: namespace and name by OID."""
         self._codecs: dict[int, Codec] = {}
         self._readers: dict[int, BinaryText] = {}
         encoding, decode = _decoder(encoding)
@@ -90,14 +91,9 @@ class Types:
 
     def declare(self, oid: int, namespace: str, name: str) -> None:
         """A Type message: `namespace` is '' for pg_catalog; a domain has the name of its base type."""
-        if self._declared.get(oid) != (namespace, name):
-            self._declared[oid] = (namespace, name)
+        if self.declared.get(oid) != (namespace, name):
+            self.declared[oid] = (namespace, name)
             self._forget(oid)
-
-    @property
-    def declared(self) -> Mapping[int, tuple[str, str]]:
-        """The types that were declared: namespace and name by OID."""
-        return self._declared
 
     def declare_enums(self, oids: Iterable[int]) -> None:
         """Types that are enums, or domains over enums, according to the server's catalog."""
@@ -120,9 +116,9 @@ class Types:
         """The type as format_type() names it, as far as the stream describes it; a domain has its base type's name."""
         if oid in BUILTIN:
             return builtin_type_name(oid, typmod)
-        if oid not in self._declared:
+        if oid not in self.declared:
             return f"type {oid}"
-        namespace, name = self._declared[oid]
+        namespace, name = self.declared[oid]
         if not namespace and name in OIDS:
             return builtin_type_name(OIDS[name], typmod)
         return declared_type_name(namespace, name)
@@ -132,14 +128,14 @@ class Types:
         self._readers.pop(oid, None)
 
     def _is_known(self, oid: int) -> bool:
-        return oid in BUILTIN or oid in self._declared or oid in self._enum_oids
+        return oid in BUILTIN or oid in self.declared or oid in self._enum_oids
 
     def _loader(self, oid: int) -> Loader:
         if oid in BUILTIN:
             return _builtin(oid)
         if oid in self._enum_oids:
             return text.ENUM
-        namespace, name = self._declared.get(oid, ("", ""))
+        namespace, name = self.declared.get(oid, ("", ""))
         if not namespace and name in OIDS:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)

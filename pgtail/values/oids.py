@@ -124,7 +124,6 @@ _ARRAYS: Final = {
     if builtin.array
 }
 BUILTIN: Final = dict(sorted({**_ELEMENTS, **_ARRAYS}.items()))
-"""The types by OID."""
 
 OIDS: Final = {builtin.name: oid for oid, builtin in BUILTIN.items()}
 """The OIDs by name (pg_type.typname)."""

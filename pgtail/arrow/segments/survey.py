@@ -42,7 +42,6 @@ class Survey(Struct):
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
     ddl: list[dict[str, Any]] = field(default_factory=list)
-    """Rows of `ddl`."""
     start: int = 0
     """The position in its name: a transaction with a lower one was sent late."""
     doubtful: bool = False
