@@ -83,7 +83,11 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     snapshots = by_table(lake.snapshots())
     alone = None if increment.missing is not None else apart(snapshots, plan.captures, notes, increment)
     if alone is not None:
-        _leave_gap(increment, alone, allow_gap=settings.allow_gap)
+        successor = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
+        if settings.allow_gap:
+            increment.gaps.append({"missing": "", "before": successor, "place": alone.position})
+        else:
+            increment.missing = MissingSegment("", successor)
     if increment.missing is not None and not settings.wait:
         raise increment.missing
     result = Applied(notes.reach, waiting=increment.missing, gaps=increment.gaps)
@@ -124,15 +128,6 @@ def _why_stopped(kind: str, version: Version, position: int) -> str:
         f" {why}. To have the old row sent:{COMMAND}ALTER TABLE {to_alter} REPLICA IDENTITY FULL;\nTo go on after that,"
         f" end the recorder, and start it with:{COMMAND}--snapshot-table {shell_word(name)}"
     )
-
-
-def _leave_gap(increment: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
-    """Note the gap between the end and this snapshot, or that its segments are missing."""
-    before = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
-    if allow_gap:
-        increment.gaps.append({"missing": "", "before": before, "place": alone.position})
-    else:
-        increment.missing = MissingSegment("", before)
 
 
 class _Batch:
