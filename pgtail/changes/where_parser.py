@@ -81,16 +81,18 @@ class Parser:
         return condition
 
     def _disjunction(self) -> Condition:
-        parts = [self._conjunction()]
-        while self._take_token("or"):
-            parts.append(self._conjunction())
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        parts = self._joined(self._conjunction, "or")
+        return parts[0] if len(parts) == 1 else Or(parts)
 
     def _conjunction(self) -> Condition:
-        parts = [self._negation()]
-        while self._take_token("and"):
-            parts.append(self._negation())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+        parts = self._joined(self._negation, "and")
+        return parts[0] if len(parts) == 1 else And(parts)
+
+    def _joined(self, part: Callable[[], Condition], word: str) -> tuple[Condition, ...]:
+        parts = [part()]
+        while self._take_token(word):
+            parts.append(part())
+        return tuple(parts)
 
     def _negation(self) -> Condition:
         self._blanks()
