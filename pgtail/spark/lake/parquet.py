@@ -140,10 +140,10 @@ class FileWriter:
         )
 
     def write(self, rows: pa.Table) -> None:
+        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self._rows += rows.num_rows
         for name, bounds in self._bounds.items():
             bounds.add_values(rows[name])
-        self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
 
     def close(self) -> DataFile:
         self._writer.close()
