@@ -26,9 +26,9 @@ def condition_of(text: str, redaction: Redaction | None = None, *, context: bool
     Errors do not quote the values to compare with if `redaction` may mask the column. An invalid text may name any
     column: with `redaction` no part of it is quoted.
     """
-    from pgtail.changes.where_parser import parse
+    from pgtail.changes.where_parser import Parser
 
-    return parse(text, None if redaction is None else redaction.may_hide, context=context)
+    return Parser(text, None if redaction is None else redaction.may_hide, context=context).parse()
 
 
 class Filter:

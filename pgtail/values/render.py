@@ -118,13 +118,9 @@ def large_numbers(context: Context) -> Json:
     if context.numbers == "exact":
         return exact
 
-    def of_cell(cell: bytes) -> bytes:
-        return _quoted(exact.of_cell(cell))
-
-    def of_text(text: str) -> bytes:
-        return _quoted(exact.of_text(text))
-
-    return Json(of_cell, of_text, "number", quoted=True)
+    return Json(
+        lambda cell: _quoted(exact.of_cell(cell)), lambda text: _quoted(exact.of_text(text)), "number", quoted=True
+    )
 
 
 def _quoted(token: bytes) -> bytes:

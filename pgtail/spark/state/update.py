@@ -320,7 +320,8 @@ class _Batch:
                 notes.versions, notes.since, notes.whole = [last.relation], first.position, False
         self._note_versions(notes, runs)
         if runs:
-            self._note_buckets(notes, there, changes, last, runs)
+            rows = sum(one.file.size for one in there if one.bucket is not None)
+            self._note_buckets(notes, max(rows, sum(file.size for file, _ in changes)), last, runs)
         return TableBatch(
             relid=relid,
             folder=TableFolder(table.place, self._lake.codec),
@@ -345,16 +346,8 @@ class _Batch:
                 notes.since = places.first.position
             notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
 
-    def _note_buckets(
-        self,
-        notes: TableNotes,
-        there: Sequence[RowsFile],
-        changes: Changes,
-        before: Version,
-        runs: Sequence[VersionRun],
-    ) -> None:
-        """Note the number of buckets of the table, whose rows are of the version `before`."""
-        size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
+    def _note_buckets(self, notes: TableNotes, size: int, before: Version, runs: Sequence[VersionRun]) -> None:
+        """Note the number of buckets for `size` bytes of a table, whose rows are of the version `before`."""
         notes.buckets = buckets_for(size, self._settings.bucket_size, notes.buckets)
         altered = any(run.version != before or run.origins is not None for run in runs)
         partly_known = notes.whole or altered
