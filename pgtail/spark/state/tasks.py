@@ -71,15 +71,14 @@ class WantedChanges(Struct, frozen=True):
 
     def of(self, rows: pa.Table, *, snapshot: bool = False) -> pa.Table:
         """The rows that are wanted, committed ones at their places; `snapshot`: they are those of snapshots."""
-        rows = self._of_snapshots(rows) if snapshot else self._of_stream(rows)
+        if snapshot:
+            rows = rows.filter(np.isin(rows["_position"].to_numpy(), list(self.snapshots)))
+        else:
+            rows = self._of_stream(rows)
         if self.run is not None:
             first, end = self.run
             rows = rows.filter(_at_least(rows, first) & ~_at_least(rows, end))
         return rows
-
-    def _of_snapshots(self, rows: pa.Table) -> pa.Table:
-        wanted = np.isin(rows["_position"].to_numpy(), list(self.snapshots))
-        return rows if wanted.all() else rows.filter(wanted)
 
     def _of_stream(self, rows: pa.Table) -> pa.Table:
         position, inside = rows["_position"].to_numpy(), np.zeros(len(rows), bool)
