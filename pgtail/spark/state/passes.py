@@ -271,12 +271,12 @@ class _Task(NamedTuple):
     number: int
 
 
-def _tasks(passes: Mapping[int, Pass], together: Together, most_: int) -> dict[tuple[int, int], _Task]:
+def _tasks(passes: Mapping[int, Pass], together: Together, least: int) -> dict[tuple[int, int], _Task]:
     """The task of each bucket of each table: few for a table, for each writes a file of closed rows."""
     most = {}
     for relid, one in passes.items():
         size = sum(file.size for files in one.files.values() for file in files)
-        most[relid] = max(size // _TASK_BYTES + 1, most_)
+        most[relid] = max(size // _TASK_BYTES + 1, least)
     return {(relid, bucket): _Task(some, some[0] % most[relid]) for (relid, bucket), some in together.items()}
 
 
