@@ -202,7 +202,9 @@ class Bound:
             return _bind(condition, self.relation, self._op)
         if isinstance(condition, Not):
             part = self._part(condition.part)
-            return Node("not", (part,)) if isinstance(part, BoundTest | Node) else None if part is None else not part
+            if isinstance(part, BoundTest | Node):
+                return Node("not", (part,))
+            return None if part is None else not part
         decisive = isinstance(condition, Or)
         parts = []
         for one in condition.parts:

@@ -51,7 +51,7 @@ class Filter:
         redaction: Redaction | None = None,
         context: bool = False,
     ) -> None:
-        # What is shown: all, if these are empty.
+        # The globs of tables, the operations and the transactions that are shown; all, if they are empty.
         self.tables = list(tables)
         self._exclude = list(exclude)
         self.ops = frozenset(ops)
