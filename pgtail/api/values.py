@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
@@ -81,17 +82,10 @@ def _time(text: str) -> time:
     return time.fromisoformat(text)
 
 
-def _timestamp(text: str) -> datetime:
+def _timestamp(text: str, *, zoned: bool = False) -> datetime:
     moment = datetime.fromisoformat(text)
-    if moment.tzinfo is not None:
-        raise ValueError("a time zone")
-    return moment
-
-
-def _timestamptz(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError("no time zone")
+    if (moment.tzinfo is not None) is not zoned:
+        raise ValueError("a time zone too many, or none")
     return moment
 
 
@@ -153,7 +147,7 @@ _OF_TYPE: Final[dict[str, Callable[[str], object]]] = {
     "interval": _or_text(_timedelta),
     "numeric": _number(Decimal),
     "timestamp": _or_text(_timestamp),
-    "timestamptz": _or_text(_timestamptz),
+    "timestamptz": _or_text(partial(_timestamp, zoned=True)),
     "uuid": _or_text(UUID),
 }
 """The types that Python has values for, by their names in pg_type; others are Text."""

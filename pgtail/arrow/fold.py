@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pgtail.arrow.schemas import SNAPSHOT
 from pgtail.arrow.typed.arrays import Flags, flags, lists_of, maps_of, one_chunk, texts_by_name
 from pgtail.arrow.typed.arrow_types import TEXTS
-from pgtail.arrow.typed.casts import texts_of
-from pgtail.arrow.typed.columns import FORMER, columns_of
+from pgtail.arrow.typed.casts import TableColumn, texts_of
+from pgtail.arrow.typed.columns import FORMER, META, ROW, columns_of, schema_of
 from pgtail.arrow.typed.versions import Version
 from pgtail.terminal.escape import sql_identifier
 
@@ -43,12 +43,11 @@ _MOMENT: Final = ("_position", "_seq", "_commit_ts", FROM_SNAPSHOT.name)
 
 
 class UnknownRow(Exception):
-    """The row of an update or delete is not known: the server sent too little of it."""
+    """The row of the update or delete at `position` is not known: the server sent too little of it."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
-        """The position of the change."""
 
 
 def why_unknown(version: Version) -> tuple[str, str]:
@@ -68,6 +67,18 @@ class Folded(NamedTuple):
 
     rows: pa.Table
     closed: pa.Table
+
+
+def schema_of_rows(version: Version, former: Sequence[TableColumn] = ()) -> pa.Schema:
+    """The columns of rows to fold; those of a history also have the former_columns()."""
+    own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
+    return schema_of([*columns_of([version]), *former], own)
+
+
+def snapshot_start(version: Version, position: int, time: int) -> pa.Table:
+    """The row of changes with which a snapshot starts at this position and time (microseconds since 1970)."""
+    row = {"_op": SNAPSHOT_STARTS, "_position": position, "_seq": 0, "_commit_ts": time}
+    return pa.Table.from_pylist([row], schema_of(columns_of([version]), META, old=True))
 
 
 def fold(rows: pa.Table, changes: pa.Table, version: Version, *, history: bool) -> Folded:
@@ -97,6 +108,10 @@ class Cells(NamedTuple):
         texts = texts_by_name(one_chunk(rows["_rescued"]), names)
         arrays = [one_chunk(rows[column.stored]) for column in columns]
         return cls(dict(zip(names, arrays, strict=True)), dict(zip(names, texts, strict=True)))
+
+    def texts(self, column: TableColumn) -> pa.Array:
+        """PostgreSQL's texts of the values of a column."""
+        return pc.coalesce(self.rescued[column.name], texts_of(self.values[column.name], column.delimiter))
 
     def replace(self, name: str, rows: pa.Array, other: Cells) -> None:
         """Take the cells of a column from another one in these rows."""
@@ -146,10 +161,9 @@ def identities(
     for name in version.identifying if names is None else names:
         column = by_name[name]
         parts = [side.values[name] for side in sides]
-        rescued = [side.rescued[name] for side in sides]
-        if any(one.null_count < len(one) for one in rescued) or not any(same(column.kind) for same in _SAME):
-            texts = [texts_of(part, column.delimiter) for part in parts]
-            parts = [pc.coalesce(*both) for both in zip(rescued, texts, strict=True)]
+        rescued = any(side.rescued[name].null_count < len(side.rescued[name]) for side in sides)
+        if rescued or not any(same(column.kind) for same in _SAME):
+            parts = [side.texts(column) for side in sides]
         yield parts
 
 
@@ -317,7 +331,6 @@ class _Fold:
             source[open_] = source[source[open_]]
 
     def _rows_at(self, places: Numbers, sources: Mapping[str, Numbers]) -> pa.Table:
-        """The rows at these places."""
         columns = {name: self.own[name].take(pa.array(places)) for name in _MOMENT}
         lists = {name: one_chunk(self.own[name]) for name in ("_undecoded", "_unknown")}
         rescued: dict[str, pa.Array] = {}

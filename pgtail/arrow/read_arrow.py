@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from glob import escape as literally
 from typing import Final, TypeAlias
@@ -68,15 +69,12 @@ def table_reader(
 
     def typed() -> Iterator[pa.RecordBatch]:
         fitting = {version.relation for version in versions}
-        nonlocal first
-        batch, first = first, None
-        while batch is not None:
+        for batch in itertools.chain([] if first is None else [first], batches):
             for print_ in set(pc.unique(batch["relation"]).to_pylist()) - fitting:
                 _check_fits(_version(output.relations[print_]), versions[0], columns)
                 fitting.add(print_)
             rows = typed_rows(pa.Table.from_batches([batch]), columns, old=old)
             yield from rows.select(schema.names).cast(schema).to_batches()
-            batch = next(batches, None)
 
     return pa.RecordBatchReader.from_batches(schema, typed())
 

@@ -66,7 +66,6 @@ TRANSACTIONS: Final = pa.schema(
         "gid text, state text, changes bigint, messages bigint, bytes bigint, tables texts, commit_date date"
     )
 )
-"""One row for each transaction."""
 
 SNAPSHOTS: Final = pa.schema(
     fields(

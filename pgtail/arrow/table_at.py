@@ -138,7 +138,6 @@ class _Reading:
         snapshots = [one for one in known.counting if self._is_before(one)]
         named = [one for one in snapshots if any_matches(one.schema, one.table, self._patterns)]
         self.relid = named[-1].relid if relid is None and named else relid
-        """The table's OID."""
         self.owner = self.relid
         """The OID of the table that had the name last."""
         own = [one for one in snapshots if one.relid == self.relid]

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pgtail.arrow.fold import BOTH_ROWS, FROM_SNAPSHOT, SIDE, SNAPSHOT_STARTS, UnknownRow, fold, why_unknown
+from pgtail.arrow.fold import BOTH_ROWS, SIDE, UnknownRow, fold, schema_of_rows, snapshot_start, why_unknown
 from pgtail.arrow.segments.ranges import Place, Range
 from pgtail.arrow.typed.alterations import Alterations, Origins, Step
+from pgtail.arrow.typed.arrays import with_schema
 from pgtail.arrow.typed.casts import TableColumn
-from pgtail.arrow.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, schema_of
+from pgtail.arrow.typed.columns import ROW, VALID_FROM, VALIDITY, columns_of, former_columns, schema_of
 from pgtail.arrow.typed.rows import as_stored, described, typed_rows
 from pgtail.arrow.typed.versions import Version, kept
 from pgtail.errors import COMMAND, InputError
@@ -31,7 +32,6 @@ _LEAST_BYTES: Final = 32 << 20
 """Bytes of changes that are folded at a time, unless the rows are more: each fold reads all rows."""
 _MADE_BY: Final = [pa.field("_xid", pa.int64()), pa.field("_valid_to_xid", pa.int64())]
 _HISTORY: Final = [*VALIDITY, *_MADE_BY]
-_NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
 
 
 class Prepared:
@@ -92,7 +92,6 @@ class TableFold:
     def __init__(self, prepared: Prepared, *, history: bool) -> None:
         self._prepared, self._history = prepared, history
         self.alterations = Alterations(())
-        """Those that the table has."""
         self.versions: list[Version] = []
         """All versions, the last one last."""
         self._rows: pa.Table = None
@@ -111,8 +110,7 @@ class TableFold:
         self._fold()
         for step in self._steps(version, Range(Place(position, 0), Place(position, 1))):
             self._describe(version, step.origins)
-        row = {"_op": SNAPSHOT_STARTS, "_position": position, "_seq": 0, "_commit_ts": time}
-        self._changes.append(pa.Table.from_pylist([row], schema_of(columns_of([version]), META, old=True)))
+        self._changes.append(snapshot_start(version, position, time))
 
     def add(self, rows: pa.Table, version: Version, *, snapshot: bool = False) -> None:
         """Changes of one version; of a `snapshot`, its rows, all of which a history takes at once."""
@@ -159,7 +157,6 @@ class TableFold:
 
     @property
     def columns(self) -> list[TableColumn]:
-        """The columns of rows()."""
         return columns_of(self.versions if self._history else self.versions[-1:])
 
     def rows(self) -> pa.Table:
@@ -174,11 +171,12 @@ class TableFold:
             places = rows[position].to_pylist() if position in rows.column_names else [None] * len(rows)
             xids = [None if place is None else self._xids.get(place) for place in places]
             rows = rows.append_column(name, pa.array(xids, name.type))
-        key = [(one.stored, "ascending") for one in columns if one.name in self.versions[-1].key and _sortable(one)]
+        names = self.versions[-1].key
+        key = [(c.stored, "ascending") for c in columns if c.name in names and not pa.types.is_list(c.kind)]
         rows = rows.sort_by([*key, ("_position", "ascending"), ("_seq", "ascending")])
         if self._history:
-            rows = rows.rename_columns([_NAMES.get(name, name) for name in rows.column_names])
-        return _with_schema(rows, schema_of(columns, _HISTORY if self._history else ROW))
+            rows = rows.rename_columns([VALID_FROM.get(name, name) for name in rows.column_names])
+        return with_schema(rows, schema_of(columns, _HISTORY if self._history else ROW)).combine_chunks()
 
     @property
     def retyped(self) -> int:
@@ -194,8 +192,7 @@ class TableFold:
             self._fold()
         self.versions = [*(one for one in self.versions if one != version), version]
         if before is None:
-            own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
-            self._rows = schema_of(columns_of([version]), own).empty_table()
+            self._rows = schema_of_rows(version).empty_table()
         else:
             stays = kept(before, version) if origins is None else origins.kept
             old, new = dict(before.columns), dict(version.columns)
@@ -226,17 +223,6 @@ class TableFold:
         self._size = 0 if left is None else _bytes_of(left)
         kept = sum(_bytes_of(rows) for rows in (self._rows, *(rows for _, rows in self._closed)))
         _check_size(version.schema, version.table, kept + self._prepared.size)
-
-
-def _sortable(column: TableColumn) -> bool:
-    return not pa.types.is_list(column.kind)
-
-
-def _with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    for field in schema:
-        if field.name not in rows.column_names:
-            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
-    return rows.select(schema.names).cast(schema).combine_chunks()
 
 
 def _bytes_of(rows: pa.Table) -> int:

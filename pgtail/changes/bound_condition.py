@@ -169,9 +169,7 @@ class Bound:
 
         Kinds are test, not, and, or, true, false and unknown. A node precedes its parts.
         """
-        nodes: list[tuple[str, int, BoundTest | None]] = []
-        _add_nodes(self.root, nodes)
-        return nodes
+        return _nodes(self.root, 0)
 
     def holds(self, change: Change) -> Truth:
         """Whether it is true for a change of this kind."""
@@ -204,7 +202,9 @@ class Bound:
             return _bind(condition, self.relation, self._op)
         if isinstance(condition, Not):
             part = self._part(condition.part)
-            return (None if part is None else not part) if _is_known(part) else Node("not", (part,))
+            if isinstance(part, BoundTest | Node):
+                return Node("not", (part,))
+            return None if part is None else not part
         decisive = isinstance(condition, Or)
         parts = []
         for one in condition.parts:
@@ -228,22 +228,16 @@ def names_in(condition: Condition, relation: Relation | None) -> tuple[set[str],
     return columns, properties
 
 
-def _is_known(part: Part) -> bool:
-    return part is None or isinstance(part, bool)
-
-
-def _add_nodes(part: Part, nodes: list[tuple[str, int, BoundTest | None]]) -> None:
-    place = len(nodes)
-    nodes.append(("", 0, None))
+def _nodes(part: Part, place: int) -> list[tuple[str, int, BoundTest | None]]:
+    """The nodes of a part that begins at this place of the list."""
     if isinstance(part, BoundTest):
-        nodes[place] = ("test", place + 1, part)
-        return
+        return [("test", place + 1, part)]
     if not isinstance(part, Node):
-        nodes[place] = ("unknown" if part is None else "true" if part else "false", place + 1, None)
-        return
+        return [("unknown" if part is None else "true" if part else "false", place + 1, None)]
+    inside: list[tuple[str, int, BoundTest | None]] = []
     for one in part.parts:
-        _add_nodes(one, nodes)
-    nodes[place] = (part.kind, len(nodes), None)
+        inside += _nodes(one, place + 1 + len(inside))
+    return [(part.kind, place + 1 + len(inside), None), *inside]
 
 
 def _bind(test: Test, relation: Relation | None, op: str) -> BoundTest | bool | None:

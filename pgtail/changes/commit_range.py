@@ -92,7 +92,6 @@ class CommitRange(Struct, frozen=True):
 
     @property
     def active(self) -> bool:
-        """Whether there is a bound."""
         return (self.since, self.until) != (ANYWHERE, ANYWHERE)
 
     def contains(self, lsn: int | None, time: int | None) -> bool:
@@ -114,10 +113,8 @@ class CommitRange(Struct, frozen=True):
 
     def is_past(self, lsn: int, time: int | None) -> bool:
         """Whether nothing inside follows a commit at this LSN and time."""
-        until = self.until
-        return (until.lsn is not None and lsn > until.lsn) or (
-            until.time is not None and time is not None and time > until.time + self.margin
-        )
+        last, latest = self.end
+        return lsn > last or (time is not None and time > latest)
 
 
 def _within(low: int | None, value: int | None, high: int | None) -> bool:

@@ -24,9 +24,11 @@ COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_BOOLS: Final = {"true": "t", "false": "f", "t": "t", "f": "f", "yes": "t", "no": "f", "on": "t", "off": "f"}
+_BOOLS: Final = {
+    **dict.fromkeys(("true", "t", "yes", "on", "1"), "t"),
+    **dict.fromkeys(("false", "f", "no", "off", "0"), "f"),
+}
 _is_uuid = re.compile(r"(\{)?((?:[0-9a-f]{4}-?){7}[0-9a-f]{4})(?(1)\})", re.IGNORECASE).fullmatch
-_BOOLS_OF_DIGITS: Final = {"1": "t", "0": "f"}
 
 
 class Comparison(NamedTuple):
@@ -72,10 +74,9 @@ def _number_literal(text: str) -> str:
 
 def _bool(text: str) -> str:
     """PostgreSQL's text of a boolean as people write it."""
-    found = _BOOLS.get(text.lower()) or _BOOLS_OF_DIGITS.get(text)
-    if found is None:
+    if text.lower() not in _BOOLS:
         raise ValueError("not a boolean")
-    return found
+    return _BOOLS[text.lower()]
 
 
 def _micros(text: str) -> float:
@@ -107,11 +108,6 @@ def has_zone(text: str) -> bool:
     return text.endswith("infinity") or moment(text).zone
 
 
-def _padded(text: str) -> str:
-    """The significant part of a character(n)."""
-    return text.rstrip(" ")
-
-
 def _uuid(text: str) -> str:
     """A uuid as PostgreSQL prints it (src/backend/utils/adt/uuid.c: a hyphen may follow any four digits)."""
     found = _is_uuid(text)
@@ -125,7 +121,8 @@ TEXT: Final = Comparison("text", "text", str, str)
 NUMBER: Final = Comparison("a number", "number", _number, _number_literal)
 TIMESTAMPTZ: Final = Comparison("a timestamp with time zone", None, _micros, timestamptz)
 _BOOL: Final = Comparison("a boolean", "text", str, _bool)
-_PADDED: Final = Comparison("text", "padded", _padded, _padded)
+_without_padding: Final = operator.methodcaller("rstrip", " ")
+_PADDED: Final = Comparison("text", "padded", _without_padding, _without_padding)
 _UNORDERED: Final = Comparison("text", "text", str, str, ordered=False)
 _TEXTS: Final = {
     *("text", "character varying", "name", '"char"', "bytea", "bit", "bit varying", "time without time zone"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final, TypeAlias
 
 from msgspec import Meta, Struct, json
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from pgtail.changes.events import LogicalMessage
 from pgtail.values.format_type import quote_ident
@@ -132,16 +132,7 @@ class DdlReader:
                 known[ddl.oid] = ddl
             if len(known) > _MOST_TABLES:
                 del known[next(iter(known))]
-        return DdlMessage(
-            message.transaction,
-            message.lsn,
-            message.prefix,
-            message.content,
-            message.transactional,
-            message.aborted,
-            ddl=ddl,
-            before=before,
-        )
+        return DdlMessage(**asdict(message), ddl=ddl, before=before)
 
 
 def parse(content: bytes) -> Ddl:

@@ -26,9 +26,9 @@ def condition_of(text: str, redaction: Redaction | None = None, *, context: bool
     Errors do not quote the values to compare with if `redaction` may mask the column. An invalid text may name any
     column: with `redaction` no part of it is quoted.
     """
-    from pgtail.changes.where_parser import parse
+    from pgtail.changes.where_parser import Parser
 
-    return parse(text, None if redaction is None else redaction.may_hide, context=context)
+    return Parser(text, None if redaction is None else redaction.may_hide, context=context).parse()
 
 
 class Filter:
@@ -51,19 +51,15 @@ class Filter:
         redaction: Redaction | None = None,
         context: bool = False,
     ) -> None:
+        # The globs of tables, the operations and the transactions that are shown; all, if they are empty.
         self.tables = list(tables)
-        """The globs of the tables that are shown; all, if empty."""
         self._exclude = list(exclude)
         self.ops = frozenset(ops)
-        """The operations that are shown; all, if empty."""
         self.xids = frozenset(xids)
-        """The transactions that are shown; all, if empty."""
         self.commits = commits or CommitRange()
-        """The commits that are shown."""
         texts = list(where)
         conditions = [condition_of(text, redaction, context=context) for text in texts]
         self.condition = And(tuple(conditions))
-        """True for the changes that are shown."""
         self.shown_conditions = [_shown(*pair) for pair in zip(texts, conditions, strict=True)]
         """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]
@@ -191,7 +187,6 @@ class Filter:
         return passes
 
     def table_passes(self, relation: Relation) -> bool:
-        """Whether the name of a table matches."""
         known = self._known.get(relation.version)
         if known is None:
             known = self._known[relation.version] = (
@@ -204,7 +199,6 @@ class Filter:
         return known
 
     def name_passes(self, schema: str, table: str) -> bool:
-        """Whether the name of a table matches."""
         return selected(schema, table, self.tables, self._exclude)
 
     def skips(

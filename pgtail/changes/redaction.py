@@ -122,13 +122,9 @@ class Redaction:
         masked = self._masked.get(relation.version)
         if masked is None:
             self._described[relation.version] = relation
-            masked = self._masked[relation.version] = frozenset(
-                [
-                    index
-                    for index, column in enumerate(relation.columns)
-                    if any(rule.matches(relation, column.name) for rule in self._rules)
-                ]
-            )
+            rules, columns = self._rules, enumerate(relation.columns)
+            hidden = [index for index, one in columns if any(rule.matches(relation, one.name) for rule in rules)]
+            masked = self._masked[relation.version] = frozenset(hidden)
         return masked
 
     def hides(self, relation: Relation, index: int, cells: int) -> bool:
@@ -170,12 +166,10 @@ class Redaction:
 
     def hiding(self, relation: Relation, hidden: Collection[int]) -> Relation:
         """A table whose columns at these indexes are masked."""
-        columns = [
-            replace(column, type_oid=OIDS["text"], typmod=-1, codec=self.masking(column.codec))
-            if index in hidden
-            else column
-            for index, column in enumerate(relation.columns)
-        ]
+        columns = [*relation.columns]
+        for index in hidden:
+            codec = self.masking(columns[index].codec)
+            columns[index] = replace(columns[index], type_oid=OIDS["text"], typmod=-1, codec=codec)
         return replace(relation, columns=tuple(columns))
 
     def event(self, event: Event) -> Event:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -54,26 +54,12 @@ class Column(Struct, frozen=True, eq=False):
         return hash(self._compared)
 
 
-class Named(NamedTuple):
-    """A Relation without columns."""
-
-    oid: int
-    schema: str
-    name: str
-    identity: str
-    seen: bool
-
-    @property
-    def relation(self) -> Relation:
-        return Relation(self.oid, self.schema, self.name, self.identity, (), self.seen)
-
-
 class Relation(Struct, frozen=True, eq=False):
     """One version of a table, equal to one that describes the same. `seen` is False if only its OID is known.
 
     `partition` is set if the table's partitions have a common replica identity of fewer columns than its own: it is the
-    first of those with the fewest columns. `identity` is then theirs, or nothing if they have different ones. It is no
-    key of the table: two partitions may have rows with the same values.
+    first of those with the fewest columns, here without columns. `identity` is then theirs, or nothing if they have
+    different ones. It is no key of the table: two partitions may have rows with the same values.
     """
 
     oid: int
@@ -85,7 +71,7 @@ class Relation(Struct, frozen=True, eq=False):
     version: int = 0
     beyond: Codec = UNKNOWN
     """The codec for cells without a column."""
-    partition: Named | None = None
+    partition: Relation | None = None
 
     def __repr__(self) -> str:
         return f"<relation {self.oid} {self.schema!r}.{self.name!r} {[*self.columns]}>"
@@ -108,7 +94,7 @@ class Relation(Struct, frozen=True, eq=False):
     @property
     def to_alter(self) -> Relation:
         """The table whose replica identity is to be altered: a partition, if that is why the old row is not sent."""
-        return self if self.partition is None else self.partition.relation
+        return self.partition or self
 
     @property
     def key(self) -> list[str]:
@@ -133,11 +119,6 @@ class Relation(Struct, frozen=True, eq=False):
     def name_or_oid(self) -> str:
         """The name alone, or "relation OID" if it was not described."""
         return self.name if self.seen else self.qualified
-
-    @property
-    def named(self) -> Named:
-        """The same without columns."""
-        return Named(self.oid, self.schema, self.name, self.identity, self.seen)
 
 
 Versions: TypeAlias = tuple[Relation | None, Relation]
@@ -172,7 +153,6 @@ class Relations:
         self._open: dict[int, dict[int, tuple[int, Relation]]] = {}
         self._described: dict[int, int] = {}
         self.messages = 0
-        """How many Relation messages were seen."""
         self.changes = 0
         """How often `current` changed."""
         self.incomplete = False
@@ -184,7 +164,7 @@ class Relations:
         them. Types do not count."""
         self._own: dict[int, Relation] = {}
         """Tables as the server described them, by the versions that have the identity of partitions."""
-        self._partitions: dict[int, dict[_Identity, dict[int, Named]]] = {}
+        self._partitions: dict[int, dict[_Identity, dict[int, Relation]]] = {}
         """The known partitions of each table by their identities, both by OID, in the order of their descriptions."""
 
     def see_type(self, message: TypeMessage) -> None:
@@ -237,7 +217,7 @@ class Relations:
         groups = self._partitions.setdefault(root, {})
         if leaf not in groups.get(identity, ()):
             self._remove(root, leaf)
-        groups.setdefault(identity, {})[leaf] = partition.named
+        groups.setdefault(identity, {})[leaf] = replace(partition, columns=(), partition=None)
         before, now = self._replace(self._own.get(table.version, table), stream, self.messages)
         self.changes += 1
         return [] if now is before else [(before, now)]
@@ -320,7 +300,6 @@ class Relations:
         )
 
     def _remove(self, root: int, leaf: int) -> None:
-        """Forget a partition."""
         groups = self._partitions.get(root, {})
         for identity, group in list(groups.items()):
             group.pop(leaf, None)
@@ -340,27 +319,15 @@ class Relations:
         return self.current.get(oid)
 
     def _describe(self, message: RelationMessage) -> Relation:
-        columns = tuple(
-            [
-                Column(
-                    column.name,
-                    column.type_oid,
-                    column.typmod,
-                    column.is_key,
-                    self._types.type_name(column.type_oid, column.typmod),
-                    self._types.codec(column.type_oid, column.typmod),
-                )
-                for column in message.columns
-            ]
-        )
-        return Relation(
-            message.oid,
-            message.namespace or "pg_catalog",
-            message.name,
-            IDENTITIES[message.identity],
-            columns,
-            beyond=self._types.unknown(),
-        )
+        types = self._types
+        columns = [
+            Column(
+                c.name, c.type_oid, c.typmod, c.is_key, types.type_name(c.type_oid, c.typmod), types.codec(c.type_oid)
+            )
+            for c in message.columns
+        ]
+        schema, identity = message.namespace or "pg_catalog", IDENTITIES[message.identity]
+        return Relation(message.oid, schema, message.name, identity, tuple(columns), beyond=types.unknown())
 
 
 def _names(columns: Sequence[Column]) -> frozenset[str]:

@@ -25,11 +25,7 @@ class StreamBuffer:
     """
 
     def __init__(
-        self,
-        limit: int = MEMORY,
-        *,
-        purpose: str = "keep a streamed transaction",
-        spool: SpoolLimit | None = None,
+        self, limit: int = MEMORY, *, purpose: str = "keep a streamed transaction", spool: SpoolLimit | None = None
     ) -> None:
         self._limit = limit
         self.used = 0
@@ -72,7 +68,6 @@ class StreamBuffer:
         return self._open[xid].abort(subxid)
 
     def drop(self, xid: int) -> None:
-        """Drop a transaction."""
         entries = self._open.pop(xid, None)
         if entries is None:
             return
@@ -99,7 +94,6 @@ class StreamBuffer:
         self.drop(xid)
 
     def close(self) -> None:
-        """Close the temporary file."""
         self.file.close()
 
     def _chunks(self, entries: _Entries) -> Iterator[list[Any]]:

@@ -59,7 +59,7 @@ class _Value(NamedTuple):
 
 
 class Parser:
-    """One text. `secret`: errors do not quote it; `may_hide` says whether the values of a column are secret.
+    """The condition of one --where. `may_hide` says whether a column's values are secret: errors then quote nothing.
 
     `context`: the word context stands for that of --context, and context.KEY for a member of it.
     """
@@ -73,6 +73,8 @@ class Parser:
 
     def parse(self) -> Condition:
         """The condition. Raises OptionError."""
+        if not self._text.strip():
+            raise OptionError("--where: expected a condition, such as total > 100")
         condition = self._disjunction()
         if self._pos < len(self._text):
             rest = self._text[self._pos :]
@@ -81,16 +83,18 @@ class Parser:
         return condition
 
     def _disjunction(self) -> Condition:
-        parts = [self._conjunction()]
-        while self._take_token("or"):
-            parts.append(self._conjunction())
-        return parts[0] if len(parts) == 1 else Or(tuple(parts))
+        parts = self._joined(self._conjunction, "or")
+        return parts[0] if len(parts) == 1 else Or(parts)
 
     def _conjunction(self) -> Condition:
-        parts = [self._negation()]
-        while self._take_token("and"):
-            parts.append(self._negation())
-        return parts[0] if len(parts) == 1 else And(tuple(parts))
+        parts = self._joined(self._negation, "and")
+        return parts[0] if len(parts) == 1 else And(parts)
+
+    def _joined(self, part: Callable[[], Condition], word: str) -> tuple[Condition, ...]:
+        parts = [part()]
+        while self._take_token(word):
+            parts.append(part())
+        return tuple(parts)
 
     def _negation(self) -> Condition:
         self._blanks()
@@ -339,13 +343,3 @@ def _unquoted(token: re.Match[str]) -> str:
 
 def _is_number(value: _Value) -> bool:
     return re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?", value.text, re.IGNORECASE) is not None
-
-
-def parse(text: str, may_hide: Callable[[str], bool] | None = None, *, context: bool = False) -> Condition:
-    """The condition of one --where; `context` as for Parser. Raises OptionError.
-
-    With `may_hide`, which says whether a column's values are secret, errors quote nothing of the text.
-    """
-    if not text.strip():
-        raise OptionError("--where: expected a condition, such as total > 100")
-    return Parser(text, may_hide, context=context).parse()

@@ -10,7 +10,7 @@ from pgtail.changes.events import Transaction
 from pgtail.local_time import to_local, zone_text
 from pgtail.native.plan import TRANSACTION_FIELDS, Field, Side, UndecodedValue, Value
 from pgtail.pgoutput.cells import TupleData
-from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text, unix_micros
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, time_text
 
 T = TypeVar("T")
 Clock: TypeAlias = Callable[[], int]
@@ -71,7 +71,7 @@ def _lsn(value: int | None) -> bytes | None:
 
 def _unix(transaction: Transaction, numerator: int, denominator: int) -> bytes | None:
     when = transaction.time
-    return None if when is None else b"%d" % (unix_micros(when) * numerator // denominator)
+    return None if when is None else b"%d" % ((when + UNIX_EPOCH_OFFSET) * numerator // denominator)
 
 
 def _of_time(

@@ -81,12 +81,13 @@ class Span(NamedTuple):
 class Layout:
     """Consecutive fields of fixed size, read in one step: (name, manual's type, struct code) each."""
 
-    __slots__ = ("fields", "size", "unpack_from")
+    __slots__ = ("fields", "pack", "size", "unpack_from")
 
     def __init__(self, *fields: tuple[str, str, str]) -> None:
         layout = struct.Struct(">" + "".join(code for _, _, code in fields))
         self.fields = fields
         self.size = layout.size
+        self.pack = layout.pack
         self.unpack_from = layout.unpack_from
 
     def offset(self, field: str) -> int:

@@ -70,27 +70,11 @@ KINDS: Final[dict[int, Kind]] = {
 }
 """Every message of protocol versions 1 to 4, by tag (src/include/replication/logicalproto.h)."""
 
-DefinedMessage: TypeAlias = (
-    Begin
-    | Message
-    | Commit
-    | Origin
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
-    | StreamPrepare
-)
+_OfTransactions: TypeAlias = Begin | Message | Commit | Origin
+_OfTables: TypeAlias = Relation | Type | Insert | Update | Delete | Truncate
+_Streaming: TypeAlias = StreamStart | StreamStop | StreamCommit | StreamAbort | StreamPrepare
+_TwoPhase: TypeAlias = BeginPrepare | Prepare | CommitPrepared | RollbackPrepared
+DefinedMessage: TypeAlias = _OfTransactions | _OfTables | _Streaming | _TwoPhase
 
 MESSAGES: Final[dict[int, type[Any]]] = {tag: kind.message for tag, kind in KINDS.items()}
 TAGS: Final[dict[type, int]] = {kind.message: tag for tag, kind in KINDS.items()}

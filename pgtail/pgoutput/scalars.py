@@ -95,8 +95,3 @@ def _second_text(time: int) -> tuple[str, bool]:
     minutes, second = divmod(rest, 60)
     hour, minute = divmod(minutes, 60)
     return f"{date}T{hour:02d}:{minute:02d}:{second:02d}", before_christ
-
-
-def unix_micros(time: int) -> int:
-    """A PostgreSQL timestamp as microseconds since 1970-01-01 UTC."""
-    return time + UNIX_EPOCH_OFFSET

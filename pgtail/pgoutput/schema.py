@@ -35,7 +35,6 @@ class RelationColumn(NamedTuple):
         )
 
     def encode(self, encoding: str) -> bytes:
-        """The column as a Relation has it."""
         return bytes((self.flags,)) + _string(self.name, encoding) + _COLUMN_TYPE.pack(self.type_oid, self.typmod)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, MAX_LENGTH, TIME, XID, Cursor, Layout
 
 BEGIN: Final = Layout(("final_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID))
-_BEGIN_BYTES: Final = struct.Struct(">cQqI")
-_COMMIT_BYTES: Final = struct.Struct(">cBQQq")
 COMMIT: Final = Layout(("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME))
 
 
@@ -25,8 +22,7 @@ class Begin(NamedTuple):
         return cls(*cur.fixed(BEGIN))
 
     def encode(self) -> bytes:
-        """The message."""
-        return _BEGIN_BYTES.pack(b"B", *self)
+        return b"B" + BEGIN.pack(*self)
 
 
 class Commit(NamedTuple):
@@ -42,8 +38,7 @@ class Commit(NamedTuple):
         return cls(*cur.fixed(COMMIT))
 
     def encode(self) -> bytes:
-        """The message."""
-        return _COMMIT_BYTES.pack(b"C", *self)
+        return b"C" + COMMIT.pack(*self)
 
 
 class Origin(NamedTuple):

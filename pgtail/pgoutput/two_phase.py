@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple, Self
 
 from pgtail.pgoutput.cursor import INT8, LSN, TIME, XID, Cursor, Layout
+from pgtail.pgoutput.transaction import COMMIT
 
 BEGIN_PREPARE: Final = Layout(("prepare_lsn", *LSN), ("end_lsn", *LSN), ("prepare_time", *TIME), ("xid", *XID))
 PREPARE: Final = Layout(("flags", *INT8), *BEGIN_PREPARE.fields)
-COMMIT_PREPARED: Final = Layout(
-    ("flags", *INT8), ("commit_lsn", *LSN), ("end_lsn", *LSN), ("commit_time", *TIME), ("xid", *XID)
-)
+COMMIT_PREPARED: Final = Layout(*COMMIT.fields, ("xid", *XID))
 ROLLBACK_PREPARED: Final = Layout(
     *(("flags", *INT8), ("prepare_end_lsn", *LSN), ("rollback_end_lsn", *LSN)),
     *(("prepare_time", *TIME), ("rollback_time", *TIME), ("xid", *XID)),

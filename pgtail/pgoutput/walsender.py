@@ -10,13 +10,10 @@ from pgtail.pgoutput.cursor import INT8, LSN, TIME, Cursor, Layout
 
 HEADER: Final = Layout(("start of WAL data", *LSN), ("end of WAL", *LSN), ("server clock", *TIME))
 KEEPALIVE: Final = Layout(("end of WAL", *LSN), ("server clock", *TIME), ("reply requested", *INT8))
-_STATUS_FIELDS: Final = Layout(
+_STATUS: Final = Layout(
     ("written", *LSN), ("flushed", *LSN), ("applied", *LSN), ("client clock", *TIME), ("reply requested", *INT8)
 )
-_STATUS: Final = struct.Struct(">cQQQqB")
-_HEADER: Final = struct.Struct(">cQQq")
 _LSNS: Final = struct.Struct(">QQ")
-_KEEPALIVE: Final = struct.Struct(">cQqB")
 _START: Final = (
     r"(?is)\s*START_REPLICATION\s+SLOT\s+"
     r"(\"(?:[^\"]|\"\")+\"|\w+)\s+(?:LOGICAL\s+)?([0-9A-F]+/[0-9A-F]+)\s*(?:\((.*)\))?"
@@ -40,7 +37,7 @@ class XLogData(NamedTuple):
 
     def encode(self, message: bytes) -> bytes:
         """The frame of a message."""
-        return _HEADER.pack(b"w", *self) + message
+        return b"w" + HEADER.pack(*self) + message
 
 
 def with_lsn(frame: bytes, lsn: int) -> bytes:
@@ -60,8 +57,7 @@ class Keepalive(NamedTuple):
         return cls(*cur.fixed(KEEPALIVE))
 
     def encode(self) -> bytes:
-        """The frame."""
-        return _KEEPALIVE.pack(b"k", *self)
+        return b"k" + KEEPALIVE.pack(*self)
 
 
 class StandbyStatusUpdate(NamedTuple):
@@ -79,11 +75,11 @@ class StandbyStatusUpdate(NamedTuple):
 
     @classmethod
     def read(cls, cur: Cursor) -> Self:
-        return cls(*cur.fixed(_STATUS_FIELDS))
+        return cls(*cur.fixed(_STATUS))
 
     def encode(self) -> bytes:
         """The payload of the CopyData message to send."""
-        return _STATUS.pack(b"r", self.write_lsn, self.flush_lsn, self.apply_lsn, self.clock, self.reply_requested)
+        return b"r" + _STATUS.pack(*self)
 
 
 class StartReplication(NamedTuple):

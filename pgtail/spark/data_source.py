@@ -32,7 +32,7 @@ from pgtail.capture.segment import read_head
 from pgtail.changes.commit_range import point_of
 from pgtail.errors import InputError, OptionError
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, Point, lsn_text, parse_lsn
-from pgtail.spark.schemas import spark_schema
+from pgtail.spark.jobs import spark_schema
 from pgtail.spark.segments.listing import Listing, check_names, directories, plan, survey_each
 from pgtail.spark.segments.snapshots import SnapshotSegment, new_snapshots
 from pgtail.spark.selection import CDF, Selection

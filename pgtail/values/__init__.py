@@ -7,26 +7,15 @@ print, and only text becomes JSON. So the text and binary forms of a value give 
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from importlib import import_module
 from typing import Final, Literal, TypeVar
 
 from pgtail.errors import OptionError
 from pgtail.values import text
 from pgtail.values.arrays import array_named, array_of
-from pgtail.values.codec import (
-    DAMAGED,
-    BinaryText,
-    Codec,
-    Context,
-    Json,
-    Loader,
-    Native,
-    Undecoded,
-    ValueKind,
-    opaque,
-)
-from pgtail.values.format_type import builtin_type_name, declared_type_name, element_name
+from pgtail.values.codec import DAMAGED, BinaryText, Codec, Context, Json, Loader, Native, Undecoded, ValueKind, opaque
+from pgtail.values.format_type import builtin_type_name, declared_type_name
 from pgtail.values.nested import COMPOSITE
 from pgtail.values.oids import BUILTIN, OIDS
 from pgtail.values.ranges import multirange_of, range_of
@@ -70,12 +59,7 @@ def _builtin(oid: int) -> Loader:
         return array_of(builtin.element, _builtin(builtin.element), BUILTIN[builtin.element].delimiter)
     if builtin.typtype in ("r", "m"):
         return (range_of if builtin.typtype == "r" else multirange_of)(builtin.subtype)
-    return _composite() if builtin.typtype == "c" else _OPAQUE
-
-
-def _composite() -> Loader:
-    """The loader of composite types, and of others that are only known by their OID."""
-    return COMPOSITE
+    return COMPOSITE if builtin.typtype == "c" else _OPAQUE
 
 
 class Types:
@@ -97,7 +81,8 @@ class Types:
         self._own_session = own_session
         self._enum_names = frozenset(enums)
         self._enum_oids: set[int] = set()
-        self._declared: dict[int, tuple[str, str]] = {}
+        self.declared: dict[int, tuple[str, str]] = {}
+        """The types that were declared: namespace and name by OID."""
         self._codecs: dict[int, Codec] = {}
         self._readers: dict[int, BinaryText] = {}
         encoding, decode = _decoder(encoding)
@@ -106,14 +91,9 @@ class Types:
 
     def declare(self, oid: int, namespace: str, name: str) -> None:
         """A Type message: `namespace` is '' for pg_catalog; a domain has the name of its base type."""
-        if self._declared.get(oid) != (namespace, name):
-            self._declared[oid] = (namespace, name)
+        if self.declared.get(oid) != (namespace, name):
+            self.declared[oid] = (namespace, name)
             self._forget(oid)
-
-    @property
-    def declared(self) -> Mapping[int, tuple[str, str]]:
-        """The types that were declared: namespace and name by OID."""
-        return self._declared
 
     def declare_enums(self, oids: Iterable[int]) -> None:
         """Types that are enums, or domains over enums, according to the server's catalog."""
@@ -121,11 +101,8 @@ class Types:
             self._enum_oids.add(oid)
             self._forget(oid)
 
-    def codec(self, type_oid: int, typmod: int = -1) -> Codec:
-        """The codec of a column. declare() of the same OID may change it.
-
-        `typmod` has no effect: the server has already applied it to the values.
-        """
+    def codec(self, type_oid: int) -> Codec:
+        """The codec of a column. declare() of the same OID may change it."""
         codec = self._codecs.get(type_oid)
         if codec is None:
             codec = self._codecs[type_oid] = self._make_codec(self._loader(type_oid), self._binary(type_oid))
@@ -139,9 +116,9 @@ class Types:
         """The type as format_type() names it, as far as the stream describes it; a domain has its base type's name."""
         if oid in BUILTIN:
             return builtin_type_name(oid, typmod)
-        if oid not in self._declared:
+        if oid not in self.declared:
             return f"type {oid}"
-        namespace, name = self._declared[oid]
+        namespace, name = self.declared[oid]
         if not namespace and name in OIDS:
             return builtin_type_name(OIDS[name], typmod)
         return declared_type_name(namespace, name)
@@ -151,24 +128,24 @@ class Types:
         self._readers.pop(oid, None)
 
     def _is_known(self, oid: int) -> bool:
-        return oid in BUILTIN or oid in self._declared or oid in self._enum_oids
+        return oid in BUILTIN or oid in self.declared or oid in self._enum_oids
 
     def _loader(self, oid: int) -> Loader:
         if oid in BUILTIN:
             return _builtin(oid)
         if oid in self._enum_oids:
             return text.ENUM
-        namespace, name = self._declared.get(oid, ("", ""))
+        namespace, name = self.declared.get(oid, ("", ""))
         if not namespace and name in OIDS:
             return _builtin(OIDS[name])
         own = self._named(namespace, name)
         if own is None and name.startswith("_"):
             from pgtail.values.extensions import DELIMITERS
 
-            element = element_name(name)
+            element = name[1:]
             delimiter = DELIMITERS.get(element, ",")
-            return array_named(self._named(namespace, element) or _composite(), _composite(), delimiter)
-        return own or _composite()
+            return array_named(self._named(namespace, element) or COMPOSITE, COMPOSITE, delimiter)
+        return own or COMPOSITE
 
     def _named(self, namespace: str, name: str) -> Loader | None:
         """The loader of a user's type that is recognized by its name."""
@@ -189,13 +166,6 @@ class Types:
 
     def _make_codec(self, loader: Loader, binary: BinaryText) -> Codec:
         json = loader.json(self._context)
-        decode = self._context.decode
-
-        def text_text(cell: bytes) -> str:
-            try:
-                return decode(cell)
-            except ValueError:
-                raise Undecoded(cell) from None
 
         def text_binary(cell: bytes) -> str:
             try:
@@ -215,7 +185,7 @@ class Types:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
         native = Native(json.native, json.quoted) if encoding == "utf-8" else None
-        functions = json.of_cell, json_binary, text_text, text_binary, long, long_binary
+        functions = json.of_cell, json_binary, self._context.text, text_binary, long, long_binary
         return Codec(loader.kind, *functions, is_text, native, self._own_session)
 
 

@@ -144,4 +144,3 @@ def _braced(elements: Iterator[str], sizes: tuple[int, ...], delimiter: str, siz
 
 
 TYPES: Final = {"int2vector": vector_of(21), "oidvector": vector_of(26)}
-"""The types by name."""

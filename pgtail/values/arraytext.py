@@ -75,7 +75,7 @@ def builtin_array(context: Context, kind: ValueKind, element: Json, delimiter: s
             raise Undecoded(text) from None
 
     native = _NATIVE.get(element.native, "") if delimiter == "," and not element.quoted else ""
-    return Json(_of_cell(context, of_text), of_text, native)
+    return Json(lambda cell: of_text(context.text(cell)), of_text, native)
 
 
 def user_array(context: Context, delimiter: str) -> Json:
@@ -88,20 +88,7 @@ def user_array(context: Context, delimiter: str) -> Json:
         except NotAnArray:
             return string(text)
 
-    return Json(_of_cell(context, of_text), of_text)
-
-
-def _of_cell(context: Context, of_text: Callable[[str], bytes]) -> Callable[[bytes], bytes]:
-    decode = context.decode
-
-    def of_cell(cell: bytes) -> bytes:
-        try:
-            text = decode(cell)
-        except ValueError:
-            raise Undecoded(cell) from None
-        return of_text(text)
-
-    return of_cell
+    return Json(lambda cell: of_text(context.text(cell)), of_text)
 
 
 def reader(kind: ValueKind, element: Callable[[str], bytes], delimiter: str) -> Callable[[str], bytes]:

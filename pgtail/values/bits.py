@@ -16,11 +16,6 @@ _count = struct.Struct(">i").unpack_from
 _BOOLEANS: Final = {b"\x01": "t", b"\x00": "f"}
 
 
-def bool_text(cell: bytes) -> str:
-    """One byte, 0 or 1."""
-    return _BOOLEANS[cell]
-
-
 def bits_text(cell: bytes) -> str:
     """The number of bits, then the bits, padded with zeros to a full byte."""
     (count,) = _count(cell)
@@ -46,7 +41,7 @@ def uuid_text(cell: bytes) -> str:
 
 
 TYPES: Final = {
-    "bool": Loader(ValueKind.BOOL, booleans, plain(bool_text)),
+    "bool": Loader(ValueKind.BOOL, booleans, plain(_BOOLEANS.__getitem__)),
     "bit": Loader(ValueKind.TEXT, strings, plain(bits_text)),
     "varbit": Loader(ValueKind.TEXT, strings, plain(bits_text)),
     "bytea": Loader(ValueKind.TEXT, strings, plain(hex_text), hex_pieces),

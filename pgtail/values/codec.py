@@ -134,6 +134,13 @@ class Context(Struct):
     depth: int = 0
     """How many arrays and composites enclose the value that is being read."""
 
+    def text(self, cell: bytes) -> str:
+        """The text of a text cell. Raises Undecoded."""
+        try:
+            return self.decode(cell)
+        except ValueError:
+            raise Undecoded(cell) from None
+
 
 class Loader(Struct, frozen=True):
     """One type: its JSON form, and factories for the functions that read it in one stream."""

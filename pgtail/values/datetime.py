@@ -41,14 +41,8 @@ def date_text(cell: bytes) -> str:
     return f"{date} BC" if before_christ else date
 
 
-def time_text(cell: bytes) -> str:
-    """Microseconds since midnight; 24:00:00 is a time."""
-    (micros,) = _micros(cell)
-    return _time_of_day(micros)
-
-
 def timetz_text(cell: bytes) -> str:
-    """A time, and seconds west of Greenwich."""
+    """A time (microseconds since midnight; 24:00:00 is one), and seconds west of Greenwich."""
     micros, west = _timetz(cell)
     if abs(west) >= _ZONE_END:
         raise ValueError("time zone out of range")
@@ -118,10 +112,9 @@ timestamptz_text: Final = _timestamp("+00")
 
 TYPES: Final = {
     "date": Loader(ValueKind.TEXT, strings, plain(date_text)),
-    "time": Loader(ValueKind.TEXT, strings, plain(time_text)),
+    "time": Loader(ValueKind.TEXT, strings, plain(lambda cell: _time_of_day(*_micros(cell)))),
     "timetz": Loader(ValueKind.TEXT, strings, plain(timetz_text)),
     "timestamp": Loader(ValueKind.TEXT, strings, plain(timestamp_text)),
     "timestamptz": Loader(ValueKind.TEXT, strings, plain(timestamptz_text)),
     "interval": Loader(ValueKind.TEXT, strings, plain(interval_text)),
 }
-"""The types by name."""

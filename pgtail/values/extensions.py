@@ -28,11 +28,7 @@ _cube_header = struct.Struct(">I").unpack_from
 
 def hstore(context: Context) -> BinaryText:
     """The number of pairs; for each the key and the value (or NULL), each after its length."""
-
-    def text(cell: bytes) -> str:
-        return joined(_pairs(cell, context), ", ", len(cell))
-
-    return text
+    return lambda cell: joined(_pairs(cell, context), ", ", len(cell))
 
 
 def _pairs(cell: bytes, context: Context) -> Iterator[str]:
@@ -92,7 +88,6 @@ TYPES: Final[dict[str, Loader]] = {
     "ltree": _LTREE,
     "ltxtquery": _LTREE,
 }
-"""The types by name."""
 
 DELIMITERS: Final = {"geography": ":", "geometry": ":"}
 """The array delimiters of types that do not use a comma (PostGIS), by the element type's name."""

@@ -137,4 +137,3 @@ TYPES: Final = {
     "float4": Loader(ValueKind.NUMBER, numbers, plain(float4_text)),
     "float8": Loader(ValueKind.NUMBER, numbers, plain(float8_text)),
 }
-"""The types by name."""

@@ -67,13 +67,8 @@ def numeric_modifier(typmod: int) -> tuple[int, int] | None:
 def declared_type_name(namespace: str, name: str) -> str:
     """The name of a user's type: schema-qualified, in double quotes if necessary."""
     if name.startswith("_"):
-        return declared_type_name(namespace, element_name(name)) + "[]"
+        return declared_type_name(namespace, name[1:]) + "[]"
     return f"{quote_ident(namespace)}.{quote_ident(name)}" if namespace else quote_ident(name)
-
-
-def element_name(array_name: str) -> str:
-    """The element type's name, from the name of its array type."""
-    return array_name[1:]
 
 
 def quote_ident(name: str) -> str:

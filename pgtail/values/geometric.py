@@ -18,11 +18,7 @@ _count = struct.Struct(">i").unpack_from
 
 def _fixed(size: int, layout: str) -> BinaryText:
     unpack = struct.Struct(f">{size}d").unpack
-
-    def text(cell: bytes) -> str:
-        return layout.format(*map(float8, unpack(cell)))
-
-    return text
+    return lambda cell: layout.format(*map(float8, unpack(cell)))
 
 
 def _points(cell: bytes, position: int) -> str:
@@ -42,16 +38,6 @@ def circle_text(cell: bytes) -> str:
     return f"<({float8(x)},{float8(y)}),{float8(radius)}>"
 
 
-def path_text(cell: bytes) -> str:
-    """Whether it is closed, then the points."""
-    return _PATHS[cell[0]].format(_points(cell, 1))
-
-
-def polygon_text(cell: bytes) -> str:
-    """The points."""
-    return f"({_points(cell, 0)})"
-
-
 def _loader(text: Callable[[bytes], str]) -> Loader:
     return Loader(ValueKind.TEXT, strings, plain(text))
 
@@ -62,7 +48,7 @@ TYPES: Final = {
     "box": _loader(_fixed(4, "({},{}),({},{})")),
     "line": _loader(_fixed(3, "{{{},{},{}}}")),
     "circle": _loader(circle_text),
-    "path": _loader(path_text),
-    "polygon": _loader(polygon_text),
+    # Whether it is closed, then the points.
+    "path": _loader(lambda cell: _PATHS[cell[0]].format(_points(cell, 1))),
+    "polygon": _loader(lambda cell: f"({_points(cell, 0)})"),
 }
-"""The types by name."""

@@ -13,17 +13,12 @@ _SPACES = bytes.maketrans(b"\n\r", b"  ")
 
 def json(context: Context) -> Json:
     """The JSON of a document is the document on one line."""
-    decode = context.decode
     utf8 = context.encoding == "utf-8"
 
     def of_cell(cell: bytes) -> bytes:
         if utf8 and (token := on_one_line(cell)) is not None:
             return token
-        try:
-            text = decode(cell)
-        except ValueError:
-            raise Undecoded(cell) from None
-        return of_text(text)
+        return of_text(context.text(cell))
 
     def of_text(text: str) -> bytes:
         token = on_one_line(text.encode())
@@ -42,8 +37,4 @@ def on_one_line(document: bytes) -> bytes | None:
     return document.translate(_SPACES) if b"\n" in document or b"\r" in document else document
 
 
-TYPES: Final = {
-    "json": Loader(ValueKind.JSON, json, encoded),
-    "jsonb": Loader(ValueKind.JSON, json, versioned),
-}
-"""The types by name."""
+TYPES: Final = {"json": Loader(ValueKind.JSON, json, encoded), "jsonb": Loader(ValueKind.JSON, json, versioned)}

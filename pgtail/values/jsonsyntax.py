@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from typing import Final
 
 from pgtail._orjson import orjson
 
-MAX_DEPTH: Final = 1000
-"""The nesting depth that common JSON readers accept."""
+MAX_DEPTH: Final = 1024
+"""The nesting depth that orjson accepts."""
 
 NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 """A number, as a regular expression."""
@@ -25,25 +24,12 @@ _REPLACED: Final = {"code": b"\\n", "broken": b"\\x", "exponent": b"e1"}
 
 def is_valid(document: bytes) -> bool:
     """Whether UTF-8 bytes are one JSON value that nests no deeper than MAX_DEPTH."""
-    return _is_accepted(document) or _is_accepted(_PARTS.sub(_replaced, document))
+    return _is_orjson(document) or _is_orjson(_PARTS.sub(_replaced, document))
 
 
 def _replaced(part: re.Match[bytes]) -> bytes:
     """A part that is valid in the same places, and that orjson accepts if it is."""
     return _REPLACED.get(part.lastgroup or "", part["digits"] or part[0])
-
-
-def _is_accepted(document: bytes) -> bool:
-    if document.count(b"[") + document.count(b"{") > MAX_DEPTH:
-        document = b"[" * _spare_depth() + document + b"]" * _spare_depth()
-    return _is_orjson(document)
-
-
-@functools.cache
-def _spare_depth() -> int:
-    """How many levels to wrap around a document so that orjson's nesting limit (1024) becomes MAX_DEPTH."""
-    depths = range(MAX_DEPTH + 1, MAX_DEPTH + 1026)
-    return next(depth for depth in depths if not _is_orjson(b"[" * depth + b"]" * depth)) - MAX_DEPTH - 1
 
 
 def _is_orjson(document: bytes) -> bool:

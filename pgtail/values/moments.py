@@ -54,12 +54,8 @@ def _offset(zone: str) -> int:
     """Microseconds east of UTC."""
     if zone in "Zz":
         return 0
-    hours, minutes, seconds = (int(zone[start : start + 2] or 0) for start in _digits(zone))
+    hours, minutes, seconds = (int(zone.replace(":", "")[start : start + 2] or 0) for start in (1, 3, 5))
     if minutes > 59 or seconds > 59 or hours > 15:
         raise ValueError("no such time zone")
     value = ((hours * 60 + minutes) * 60 + seconds) * 1_000_000
     return -value if zone[0] == "-" else value
-
-
-def _digits(zone: str) -> tuple[int, int, int]:
-    return (1, 4, 7) if ":" in zone else (1, 3, 5)

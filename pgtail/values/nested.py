@@ -79,11 +79,7 @@ def record(context: Context) -> BinaryText:
     Also tried for user types of unknown form: this form is strict enough to be recognized. A composite without fields
     is not, so it is rejected.
     """
-
-    def text(cell: bytes) -> str:
-        return "(" + joined(_fields(cell, context), ",", len(cell)) + ")"
-
-    return one_level_deeper(context, text)
+    return one_level_deeper(context, lambda cell: f"({joined(_fields(cell, context), ',', len(cell))})")
 
 
 def _fields(cell: bytes, context: Context) -> Iterator[str]:

@@ -73,4 +73,3 @@ TYPES: Final = {
     "macaddr": Loader(ValueKind.TEXT, strings, plain(_hardware_address(6))),
     "macaddr8": Loader(ValueKind.TEXT, strings, plain(_hardware_address(8))),
 }
-"""The types by name."""

@@ -14,12 +14,7 @@ from pgtail.values.render import large_numbers, numbers, strings
 
 def _integer(layout: str) -> BinaryText:
     unpack = struct.Struct(layout).unpack
-
-    def text(cell: bytes) -> str:
-        (value,) = unpack(cell)
-        return str(value)
-
-    return text
+    return lambda cell: str(unpack(cell)[0])
 
 
 _cents = struct.Struct(">q").unpack
@@ -43,4 +38,3 @@ TYPES: Final = {
     "oid8": Loader(ValueKind.TEXT, strings, plain(_integer(">Q"))),
     "money": Loader(ValueKind.TEXT, strings, plain(money_text)),
 }
-"""The types by name."""

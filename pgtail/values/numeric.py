@@ -50,7 +50,4 @@ def _magnitude(digits: str, point: int, scale: int, *, negative: bool) -> str:
     return f"{whole}.{fraction.ljust(scale, '0')}" if scale else whole
 
 
-TYPES: Final = {
-    "numeric": Loader(ValueKind.NUMBER, large_numbers, plain(numeric_text)),
-}
-"""The types by name."""
+TYPES: Final = {"numeric": Loader(ValueKind.NUMBER, large_numbers, plain(numeric_text))}

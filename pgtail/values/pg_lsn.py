@@ -19,17 +19,6 @@ _tid = struct.Struct(">IH").unpack
 _snapshot = struct.Struct(">iQQ")
 
 
-def pg_lsn_text(cell: bytes) -> str:
-    """An unsigned 64-bit LSN."""
-    (lsn,) = _lsn(cell)
-    return lsn_text(lsn)
-
-
-def tid_text(cell: bytes) -> str:
-    """Block number and offset in the block."""
-    return "({},{})".format(*_tid(cell))
-
-
 def snapshot_text(cell: bytes) -> str:
     """The number of listed transactions, xmin, xmax, the listed transactions."""
     count, xmin, xmax = _snapshot.unpack_from(cell)
@@ -49,9 +38,9 @@ def _xids(cell: bytes, first: int, end: int) -> Iterator[str]:
 
 
 TYPES: Final = {
-    "pg_lsn": Loader(ValueKind.TEXT, strings, plain(pg_lsn_text)),
-    "tid": Loader(ValueKind.TEXT, strings, plain(tid_text)),
+    "pg_lsn": Loader(ValueKind.TEXT, strings, plain(lambda cell: lsn_text(*_lsn(cell)))),
+    # Block number and offset in the block.
+    "tid": Loader(ValueKind.TEXT, strings, plain(lambda cell: "({},{})".format(*_tid(cell)))),
     "pg_snapshot": Loader(ValueKind.TEXT, strings, plain(snapshot_text)),
     "txid_snapshot": Loader(ValueKind.TEXT, strings, plain(snapshot_text)),
 }
-"""The types by name."""

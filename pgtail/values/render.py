@@ -8,10 +8,9 @@ import functools
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import NoReturn
 
 from pgtail._orjson import orjson
-from pgtail.values.codec import LONG, Context, Json, Undecoded, hex_text
+from pgtail.values.codec import LONG, Context, Json, NativeForm, Undecoded
 
 _NAME = 64
 """Bytes that the longest name of a table or a column has."""
@@ -37,15 +36,6 @@ def _number_matcher() -> Callable[[bytes], object]:
     from pgtail.values.jsonsyntax import NUMBER
 
     return re.compile(NUMBER.encode()).fullmatch
-
-
-def undecoded(cell: bytes, decode: Callable[[bytes], str]) -> NoReturn:
-    """Raise Undecoded for a text cell that is not valid for its type, with its text or, if not decodable, its bytes."""
-    try:
-        text = decode(cell)
-    except ValueError:
-        text = hex_text(cell)
-    raise Undecoded(text)
 
 
 def string(text: str) -> bytes:
@@ -119,7 +109,7 @@ def _decoded(cell: bytes, encoding: str) -> Iterator[str]:
 
 def numbers(context: Context) -> Json:
     """Numbers with the digits that the server sent. NaN and infinities, which JSON lacks, become strings."""
-    return Json(_number(context.decode), _of_ascii(_number(bytes.decode)), "number")
+    return _tokens(context, _number, "number")
 
 
 def large_numbers(context: Context) -> Json:
@@ -128,50 +118,41 @@ def large_numbers(context: Context) -> Json:
     if context.numbers == "exact":
         return exact
 
-    def of_cell(cell: bytes) -> bytes:
-        return _quoted(exact.of_cell(cell))
-
-    def of_text(text: str) -> bytes:
-        return _quoted(exact.of_text(text))
-
-    return Json(of_cell, of_text, "number", quoted=True)
+    return Json(
+        lambda cell: _quoted(exact.of_cell(cell)), lambda text: _quoted(exact.of_text(text)), "number", quoted=True
+    )
 
 
 def _quoted(token: bytes) -> bytes:
     return token if token.startswith(b'"') else b'"%b"' % token
 
 
-def _number(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
-    def of_cell(cell: bytes) -> bytes:
-        if cell.isdigit() and (cell[0] != _ZERO or len(cell) == 1):
-            return cell
-        if (cell[:1] == b"-" and cell[1:].isdigit() and cell[1] != _ZERO) or _number_matcher()(cell):
-            return cell
-        token = _NO_NUMBERS.get(cell)
-        if token is None:
-            undecoded(cell, decode)
-        return token
-
-    return of_cell
+def _number(cell: bytes) -> bytes | None:
+    if cell.isdigit() and (cell[0] != _ZERO or len(cell) == 1):
+        return cell
+    if (cell[:1] == b"-" and cell[1:].isdigit() and cell[1] != _ZERO) or _number_matcher()(cell):
+        return cell
+    return _NO_NUMBERS.get(cell)
 
 
 def booleans(context: Context) -> Json:
     """`t` and `f` as true and false."""
-    return Json(_boolean(context.decode), _of_ascii(_boolean(bytes.decode)), "boolean")
+    return _tokens(context, _BOOLEANS.get, "boolean")
 
 
-def _boolean(decode: Callable[[bytes], str]) -> Callable[[bytes], bytes]:
+def _tokens(context: Context, token_of: Callable[[bytes], bytes | None], native: NativeForm) -> Json:
+    """The JSON of values in ASCII: `token_of` returns None for what is no value."""
+
     def of_cell(cell: bytes) -> bytes:
-        token = _BOOLEANS.get(cell)
+        token = token_of(cell)
         if token is None:
-            undecoded(cell, decode)
+            raise Undecoded(context.text(cell))
         return token
 
-    return of_cell
-
-
-def _of_ascii(of_cell: Callable[[bytes], bytes]) -> Callable[[str], bytes]:
     def of_text(text: str) -> bytes:
-        return of_cell(text.encode())
+        token = token_of(text.encode())
+        if token is None:
+            raise Undecoded(text)
+        return token
 
-    return of_text
+    return Json(of_cell, of_text, native)

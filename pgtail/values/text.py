@@ -86,4 +86,3 @@ TYPES: Final = {
     "xml": Loader(ValueKind.TEXT, strings, xml_binary),
     "jsonpath": Loader(ValueKind.TEXT, strings, versioned),
 }
-"""The types by name."""

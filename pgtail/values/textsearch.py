@@ -33,11 +33,7 @@ _short = struct.Struct(">H").unpack_from
 
 def tsvector(context: Context) -> BinaryText:
     """The number of lexemes; for each its text and a NUL, the number of positions, the positions."""
-
-    def text(cell: bytes) -> str:
-        return joined(_lexemes(cell, context.decode), " ", len(cell))
-
-    return text
+    return lambda cell: joined(_lexemes(cell, context.decode), " ", len(cell))
 
 
 def _lexemes(cell: bytes, decode: Callable[[bytes], str]) -> Iterator[str]:
@@ -163,4 +159,3 @@ TYPES: Final = {
     "tsvector": Loader(ValueKind.TEXT, strings, tsvector),
     "tsquery": Loader(ValueKind.TEXT, strings, tsquery),
 }
-"""The types by name."""

@@ -200,7 +200,7 @@ def test_old_servers_send_no_messages(database: Database) -> None:
         pytest.skip("this server sends logical messages")
     database.execute("CREATE TABLE t (id int PRIMARY KEY)", "CREATE PUBLICATION p FOR TABLE t")
     with (
-        pytest.raises(pgtail.OptionError, match="--context needs logical messages"),
+        pytest.raises(pgtail.OptionError, match="context needs logical messages"),
         pgtail.follow(database.conninfo(), context="context"),
     ):
         pass

@@ -166,11 +166,3 @@ def test_a_folder_is_written_by_one_process_and_in_one_way(spark: Any, recorded:
         Lake(spark, str(tmp_path / "file")).update([str(recorded / "one")])
     with pytest.raises(InputError, match="there is no table changes"):
         read(spark, str(tmp_path / "nothing"), "changes")
-
-
-@pytest.mark.parametrize("name", ["_pgtail/manifest.json", "state/manifest.json"])
-def test_a_folder_of_an_older_pgtail_is_refused_with_the_cure(spark: Any, tmp_path: Path, name: str) -> None:
-    (tmp_path / name).parent.mkdir()
-    (tmp_path / name).write_text("{}")
-    with pytest.raises(OptionError, match="older pgtail.*make it again from the captures"):
-        Lake(spark, str(tmp_path))

@@ -16,7 +16,7 @@ from tests.support.servers import installations
 
 QUERY = """
 SELECT t.oid::int8, t.typname, t.typtype::text, coalesce(e.oid, 0)::int8, t.typdelim::text,
-       coalesce(r.rngsubtype, m.rngsubtype, 0)::int8
+       coalesce(r.rngsubtype, m.rngsubtype, 0)::int8, CASE WHEN t.typarray < 10000 THEN t.typarray::int8 ELSE 0 END
 FROM pg_type t
 LEFT JOIN pg_type e ON e.typarray = t.oid
 LEFT JOIN pg_range r ON r.rngtypid = t.oid
@@ -38,7 +38,7 @@ def row(oid: int, builtin: BuiltinType) -> str:
     return f"    {oid}: BuiltinType({', '.join(parts)}),"
 
 
-def table(connection: psycopg.Connection[tuple[int, str, str, int, str, int]]) -> dict[int, BuiltinType]:
+def table(connection: psycopg.Connection[tuple[int, str, str, int, str, int, int]]) -> dict[int, BuiltinType]:
     """The built-in types of a server."""
     return {row[0]: BuiltinType(*row[1:]) for row in connection.execute(QUERY).fetchall()}
 
@@ -47,7 +47,7 @@ def rewritten(source: str, types: dict[int, BuiltinType]) -> str:
     """The source with another table between its marks."""
     before, rest = source.split("    # generated: start\n")
     _, after = rest.split("    # generated: end\n")
-    rows = "".join(f"{row(oid, builtin)}\n" for oid, builtin in types.items())
+    rows = "".join(f"{row(oid, builtin)}\n" for oid, builtin in types.items() if not builtin.element)
     return f"{before}    # generated: start\n{rows}    # generated: end\n{after}"
 
 

@@ -28,7 +28,7 @@ from pgtail.changes.column_rules import column_rules
 from pgtail.changes.commit_range import point_of
 from pgtail.changes.filters import Filter
 from pgtail.changes.relations import Column, Relation
-from pgtail.changes.where_parser import parse
+from pgtail.changes.where_parser import Parser
 from pgtail.errors import InputError, Malformed, OptionError, Truncated
 from pgtail.files.gunzip import Gunzip
 from pgtail.humanize import parse_seconds
@@ -161,7 +161,7 @@ def _state(data: bytes) -> None:
 def _where(data: bytes) -> None:
     text = _text(data)
     try:
-        parse(text)
+        Parser(text, None, context=False).parse()
         filter_ = Filter(where=[text])
         for op in ROW_OPS:
             filter_.bound(_TABLE, op)

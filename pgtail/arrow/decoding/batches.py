@@ -134,17 +134,6 @@ class TableColumns(NamedTuple):
     relid: int | None = None
 
 
-class RowColumns(NamedTuple):
-    """The columns that each row has of its own."""
-
-    op: str
-    seq: int | None
-    lsn: str | None
-    lsn_number: int | None
-    bytes: int
-    ordinal: int | None
-
-
 class RareColumns(NamedTuple):
     """The columns that few rows have."""
 
@@ -159,7 +148,11 @@ class RareColumns(NamedTuple):
 
 NO_TABLE: Final = TableColumns()
 NOTHING_RARE: Final = RareColumns()
-_NAMES: Final = [name for kind in (RowColumns, TransactionColumns, TableColumns, RareColumns) for name in kind._fields]
+_NAMES: Final = [
+    *("op", "seq", "lsn", "lsn_number", "bytes", "ordinal"),
+    *(name for kind in (TransactionColumns, TableColumns, RareColumns) for name in kind._fields),
+]
+"""The columns of a row's values, in their order."""
 
 
 class _Maps:
@@ -171,7 +164,6 @@ class _Maps:
         self._values: list[str | None] = []
 
     def add_map(self, named: Named | None) -> None:
-        """Add the next row's map."""
         self._offsets.append(None if named is None else len(self._names))
         if named is not None:
             self._names += named[0]
@@ -195,23 +187,14 @@ class Batch:
 
     @property
     def full(self) -> bool:
-        """Whether it is time for rows()."""
         return len(self._rows) >= MOST_ROWS or self.size >= MOST_BYTES
 
-    def add_row(
-        self,
-        own: RowColumns,
-        transaction: TransactionColumns,
-        table: TableColumns,
-        rare: RareColumns,
-        old: Named | None,
-        new: Named | None,
-    ) -> None:
-        """Add a row."""
-        self._rows.append(own + transaction + table + rare)
+    def add_row(self, values: tuple[object, ...], size: int, old: Named | None, new: Named | None) -> None:
+        """Add a row of `size` bytes: first its own values, then those of its transaction and table, then rare ones."""
+        self._rows.append(values)
         self._old.add_map(old)
         self._new.add_map(new)
-        self.size += own.bytes
+        self.size += size
 
     def rows(self, schema: pa.Schema, left_out: Sequence[str]) -> pa.RecordBatch:
         """The rows as a record batch of this schema: CHANGES, or WITH_CONTEXT. The columns in `left_out` are NULL."""

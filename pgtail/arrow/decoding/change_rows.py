@@ -14,7 +14,6 @@ from pgtail.arrow.decoding.batches import (
     Batch,
     Named,
     RareColumns,
-    RowColumns,
     Table,
     TableColumns,
     TransactionColumns,
@@ -22,19 +21,11 @@ from pgtail.arrow.decoding.batches import (
 from pgtail.arrow.decoding.slices import SliceRows
 from pgtail.arrow.schemas import CHANGES
 from pgtail.changes.context import Context
-from pgtail.changes.events import (
-    LogicalMessage,
-    Outcome,
-    RowChange,
-    Rows,
-    TableTruncate,
-    Transaction,
-    not_in_identity,
-)
+from pgtail.changes.events import LogicalMessage, Outcome, RowChange, Rows, TableTruncate, Transaction, not_in_identity
 from pgtail.changes.relations import Relation
 from pgtail.errors import Malformed
 from pgtail.native import compiled
-from pgtail.pgoutput.scalars import lsn_text, unix_micros
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, lsn_text
 
 _END_OF_BIGINT: Final = 1 << 63
 FEW: Final = 4096
@@ -127,7 +118,6 @@ class ChangeRows:
         self._add_row(change.op, change.seq, change.lsn, size, columns, rare, old, new)
 
     def add_truncate(self, change: TableTruncate, size: int) -> None:
-        """Add one table of a TRUNCATE."""
         if self.enter(change.transaction):
             rare = RareColumns(cascade=change.cascade, restart_identity=change.restart_identity)
             columns = self.table(change.relation).without_identity
@@ -146,7 +136,6 @@ class ChangeRows:
         self.ordinal = inside
 
     def add_outcome(self, outcome: Outcome, lsn: int | None, size: int) -> None:
-        """Add the outcome of a prepared transaction."""
         position = _bigint(outcome.end_lsn, "end_lsn")
         common = TransactionColumns(xid=outcome.xid, gid=outcome.gid, position=position)
         if outcome.op == "commit_prepared":
@@ -179,11 +168,10 @@ class ChangeRows:
         old: Named | None = None,
         new: Named | None = None,
     ) -> None:
-        number = _bigint(lsn, "lsn")
-        own = RowColumns(op, seq, None if lsn is None else lsn_text(lsn), number, size, self.ordinal)
+        own = op, seq, None if lsn is None else lsn_text(lsn), _bigint(lsn, "lsn"), size, self.ordinal
         if self._slices and (len(self._slices) >= FEW or self._slices.builder.full):
             self.end_batch()
-        self.batch.add_row(own, self.common, table, rare, old, new)
+        self.batch.add_row(own + self.common + table + rare, size, old, new)
         self._before.append(len(self._slices or ()))
         if self.batch.full:
             self.end_batch()
@@ -227,7 +215,7 @@ def _bigint(lsn: int | None, field: str) -> int | None:
 
 def micros(time: int) -> int:
     """A timestamp as Arrow and Spark count: microseconds since 1970."""
-    unix = unix_micros(time)
+    unix = time + UNIX_EPOCH_OFFSET
     if unix >= _END_OF_BIGINT:
         raise Malformed("a time beyond the end of Spark's timestamps", offset=0)
     return unix

@@ -23,15 +23,7 @@ from pgtail.capture.segment import ByteFile, SegmentFrames, read_head
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.context import Context
 from pgtail.changes.ddl import PREFIX, parse
-from pgtail.changes.events import (
-    LogicalMessage,
-    Note,
-    Outcome,
-    RowChange,
-    SchemaChange,
-    TableTruncate,
-    Transaction,
-)
+from pgtail.changes.events import LogicalMessage, Note, Outcome, RowChange, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.filters import Filter, selected
 from pgtail.changes.relations import Relation
 from pgtail.errors import InputError
@@ -225,7 +217,6 @@ class SegmentChanges(ChangeRows):
             self.survey.commit_ts = micros(begun.commit_ts or 0)
 
     def _count_message(self, message: AnyFrame) -> None:
-        """Count the message in its transaction."""
         kind = type(message)
         if kind in _COUNTED:
             self.ordinal += 1

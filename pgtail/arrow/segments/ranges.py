@@ -35,11 +35,9 @@ class Range(NamedTuple):
     end: Place
 
     def overlaps(self, other: Range) -> bool:
-        """Whether some place is in both."""
         return self.first < other.end and other.first < self.end
 
     def covers(self, other: Range) -> bool:
-        """Whether every place of the other is in this one."""
         return self.first <= other.first and other.end <= self.end
 
     def without(self, others: Iterable[Range]) -> tuple[Range, ...]:

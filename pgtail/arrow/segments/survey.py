@@ -42,7 +42,6 @@ class Survey(Struct):
     relations: list[dict[str, Any]] = field(default_factory=list)
     """Rows of `relations`, each version of a table at the first place in this segment."""
     ddl: list[dict[str, Any]] = field(default_factory=list)
-    """Rows of `ddl`."""
     start: int = 0
     """The position in its name: a transaction with a lower one was sent late."""
     doubtful: bool = False
@@ -78,7 +77,6 @@ class Survey(Struct):
         return name_of(self.path)
 
     def add_rows(self, rows: pa.RecordBatch) -> None:
-        """Add the next rows of `changes`."""
         if self.snapshot is not None:
             self.rows += rows.num_rows
             return

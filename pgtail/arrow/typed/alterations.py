@@ -72,7 +72,6 @@ class Alterations:
         self._base_place = base
         self._following = [one for one in alterations if one.own > self._last]
         self.dropped = 0
-        """How many alterations were dropped."""
 
     @property
     def unread(self) -> bool:

@@ -21,6 +21,14 @@ def one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
+def with_schema(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the columns of a schema; NULL where they lack one."""
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field, pa.nulls(len(rows), field.type))
+    return rows.select(schema.names).cast(schema)
+
+
 def without(texts: pa.Array, rows: Flags | pa.Array) -> pa.Array:
     """The texts with NULL in these rows."""
     return pc.if_else(rows, pa.scalar(None, STRING), texts) if pc.any(rows).as_py() else texts

@@ -9,7 +9,6 @@ from the beginning.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import struct
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pgtail._orjson import orjson
-from pgtail.arrow.typed.arrays import ends_of, flags, maps_of, without
+from pgtail.arrow.typed.arrays import flags, maps_of, without
 from pgtail.arrow.typed.arrow_types import STRING
 from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET
 from pgtail.values import Types, Undecoded, datetime, floats
@@ -149,7 +148,7 @@ def cast(texts: pa.Array, kind: pa.DataType, delimiter: str = ",") -> pa.Array:
     if pa.types.is_boolean(kind):
         return pc.if_else(pc.is_in(texts, pa.array(["t", "f"])), pc.equal(texts, "t"), pa.scalar(None, kind))
     if pa.types.is_binary(kind):
-        return _hex_bytes(texts)
+        return pa.array(map(_bytes, texts.to_pylist()), kind)
     if pa.types.is_list(kind):
         return _lists(texts, kind, delimiter)
     return _numbers_and_times(_plausible(texts, kind), kind)
@@ -204,27 +203,8 @@ def _finite(texts: pa.Array, numbers: pa.Array) -> pa.Array:
     return pc.if_else(pc.and_(suspect, pc.invert(exact_text)), pa.scalar(None, numbers.type), numbers)
 
 
-def _hex_bytes(texts: pa.Array) -> pa.Array:
-    """The bytes of texts in bytea's hex form; NULL for others."""
-    ends, valid = ends_of(texts), texts.is_valid().to_numpy(zero_copy_only=False)
-    digits = np.array(np.frombuffer(texts.buffers()[2] or b"", np.uint8)[ends[0] : ends[-1]])
-    ends = ends - ends[0]
-    starts, data = ends[:-1][valid], b""
-    pairs = not (ends & 1).any() and bool((np.diff(ends)[valid] > 0).all())
-    if pairs and (digits[starts] == ord("\\")).all() and (digits[starts + 1] == ord("x")).all():
-        digits[starts] = digits[starts + 1] = ord("0")
-        with contextlib.suppress(ValueError):
-            data = bytes.fromhex(digits.tobytes().decode("ascii"))
-    if pairs and 2 * len(data) == len(digits):  # fromhex() skips blanks
-        own = np.delete(np.frombuffer(data, np.uint8), starts // 2)
-        ends[1:] = ends[1:] // 2 - np.cumsum(valid)
-        buffers = [pa.array(valid).buffers()[1], pa.py_buffer(ends), pa.py_buffer(own)]
-        return pa.Array.from_buffers(pa.binary(), len(texts), buffers)
-    return pa.array(map(_bytes, texts.to_pylist()), pa.binary())
-
-
 def _bytes(text: str | None) -> bytes | None:
-    """The bytes of a bytea in hex form."""
+    """The bytes of a bytea in hex form; None for another text."""
     if text is None or not text.startswith(_BACKSLASH_X) or not text.isascii() or " " in text:
         return None
     try:

@@ -40,8 +40,10 @@ VALIDITY: Final = [
 ]
 """pgtail's own columns of a history."""
 
+VALID_FROM: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
+"""A history's names of the columns of a state that say how a row began."""
+
 OWN: Final = frozenset([*(field.name for field in (*META, *ROW, *VALIDITY)), "_old", "_old_rescued"])
-"""The names of all of pgtail's own columns."""
 
 
 def columns_of(versions: Iterable[Version], own: Collection[str] = OWN) -> list[TableColumn]:

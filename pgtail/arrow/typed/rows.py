@@ -49,11 +49,7 @@ def typed_rows(rows: pa.Table, columns: Sequence[TableColumn], *, old: bool = Tr
 
 
 def described(
-    rows: pa.Table,
-    before: Version,
-    now: Version,
-    former: Sequence[TableColumn] = (),
-    origins: Origins | None = None,
+    rows: pa.Table, before: Version, now: Version, former: Sequence[TableColumn] = (), origins: Origins | None = None
 ) -> pa.Table:
     """Rows of a version (with the columns of columns_of()), converted to the next version.
 

@@ -13,8 +13,7 @@ from pgtail.arrow.schemas import CHANGES, RELATIONS, TRANSACTIONS, WITH_CONTEXT
 from pgtail.arrow.segments.ranges import Parts
 from pgtail.arrow.segments.survey import first_seen
 from pgtail.spark.decoding.transactions import OWN
-from pgtail.spark.jobs import frame, groups
-from pgtail.spark.schemas import spark_schema
+from pgtail.spark.jobs import frame, groups, spark_schema
 from pgtail.spark.segments.listing import listing, plan, surveys
 from pgtail.storage import StorageOptions, locate
 

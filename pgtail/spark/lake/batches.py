@@ -40,7 +40,6 @@ _FORMAT: Final = 5
 _FORMATS: Final = (3, 4, _FORMAT)
 """The formats to read: in format 3 no snapshot was applied; before 5 neighbouring keys were in buckets of their own."""
 _KEPT: Final = 86_400.0
-_OLD: Final = ("_pgtail/manifest.json", "state/manifest.json", "history/manifest.json", "manifest.json")
 
 
 class TableNotes(Struct):
@@ -113,7 +112,6 @@ class BatchPlan(Struct):
 
     @property
     def runs(self) -> list[SegmentRun]:
-        """The applied runs of all captures."""
         return [run for capture in self.captures.values() for run in capture.runs]
 
     @property
@@ -123,7 +121,7 @@ class BatchPlan(Struct):
 
 
 class Batches:
-    """The folder OUT for one writer. Raises OptionError if an older pgtail wrote it, InputError if it is damaged."""
+    """The folder OUT for one writer. Raises InputError if it is damaged."""
 
     def __init__(self, out: Location) -> None:
         self.out = out
@@ -132,11 +130,6 @@ class Batches:
         files = self._table.files()
         if files:
             self.plan, self._commits = self._read(files[0].path)
-        elif any((out / name).head() is not None for name in _OLD):
-            raise OptionError(
-                f"{out} was written by an older pgtail, in a format of its own: make it again from the captures, "
-                "in another directory (pgtail spark all CAPTURE... OUT), and remove this one"
-            )
 
     def _read(self, path: str) -> tuple[BatchPlan, list[Commit]]:
         place = self._table.place / path
@@ -160,7 +153,6 @@ class Batches:
         return done and all(table.batch <= self.plan.batch for table in tables.values())
 
     def table(self, name: str) -> LakeTable:
-        """A table of OUT as it is now."""
         return LakeTable(self.out / name)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:

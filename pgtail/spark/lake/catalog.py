@@ -14,6 +14,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from pgtail.arrow.schemas import fields
 from pgtail.errors import InputError
 from pgtail.spark.lake.batches import TableNotes
 from pgtail.spark.lake.decoding import Names, folder_name
@@ -62,16 +63,7 @@ def folders_to_take(
 
 
 CATALOG: Final = "catalog"
-_SCHEMA: Final = pa.schema(
-    [
-        ("kind", pa.string()),
-        ("schema", pa.string()),
-        ("table", pa.string()),
-        ("relid", pa.int64()),
-        ("folder", pa.string()),
-        ("since", pa.int64()),
-    ]
-)
+_SCHEMA: Final = pa.schema(fields("kind text, schema text, table text, relid bigint, folder text, since bigint"))
 
 
 class Entry(Struct, frozen=True):

@@ -36,7 +36,6 @@ class _Merging(Struct, frozen=True):
     """Paths and bytes."""
 
     def merge(self) -> DataFile:
-        """Write the file."""
         return write_groups(self.folder.named_like(self.files[0][0]), self._rows())
 
     def _rows(self) -> Iterator[pa.Table]:

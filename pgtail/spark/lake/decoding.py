@@ -73,7 +73,7 @@ def joined(parts: Iterable[Decoded]) -> Decoded:
 
 
 class Decoding(Struct, frozen=True):
-    """How to decode: `tables` are globs, `known` are the known versions."""
+    """How to decode: `tables` are globs, `known` are the known versions; `storage` has options for reading segments."""
 
     out: Location
     codec: str
@@ -81,11 +81,9 @@ class Decoding(Struct, frozen=True):
     known: Versions | None = None
     """None if no typed rows are wanted."""
     storage: StorageOptions = NO_OPTIONS
-    """The options for reading the segments."""
     snapshot_changes: bool = True
-    """Whether `changes` has the rows of snapshots."""
     context: str | None = None
-    """As in BatchPlan."""
+    """These two are as in BatchPlan."""
 
     def decode(self, items: Sequence[tuple[str, Parts]]) -> Decoded:
         """Write the rows in these parts of these segments."""
@@ -201,7 +199,6 @@ class _Files:
             getattr(self._done, key.table).append(file)
 
     def close(self) -> Decoded:
-        """Finish all files."""
         for key in list(self._open):
             self._close_file(key)
         return self._done

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -28,7 +28,7 @@ from msgspec import Struct, field
 
 from pgtail.arrow.schemas import SNAPSHOT
 from pgtail.errors import OptionError, OutputError
-from pgtail.spark.lake.parquet import DataFile, TableFolder, footer_bounds, rows_in, write_file
+from pgtail.spark.lake.parquet import DataFile, TableFolder, bounds_in, rows_in, write_file
 from pgtail.storage import Location, reading_failed, writing_failed
 
 _APPLICATION: Final = "pgtail"
@@ -60,8 +60,13 @@ class LakeFile(Struct, frozen=True):
         """The statistics of a column of numbers or texts; if Delta has none, those in the file itself."""
         least, most, nulls = ((self._stats.get(part) or {}).get(column) for part in ("min", "max", "null_count"))
         if least is None and nulls != self.rows:
-            return Bounds(*footer_bounds(self._place / self.path, column))
+            return Bounds(*bounds_in(self._place / self.path, column))
         return Bounds(least, most, nulls)
+
+    def may_have(self, column: str, ranges: Iterable[range]) -> bool:
+        """Whether a column may have a number in one of these ranges, or at the end of one, by its statistics."""
+        bounds = self.bounds(column)
+        return any(bounds.least <= one.stop and one.start <= bounds.most for one in ranges)
 
     def has(self, column: str) -> bool:
         """Whether the file has a column, by its statistics: it lacks those that were added later."""
@@ -141,11 +146,9 @@ class LakeTable:
 
     @property
     def retain(self) -> float:
-        """Seconds that replaced files are kept."""
         return float(self.delta.metadata().configuration[_RETENTION].split()[1])
 
     def files(self) -> list[LakeFile]:
-        """Every file of this version, with its statistics."""
         return [] if self._table is None else self._files(pa.table(self._table.get_add_actions(flatten=False)))
 
     def files_from(self, column: str, least: int) -> list[LakeFile]:

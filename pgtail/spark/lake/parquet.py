@@ -7,7 +7,7 @@ import datetime
 import io
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -33,7 +33,6 @@ _GREATEST: Final = "\U0010ffff"
 _FIRST_DAY: Final = datetime.date(1, 1, 1).toordinal() - datetime.date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = datetime.date(9999, 12, 31).toordinal() - datetime.date(1970, 1, 1).toordinal()
 _DAY: Final = 86_400_000_000
-_EXACT: Final = Context(prec=76)
 _EPOCH: Final = datetime.datetime(1970, 1, 1)  # noqa: DTZ001 -- the zone is written where there is one
 
 
@@ -59,23 +58,49 @@ class TableFolder(NamedTuple):
         return self._replace(prefix=path[: path.index("-") + 1])
 
 
-class _Floats:
-    """Bounds of a column of floats. Those in the Parquet file would hide NaN, which readers treat as the greatest."""
+class _Bounds:
+    """The least and the greatest value of a column, and the number of its NULLs."""
 
-    def __init__(self) -> None:
-        self.least: float | None = None
-        self.most: float | None = None
+    def __init__(self, kind: pa.DataType) -> None:
+        self._kind = kind
         self.nulls = 0
         self.finite = True
+        """Whether no value is NaN or infinite, for which JSON has no number."""
+        self._least: Any = None
+        self._most: Any = None
 
     def add_values(self, column: pa.ChunkedArray) -> None:
         self.nulls += column.null_count
-        self.finite = self.finite and pc.all(pc.is_finite(column)).as_py() is not False
-        bounds = pc.min_max(column).as_py()
-        if self.finite and bounds["min"] is not None:
+        if pa.types.is_binary(self._kind):
+            return
+        if pa.types.is_temporal(self._kind):
+            column = column.cast(pa.int32() if pa.types.is_date(self._kind) else pa.int64())
+        least, most = pc.min_max(column).as_py().values()
+        if pa.types.is_floating(self._kind) and least is not None:
+            self.finite = self.finite and pc.all(pc.is_finite(column)).as_py()
             # Some readers compare the bits: of the two zeros -0.0 is the lesser one.
-            self.least = min(bounds["min"] or -0.0, bounds["min"] if self.least is None else self.least)
-            self.most = max(bounds["max"] or 0.0, bounds["max"] if self.most is None else self.most)
+            least, most = least or -0.0, most or 0.0
+        self._least = min((one for one in (self._least, least) if one is not None), default=None)
+        self._most = max((one for one in (self._most, most) if one is not None), default=None)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a value with bounds."""
+        return self._least is not None
+
+    def json(self) -> tuple[object, object] | None:
+        """Both for JSON; None if one of them has no exact form."""
+        kind, least, most = self._kind, self._least, self._most
+        if pa.types.is_string(kind):
+            if len(most) > _LONGEST:
+                # The greatest character replaces the rest.
+                return None if most[_LONGEST] == _GREATEST else (least[:_LONGEST], most[:_LONGEST] + _GREATEST)
+            return least[:_LONGEST], most
+        if pa.types.is_temporal(kind):
+            days = [value if pa.types.is_date(kind) else value // _DAY for value in (least, most)]
+            if days[0] < _FIRST_DAY or days[1] > _LAST_DAY:
+                return None
+        return (_json(kind, least), _json(kind, most)) if self.finite else None
 
 
 def codec_of(name: str) -> str:
@@ -93,9 +118,8 @@ class FileWriter:
 
     def __init__(self, folder: TableFolder, schema: pa.Schema) -> None:
         self._name = f"{folder.prefix}{uuid.uuid4()}.parquet"
-        self._schema = schema
-        self._metadata: list[pq.FileMetaData] = []
-        self._floats = {field.name: _Floats() for field in schema if pa.types.is_floating(field.type)}
+        self._rows = 0
+        self._bounds = {field.name: _Bounds(field.type) for field in schema if not pa.types.is_nested(field.type)}
         self._file = (folder.place / self._name).writer()
         repeated = [field for field in schema if field.name not in _DISTINCT]
         # Arrow's own schema is of no use to other programs; nulls of lists and maps need no statistics.
@@ -113,24 +137,21 @@ class FileWriter:
             column_encoding={name: "DELTA_BINARY_PACKED" for name in schema.names if name in _RISING},
             write_page_index=True,
             store_schema=False,
-            metadata_collector=self._metadata,
         )
 
     def write(self, rows: pa.Table) -> None:
-        """Add rows."""
-        for name, bounds in self._floats.items():
-            bounds.add_values(rows[name])
         self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
+        self._rows += rows.num_rows
+        for name, bounds in self._bounds.items():
+            bounds.add_values(rows[name])
 
     def close(self) -> DataFile:
-        """Finish the file."""
         self._writer.close()
         size = self._file.tell()
         self._file.finish()
-        return DataFile(self._name, size, _statistics(self._schema, self._metadata[0], self._floats))
+        return DataFile(self._name, size, _statistics(self._rows, self._bounds))
 
     def abandon(self) -> None:
-        """Remove the file."""
         with contextlib.suppress(Exception):  # it may be for a full disk
             self._writer.close()
         self._file.abandon()
@@ -166,75 +187,21 @@ def _leaves(name: str, kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
     return [(name, kind)]
 
 
-def _statistics(schema: pa.Schema, metadata: pq.FileMetaData, floats: Mapping[str, _Floats]) -> str:
+def _statistics(rows: int, columns: Mapping[str, _Bounds]) -> str:
     """Delta's statistics of a file.
 
     All columns that can have bounds have them, or none: deltalake's dataset for pyarrow leaves out the rows of a file
     in which the queried column has no bounds, but another one has.
     """
-    known = _by_column(metadata)
-    nulls = {name: column.nulls for name, column in floats.items()}
-    least: dict[str, object] = {name: column.least for name, column in floats.items() if column.least is not None}
-    most: dict[str, object] = {name: column.most for name, column in floats.items() if column.most is not None}
-    finite = all(column.finite for column in floats.values())  # JSON has no infinity
-    for field in schema:
-        chunks = known.get(field.name, [])
-        if not chunks or not all(chunk.has_null_count for chunk in chunks):
-            continue
-        nulls[field.name] = sum(chunk.null_count for chunk in chunks)
-        there = [chunk for chunk in chunks if chunk.num_values]
-        if not there or pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
-            continue
-        bounds = _bounds(field.type, there)
-        finite = finite and bounds is not None
-        if bounds is not None:
-            least[field.name], most[field.name] = bounds
-    bounds_of_all = {"minValues": least, "maxValues": most} if finite else {}
-    return orjson.dumps({"numRecords": metadata.num_rows, **bounds_of_all, "nullCount": nulls}).decode()
-
-
-def _by_column(metadata: pq.FileMetaData) -> dict[str, list[pq.Statistics]]:
-    """The statistics that each row group has of a column."""
-    by_column: dict[str, list[pq.Statistics]] = {}
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for chunk in map(group.column, range(group.num_columns)):
-            if (own := chunk.statistics) is not None:
-                by_column.setdefault(chunk.path_in_schema, []).append(own)
-    return by_column
-
-
-def _bounds(kind: pa.DataType, chunks: list[pq.Statistics]) -> tuple[object, object] | None:
-    """The least and the greatest value, for JSON; None if one of them has no exact form."""
-    if not all(chunk.has_min_max for chunk in chunks):
-        return None
-    values = [_comparable(kind, raw) for chunk in chunks for raw in (chunk.min_raw, chunk.max_raw)]
-    if any(value is None for value in values):
-        return None
-    if pa.types.is_string(kind):
-        return _text_bounds(min(values), max(values))
-    return _json(kind, min(values)), _json(kind, max(values))
-
-
-def _text_bounds(least: bytes, most: bytes) -> tuple[str, str] | None:
-    """Cut off long texts; in the greatest one the greatest character replaces the rest."""
-    first, last = least.decode()[:_LONGEST], most.decode()
-    if len(last) > _LONGEST:
-        if last[_LONGEST] == _GREATEST:
-            return None
-        last = last[:_LONGEST] + _GREATEST
-    return first, last
-
-
-def _comparable(kind: pa.DataType, raw: Any) -> Any:
-    """A value as it is compared; None if it has no exact form in JSON."""
-    if pa.types.is_date(kind):
-        return raw if _FIRST_DAY <= raw <= _LAST_DAY else None
-    if pa.types.is_timestamp(kind):
-        return raw if _FIRST_DAY <= raw // _DAY <= _LAST_DAY else None
-    if pa.types.is_decimal(kind):
-        digits = raw if isinstance(raw, int) else int.from_bytes(raw, "big", signed=True)
-        return Decimal(digits).scaleb(-kind.scale, _EXACT)
-    return raw
+    bounds = {name: column.json() for name, column in columns.items() if column.known}
+    pairs = [(name, *pair) for name, pair in bounds.items() if pair is not None]
+    all_bounds = {
+        "minValues": {name: one for name, one, _ in pairs},
+        "maxValues": {name: one for name, _, one in pairs},
+    }
+    known = all_bounds if len(pairs) == len(bounds) else {}
+    nulls = {name: column.nulls for name, column in columns.items()}
+    return orjson.dumps({"numRecords": rows, **known, "nullCount": nulls}).decode()
 
 
 def _json(kind: pa.DataType, value: Any) -> object:
@@ -290,10 +257,7 @@ def row_groups(place: Location) -> Iterator[pa.Table]:
             yield parquet.read_row_group(number)
 
 
-def footer_bounds(place: Location, column: str) -> tuple[Any, Any, int]:
-    """The least and the greatest value of a column of numbers or texts by the file's own statistics, and its NULLs."""
-    with opened(place) as parquet:
-        chunks = _by_column(parquet.metadata)[column]
-    there = [chunk for chunk in chunks if chunk.num_values]
-    least, most = min((chunk.min for chunk in there), default=None), max((chunk.max for chunk in there), default=None)
-    return least, most, sum(chunk.null_count for chunk in chunks)
+def bounds_in(place: Location, column: str) -> tuple[Any, Any, int]:
+    """The least and the greatest value of a column of numbers or texts in a file, and its NULLs. Raises InputError."""
+    values = rows_in(place, [column])[column]
+    return *pc.min_max(values).as_py().values(), values.null_count

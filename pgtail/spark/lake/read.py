@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pgtail.errors import InputError
-from pgtail.spark.jobs import frame
+from pgtail.spark.jobs import frame, spark_schema
 from pgtail.spark.lake.catalog import folder_in
 from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.parquet import opened
-from pgtail.spark.schemas import spark_schema
 from pgtail.storage import Location, StorageOptions, locate_target
 
 if TYPE_CHECKING:

@@ -36,7 +36,6 @@ class Pieces:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.Table]:
-        """Yield the rest as a piece."""
         if self._gathered:
             piece = self._joined(self._gathered)
             # They are released while the rest is written.

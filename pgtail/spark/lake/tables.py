@@ -35,7 +35,6 @@ class Rewriting(Struct, frozen=True):
     columns: Sequence[TableColumn]
 
     def rewrite(self) -> DataFile:
-        """Rewrite it."""
         groups = row_groups(self.folder.place / self.path)
         rows = (as_stored(as_version(one, self.version, self.before), self.version, self.columns) for one in groups)
         return write_groups(self.folder.named_like(self.path), rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +25,7 @@ from pgtail.spark.jobs import collected, groups
 from pgtail.spark.lake.batches import Batches, BatchPlan, snapshots_in, wanted_snapshots
 from pgtail.spark.lake.catalog import changed, entries
 from pgtail.spark.lake.decoding import Decoded, Decoding, Names, TableFile, Versions, folder_name, joined
-from pgtail.spark.lake.delta import Commit, LakeFile
+from pgtail.spark.lake.delta import Commit
 from pgtail.spark.lake.parquet import DataFile, TableFolder, codec_of, rows_in, write_file
 from pgtail.spark.lake.tables import table_commits
 from pgtail.spark.segments.applied import Capture, SegmentRun, new_ones
@@ -39,10 +39,7 @@ from pgtail.spark.segments.listing import (
     server_of,
     surveys,
 )
-from pgtail.spark.segments.snapshots import (
-    SnapshotSegment,
-    after_batch,
-)
+from pgtail.spark.segments.snapshots import SnapshotSegment, after_batch
 from pgtail.storage import NO_OPTIONS, StorageOptions, locate, locate_target
 
 if TYPE_CHECKING:
@@ -148,7 +145,6 @@ class Lake:
             self._apply_batch(work[start : start + self.batch_segments], listed, done)
 
     def commit(self, plan: BatchPlan, commits: Sequence[Commit]) -> None:
-        """Commit the next batch."""
         plan.batch += 1
         self.batches.commit(plan, commits)
         self.plan = plan
@@ -274,9 +270,9 @@ class Lake:
     def _transactions(self, files: list[DataFile], parts: Sequence[pa.Table], split: Sequence[int]) -> list[Commit]:
         """A transaction of which an earlier batch has a part becomes one row again."""
         table = self.batches.table("transactions")
-        others = (
-            [file for file in table.files_from("position", min(split)) if _any_within(file, split)] if split else []
-        )
+        places = [range(one, one) for one in split]
+        files_since = table.files_from("position", split[0]) if split else []
+        others = [file for file in files_since if file.may_have("position", places)]
         known = [rows_in(table.place / file.path).cast(TRANSACTIONS) for file in others]
         rows = pa.concat_tables([TRANSACTIONS.empty_table(), *parts, *known])
         if rows.num_rows:
@@ -325,11 +321,6 @@ def versions_of(relations: Iterable[dict[str, Any]]) -> dict[Names, list[Version
     return versions
 
 
-def _any_within(file: LakeFile, positions: Sequence[int]) -> bool:
-    bounds = file.bounds("position")
-    return any(bounds.least <= position <= bounds.most for position in positions)
-
-
 def split_at(parts: Mapping[str, Parts], before: Iterable[SegmentRun]) -> list[int]:
     """The positions of transactions that are partly new, and partly in runs before."""
     new = {place.position for some in parts.values() for part in some or () for place in part}
@@ -351,22 +342,18 @@ def _begun(surveyed: Sequence[Survey], captures: dict[str, Capture], pruned: Map
     return begun
 
 
-def _missing(captures: Mapping[str, Capture], surveyed: Sequence[Survey], pruned: Mapping[str, Pruned]) -> list[str]:
+def _missing(
+    captures: Mapping[str, Capture], surveyed: Sequence[Survey], pruned: Mapping[str, Pruned]
+) -> Iterator[str]:
     """A note for each missing segment before one of these, and for each gap."""
     there = {segment.name for segment in surveyed}
-    return [
-        _missing_before(segment, pruned.get(folder_of(segment.path)))
-        for segment in surveyed
-        if segment.predecessor
-        and segment.predecessor not in there
-        and not any(capture.has(segment.predecessor) for capture in captures.values())
-    ]
-
-
-def _missing_before(segment: Survey, pruned: Pruned | None) -> str:
-    before = segment.predecessor
-    if is_gap(before):
-        return f"{segment.path}: there is a gap before it: what was committed {before} is not in the capture"
-    if pruned is not None and before <= pruned.segment:
-        return f"{segment.path}: the segment before it, {before}, was pruned before it was applied"
-    return f"{segment.path}: the segment before it, {before}, is missing"
+    for segment in surveyed:
+        before, begin = segment.predecessor, pruned.get(folder_of(segment.path))
+        if not before or before in there or any(capture.has(before) for capture in captures.values()):
+            continue
+        if is_gap(before):
+            yield f"{segment.path}: there is a gap before it: what was committed {before} is not in the capture"
+        elif begin is not None and before <= begin.segment:
+            yield f"{segment.path}: the segment before it, {before}, was pruned before it was applied"
+        else:
+            yield f"{segment.path}: the segment before it, {before}, is missing"

@@ -52,7 +52,6 @@ class Capture(Struct):
     pruned: int = 0
 
     def has(self, name: str) -> bool:
-        """Whether this segment was applied."""
         return any(run.start <= name <= run.end for run in self.runs)
 
     @property
@@ -75,7 +74,6 @@ class Capture(Struct):
         return following
 
     def add_segment(self, segment: Survey) -> None:
-        """Note that a segment was applied."""
         name, known = segment.name, segment
         new = SegmentRun(name, name, known.predecessor, known.stream, known.open, known.places, known.late)
         kept = []

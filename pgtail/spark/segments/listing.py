@@ -88,7 +88,16 @@ def segments(
     `after`: the directories of which only the segments after this name are listed. Segments that do not count are left
     out, also if their files are there.
     """
-    sizes = {path: size for capture in captures for path, size in _closed(capture, storage, after or {})}
+    sizes: dict[str, int] = {}
+    for place in (place for capture in captures for place in places_of(capture, storage)):
+        if place.is_folder():
+            state = read_state(place)
+            begin = max((after or {}).get(str(place), ""), state.pruned_segment)
+            for name, size in place.list(f"{begin}{CLOSED}" if begin else ""):
+                if name.endswith(CLOSED) and state.has(name.removesuffix(CLOSED)):
+                    sizes[f"{place}/{name}"] = size
+        elif place.name.endswith(CLOSED) and (entry := place.head()) is not None:
+            sizes[str(place)] = entry.size
     named = [path for path in sizes if SegmentName.parse(name_of(path))]
     return {path: sizes[path] for path in sorted(named, key=lambda path: (name_of(path), path))}
 
@@ -102,19 +111,6 @@ def places_of(capture: str, storage: StorageOptions) -> list[Location]:
     if not places:
         raise InputError(f"there is no {place}")
     return places
-
-
-def _closed(capture: str, storage: StorageOptions, after: Mapping[str, str]) -> Iterator[tuple[str, int]]:
-    """The files at a path or URI that have the name of a closed segment: paths or URIs, and bytes."""
-    for place in places_of(capture, storage):
-        if place.is_folder():
-            state = read_state(place)
-            begin = max(after.get(str(place), ""), state.pruned_segment)
-            for name, size in place.list(f"{begin}{CLOSED}" if begin else ""):
-                if name.endswith(CLOSED) and state.has(name.removesuffix(CLOSED)):
-                    yield f"{place}/{name}", size
-        elif place.name.endswith(CLOSED) and (entry := place.head()) is not None:
-            yield str(place), entry.size
 
 
 def check_names(listed: Listing, tables: Iterable[str], storage: StorageOptions) -> None:

@@ -60,18 +60,6 @@ def listed_in(folder: str, state: CaptureState) -> list[ListedSnapshot]:
     return [ListedSnapshot(folder, one) for one in state.counting]
 
 
-def each_once(
-    listed: Iterable[ListedSnapshot], unfinished: Iterable[UnfinishedSnapshot]
-) -> dict[SnapshotKey, ListedSnapshot]:
-    """Each snapshot once: that of the first capture that has it, or of its own capture if it is unfinished."""
-    begun = {SnapshotKey(snapshot.relid, snapshot.lsn): snapshot.folder for snapshot in unfinished}
-    first: dict[SnapshotKey, ListedSnapshot] = {}
-    for snapshot in sorted(listed, key=lambda snapshot: (snapshot.key.lsn, snapshot.key.relid, snapshot.folder)):
-        if begun.get(snapshot.key, snapshot.folder) == snapshot.folder:
-            first.setdefault(snapshot.key, snapshot)
-    return first
-
-
 def segments_of(listed: ListedSnapshot, after: str = "") -> Iterator[SnapshotSegment]:
     """The segments of a snapshot whose names sort after `after`, in order."""
     for segment in listed.table.segments:
@@ -86,13 +74,20 @@ def new_snapshots(
     unfinished: Sequence[UnfinishedSnapshot],
     tables: Sequence[str],
 ) -> list[SnapshotSegment]:
-    """The segments to read of the snapshots that were not applied, of tables that match the globs."""
-    begun = {SnapshotKey(snapshot.relid, snapshot.lsn): snapshot.last for snapshot in unfinished}
+    """The segments to read of the snapshots that were not applied, of tables that match the globs.
+
+    Each snapshot once: that of the first capture that has it, or of its own capture if it is unfinished.
+    """
+    begun = {SnapshotKey(one.relid, one.lsn): one for one in unfinished}
+    first: dict[SnapshotKey, ListedSnapshot] = {}
+    for snapshot in sorted(listed, key=lambda one: (one.key.lsn, one.key.relid, one.folder)):
+        if snapshot.key not in begun or begun[snapshot.key].folder == snapshot.folder:
+            first.setdefault(snapshot.key, snapshot)
     return [
         segment
-        for key, snapshot in each_once(listed, unfinished).items()
+        for key, snapshot in first.items()
         if key not in applied and selected(snapshot.table.schema, snapshot.table.table, tables)
-        for segment in segments_of(snapshot, begun.get(key, ""))
+        for segment in segments_of(snapshot, begun[key].last if key in begun else "")
     ]
 
 

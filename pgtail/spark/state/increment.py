@@ -138,7 +138,6 @@ class Increment(Struct):
 
     ranges: list[Range] = field(default_factory=list)
     gaps: list[dict[str, Any]] = field(default_factory=list)
-    """The gaps that are skipped."""
     missing: MissingSegment | None = None
     """The missing segment that ends the increment."""
     late: list[Range] = field(default_factory=list)

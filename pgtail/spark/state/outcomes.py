@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -12,7 +12,7 @@ from pgtail.arrow.segments.ranges import Place, Range, within
 from pgtail.errors import InputError
 from pgtail.pgoutput.scalars import lsn_text, parse_lsn
 from pgtail.spark.lake.batches import Notes
-from pgtail.spark.lake.delta import LakeFile, LakeTable
+from pgtail.spark.lake.delta import LakeTable
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.state.increment import Increment
 
@@ -32,38 +32,23 @@ class Outcomes(Struct):
 
 
 def outcomes(changes: LakeTable, increment: Increment, notes: Notes, until: int | None) -> Outcomes:
-    """The outcomes of prepared transactions in a part of the stream, and of those that were pending before it."""
-    return resolve(
-        _rows(changes, increment.ranges, _COLUMNS, having="gid"),
-        notes.pending,
-        until,
-        lambda: _rows(changes, increment.late, _COLUMNS, having="gid"),
-    )
-
-
-def resolve(
-    rows: Iterable[Row],
-    pending: Iterable[tuple[str, int, int]],
-    until: int | None,
-    sent_late: Callable[[], Iterable[Row]],
-) -> Outcomes:
-    """The outcomes in rows of `changes`; `sent_late` returns those of transactions that were sent late.
+    """The outcomes of prepared transactions in a part of the stream, and of those that were pending before it.
 
     A prepared transaction's changes take the place of its outcome in the stream. Until then it has locks on its rows,
     so that no change in between can be to one of them.
     """
     resolved = Outcomes()
-    waiting = {(gid, xid): position for gid, xid, position in pending}
+    waiting = {(gid, xid): position for gid, xid, position in notes.pending}
     ends = []
-    for row in rows:
+    for row in _rows(changes, increment.ranges, _COLUMNS, having="gid"):
         if row["state"] == "prepared":
             waiting[row["gid"], row["xid"]] = row["position"]
         elif row["op"] in (_COMMITTED, _ROLLED_BACK):
             ends.append(row)
+    late = {}
     if any(row["op"] == _COMMITTED and (row["gid"], row["xid"]) not in waiting for row in ends):
-        late = {(row["gid"], row["xid"]): row["position"] for row in sent_late() if row["state"] == "prepared"}
-    else:
-        late = {}
+        rows = _rows(changes, increment.late, _COLUMNS, having="gid")
+        late = {(row["gid"], row["xid"]): row["position"] for row in rows if row["state"] == "prepared"}
     for row in ends:
         name = row["gid"], row["xid"]
         committed = parse_lsn(row["commit_lsn"]) if row["op"] == _COMMITTED else None
@@ -116,8 +101,8 @@ def _rows(
     wanted = [one.transactions for one in ranges]
     parts = tuple(ranges)
     files = table.files_from("position", min((one.start for one in wanted), default=0))
-    for file in files_within(files, wanted, "position"):
-        if having is not None and file.bounds(having).nulls == file.rows:
+    for file in files:
+        if not file.may_have("position", wanted) or (having and file.bounds(having).nulls == file.rows):
             continue
         rows = rows_in(table.place / file.path, columns)
         if having is not None:
@@ -125,19 +110,6 @@ def _rows(
         for row in rows.to_pylist():
             if within(parts, row["position"], row.get("ordinal", 1)):
                 yield row
-
-
-def files_within(
-    files: Iterable[LakeFile], ranges: Iterable[range], column: str, positions: Iterable[int] = ()
-) -> list[LakeFile]:
-    """The files that may have rows in ranges of a column, or at these positions."""
-    wanted = [*ranges, *(range(position, position + 1) for position in positions)]
-    selected = []
-    for file in files:
-        bounds = file.bounds(column)
-        if any(bounds.least <= span.stop and span.start <= bounds.most for span in wanted):
-            selected.append(file)
-    return selected
 
 
 def _micros(time: datetime.datetime) -> int:

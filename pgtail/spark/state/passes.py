@@ -18,21 +18,11 @@ from pgtail.arrow.typed.alterations import Origins
 from pgtail.arrow.typed.casts import TableColumn
 from pgtail.arrow.typed.columns import columns_of
 from pgtail.arrow.typed.versions import Version
-from pgtail.spark.jobs import RESULT, collected, cores, frame, groups, is_small, result, results
+from pgtail.spark.jobs import collected, collected_by, frame, groups, is_small, spark_schema, turns
 from pgtail.spark.lake.delta import Bounds, LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, row_groups, rows_in, write_groups
-from pgtail.spark.schemas import spark_schema
 from pgtail.spark.state.increment import Snapshot
-from pgtail.spark.state.tasks import (
-    PART,
-    ChangesFile,
-    Item,
-    Pass,
-    RowsFile,
-    SnapshotStarts,
-    TableLayout,
-    WantedChanges,
-)
+from pgtail.spark.state.tasks import PART, ChangesFile, Item, Pass, RowsFile, SnapshotStarts, TableLayout, WantedChanges
 from pgtail.storage import Location
 
 if TYPE_CHECKING:
@@ -40,8 +30,6 @@ if TYPE_CHECKING:
 
 _END: Final = (1 << 63) - 2
 """Beyond every position and seq."""
-_TURNS: Final = 4
-"""Tasks for each core: a task has one of its buckets in memory at a time."""
 _TASK_BYTES: Final = 32 << 20
 """Bytes of a table's files that one task folds, where its tasks are more than that."""
 _BUCKET: Final = ("relid", "bucket", "links")
@@ -252,9 +240,7 @@ def _fold(
             return _Folded(relid, buckets, [], error.position)
 
     def folded(parts: DataFrame, tasks: int) -> list[_Folded]:
-        spread = parts.repartition(min(tasks, _TURNS * cores(spark)), "relid", "task")
-        by_task = spread.groupBy("relid", "task")
-        return results(by_task.applyInArrow(lambda some: pa.Table.from_batches([result(fold(some))]), RESULT))
+        return collected_by(spark, parts, ("relid", "task"), tasks, fold)
 
     if is_small(spark, sum(size for _, size in items)):
         return _folded_few(spark, passes, pa.Table.from_batches(split(item for item, _ in items), PART), fold)
@@ -265,7 +251,7 @@ def _fold(
     parts = parts.persist()
     try:
         together = _together(tuple(row) for row in parts.select(*_BUCKET).distinct().collect())
-        tasks = _tasks(passes, together, cores(spark))
+        tasks = _tasks(passes, together, turns(spark))
         if not tasks:
             return []
         named = spark.createDataFrame(
@@ -285,12 +271,12 @@ class _Task(NamedTuple):
     number: int
 
 
-def _tasks(passes: Mapping[int, Pass], together: Together, cores_: int) -> dict[tuple[int, int], _Task]:
+def _tasks(passes: Mapping[int, Pass], together: Together, least: int) -> dict[tuple[int, int], _Task]:
     """The task of each bucket of each table: few for a table, for each writes a file of closed rows."""
     most = {}
     for relid, one in passes.items():
         size = sum(file.size for files in one.files.values() for file in files)
-        most[relid] = max(size // _TASK_BYTES + 1, _TURNS * cores_)
+        most[relid] = max(size // _TASK_BYTES + 1, least)
     return {(relid, bucket): _Task(some, some[0] % most[relid]) for (relid, bucket), some in together.items()}
 
 
@@ -305,7 +291,7 @@ def _folded_few(
     if is_small(spark, size):
         tasks = {key: _Task(some, 0) for key, some in together.items()}
     else:
-        tasks = _tasks(passes, together, cores(spark))
+        tasks = _tasks(passes, together, turns(spark))
     parts = parts.append_column("together", pa.array([tasks[key].together for key in keys], pa.list_(pa.int32())))
     places: dict[tuple[int, int], list[int]] = {}
     for place, key in enumerate(keys):

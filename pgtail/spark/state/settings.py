@@ -32,7 +32,6 @@ class Settings(Struct, frozen=True):
 
     @property
     def kind(self) -> Literal["state", "history"]:
-        """The kind of tables."""
         return "history" if self.history else "state"
 
 

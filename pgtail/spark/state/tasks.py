@@ -19,7 +19,6 @@ from pgtail.arrow.fold import (
     NEW_ROW,
     OLD_ROW,
     SIDE,
-    SNAPSHOT_STARTS,
     TRUNCATE,
     UPDATE,
     Cells,
@@ -27,18 +26,19 @@ from pgtail.arrow.fold import (
     Folded,
     fold,
     identities,
+    schema_of_rows,
+    snapshot_start,
 )
 from pgtail.arrow.segments.ranges import Place, Range
 from pgtail.arrow.typed.alterations import Origins
-from pgtail.arrow.typed.arrays import Flags, one_chunk
+from pgtail.arrow.typed.arrays import Flags, one_chunk, with_schema
 from pgtail.arrow.typed.casts import TableColumn, texts_of
-from pgtail.arrow.typed.columns import META, ROW, VALIDITY, columns_of, former_columns, own_columns, schema_of
+from pgtail.arrow.typed.columns import ROW, VALID_FROM, VALIDITY, columns_of, former_columns, own_columns, schema_of
 from pgtail.arrow.typed.rows import as_stored, as_version, described
 from pgtail.arrow.typed.versions import Version
 from pgtail.spark.jobs import packed, unpacked
 from pgtail.spark.lake.delta import LakeFile
 from pgtail.spark.lake.parquet import DataFile, TableFolder, rows_in, write_file
-from pgtail.spark.state.outcomes import files_within
 from pgtail.storage import Location
 
 PART: Final = pa.schema(
@@ -47,12 +47,10 @@ PART: Final = pa.schema(
 """Some rows or changes of a bucket of a table; `links` are other buckets that have to be folded with it."""
 CLOSED: Final = "closed-"
 """File-name prefix of closed rows; other files are named by bucket."""
+_MOST_BUCKETS: Final = 1024
 BLOCK_BITS: Final = 9
 """The block_bits of a TableLayout: up to 512 neighbouring keys are in one bucket."""
-_MOST_ROWS: Final = 64 * 1024
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
-_NAMES: Final = {"_position": "_valid_from_position", "_seq": "_valid_from_seq", "_commit_ts": "_valid_from"}
-"""A history's names of the columns that say how a row began."""
 
 Numbers = npt.NDArray[np.int64]
 
@@ -73,15 +71,14 @@ class WantedChanges(Struct, frozen=True):
 
     def of(self, rows: pa.Table, *, snapshot: bool = False) -> pa.Table:
         """The rows that are wanted, committed ones at their places; `snapshot`: they are those of snapshots."""
-        rows = self._of_snapshots(rows) if snapshot else self._of_stream(rows)
+        if snapshot:
+            rows = rows.filter(np.isin(rows["_position"].to_numpy(), list(self.snapshots)))
+        else:
+            rows = self._of_stream(rows)
         if self.run is not None:
             first, end = self.run
             rows = rows.filter(_at_least(rows, first) & ~_at_least(rows, end))
         return rows
-
-    def _of_snapshots(self, rows: pa.Table) -> pa.Table:
-        wanted = np.isin(rows["_position"].to_numpy(), list(self.snapshots))
-        return rows if wanted.all() else rows.filter(wanted)
 
     def _of_stream(self, rows: pa.Table) -> pa.Table:
         position, inside = rows["_position"].to_numpy(), np.zeros(len(rows), bool)
@@ -101,11 +98,9 @@ class WantedChanges(Struct, frozen=True):
         return min([*(one.start for one in self.ranges), *self.committed, *self.snapshots], default=0)
 
     def may_have(self, file: LakeFile) -> bool:
-        """Whether a file may have wanted rows, by its statistics."""
-        bounds = file.bounds("_position")
         if file.of_snapshots:
-            return any(bounds.least <= one <= bounds.most for one in self.snapshots)
-        return bool(files_within([file], self.ranges, "_position", self.committed))
+            return file.may_have("_position", [range(one, one) for one in self.snapshots])
+        return file.may_have("_position", [*self.ranges, *(range(one, one + 1) for one in self.committed)])
 
     def has_all(self, file: LakeFile) -> bool:
         """Whether all rows of a file of changes are wanted, as far as its statistics show."""
@@ -164,8 +159,7 @@ class TableLayout(NamedTuple):
     @property
     def folded(self) -> pa.Schema:
         """The columns of the rows while they are folded."""
-        own = [*(field for field in ROW if field.name != "_relation"), FROM_SNAPSHOT]
-        return schema_of([*columns_of([self.version]), *self.former], own)
+        return schema_of_rows(self.version, self.former)
 
     @property
     def former(self) -> list[TableColumn]:
@@ -188,7 +182,6 @@ class TableLayout(NamedTuple):
         return (number >> np.uint64(16)).astype(np.int64) % self.buckets
 
     def by_bucket(self, rows: pa.Table, *, by_value: bool) -> Iterator[tuple[int, pa.Table]]:
-        """Rows in their buckets."""
         if self.buckets == 1:
             yield 0, rows
             return
@@ -207,6 +200,13 @@ class TableLayout(NamedTuple):
                 bits = pa.scalar(self.block_bits // len(integers), values.type)
                 part = pc.coalesce(cells.rescued[name], texts_of(pc.shift_right(values, bits)))
             yield part
+
+
+def buckets_for(size: int, bucket_size: int, buckets: int = 1) -> int:
+    """The number of buckets for `size` bytes of Parquet: at least `buckets`, doubled until they are small enough."""
+    while buckets < _MOST_BUCKETS and size > buckets * bucket_size:
+        buckets *= 2
+    return buckets
 
 
 def split(rows: pa.Table, buckets: Numbers) -> Iterator[tuple[int, pa.Table]]:
@@ -265,7 +265,8 @@ class Pass(Struct, frozen=True):
         if isinstance(item, ChangesFile):
             yield from self._changes(item)
         elif isinstance(item, SnapshotStarts):
-            rows = self._starts(item)
+            rows = snapshot_start(self.layout.version, item.position, item.time)
+            rows = rows.append_column(SIDE, pa.array([BOTH_ROWS]))
             for bucket in range(self.layout.buckets):
                 yield from self._parts(bucket, rows)
         else:
@@ -273,13 +274,6 @@ class Pass(Struct, frozen=True):
             rows = described(rows, item.layout.version, self.layout.version, self.layout.former, self.origins)
             for bucket, some in self.layout.by_bucket(rows, by_value=self.by_value):
                 yield from self._parts(bucket, some)
-
-    def _starts(self, item: SnapshotStarts) -> pa.Table:
-        """The row of changes for the start of a snapshot."""
-        schema = schema_of(columns_of([self.layout.version]), META, old=True)
-        row = {"_op": SNAPSHOT_STARTS, "_position": item.position, "_seq": 0, "_commit_ts": item.time}
-        rows = pa.Table.from_pylist([row], schema)
-        return rows.append_column(SIDE, pa.array([BOTH_ROWS]))
 
     def _changes(self, source: ChangesFile) -> Iterator[pa.RecordBatch]:
         rows = self.wanted.of(rows_in(source.place), snapshot=source.snapshot)
@@ -318,8 +312,7 @@ class Pass(Struct, frozen=True):
         return old_bucket, np.where(deleted, old_bucket, new_bucket)
 
     def _parts(self, bucket: int, rows: pa.Table, links: Sequence[int] = ()) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(rows), _MOST_ROWS):
-            data = packed(rows.slice(start, _MOST_ROWS))
+        for data in packed(rows):
             part = {"relid": self.relid, "bucket": bucket, "links": links, "data": data}
             yield pa.RecordBatch.from_pylist([part], PART)
 
@@ -343,9 +336,9 @@ class Pass(Struct, frozen=True):
 
     def _folded(self, buckets: Sequence[int], parts: pa.ChunkedArray) -> Folded:
         """The rows of these buckets, with these parts applied to them."""
-        unpacked_ = [unpacked(data.as_buffer()) for data in parts]
-        changes = [one for one in unpacked_ if SIDE in one.column_names]
-        rows = [one for one in unpacked_ if SIDE not in one.column_names]
+        tables = unpacked(parts)
+        changes = [one for one in tables if SIDE in one.column_names]
+        rows = [one for one in tables if SIDE not in one.column_names]
         rows += [self._read(file.path, self.layout) for bucket in buckets for file in self.files.get(bucket, ())]
         none = self.layout.folded.empty_table()
         there = pa.concat_tables([none, *rows], promote_options="default")
@@ -356,7 +349,7 @@ class Pass(Struct, frozen=True):
 
     def _read(self, path: str, layout: TableLayout) -> pa.Table:
         """The rows of a file, to be folded."""
-        named = {then: now for now, then in _NAMES.items()}
+        named = {then: now for now, then in VALID_FROM.items()}
         rows = rows_in(self.folder.place / path)
         rows = rows.rename_columns([named.get(name, name) for name in rows.column_names])
         if FROM_SNAPSHOT.name not in rows.column_names:
@@ -368,10 +361,7 @@ class Pass(Struct, frozen=True):
         version, stored = self.layout.version, self.layout.stored
         rows = as_stored(rows, version, stored)
         rows = rows.append_column("_relation", pa.repeat(pa.scalar(version.relation), len(rows)))
-        rows = rows.rename_columns([_NAMES.get(name, name) if self.history else name for name in rows.column_names])
+        rows = rows.rename_columns([VALID_FROM.get(name, name) if self.history else name for name in rows.column_names])
         columns = stored if self.history else own_columns(version, stored)
         schema = schema_of(columns, VALIDITY if self.history else ROW)
-        for name in schema.names:
-            if name not in rows.column_names:
-                rows = rows.append_column(name, pa.nulls(len(rows), schema.field(name).type))
-        return write_file(self.folder._replace(prefix=prefix), rows.select(schema.names).cast(schema))
+        return write_file(self.folder._replace(prefix=prefix), with_schema(rows, schema))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -39,10 +39,16 @@ from pgtail.spark.state.increment import (
 from pgtail.spark.state.outcomes import Outcomes, cut, last_before, outcomes
 from pgtail.spark.state.passes import Changes, TableBatch, VersionRun, fold_all, runs_of
 from pgtail.spark.state.settings import Settings
-from pgtail.spark.state.tasks import BLOCK_BITS, ChangesFile, RowsFile, SnapshotStarts, TableLayout, WantedChanges
+from pgtail.spark.state.tasks import (
+    BLOCK_BITS,
+    ChangesFile,
+    RowsFile,
+    SnapshotStarts,
+    TableLayout,
+    WantedChanges,
+    buckets_for,
+)
 from pgtail.terminal.escape import escape, shell_word
-
-_MOST_BUCKETS: Final = 1024
 
 
 class Applied(Struct):
@@ -77,7 +83,11 @@ def update_state(lake: Lake, settings: Settings) -> Applied:
     snapshots = by_table(lake.snapshots())
     alone = None if increment.missing is not None else apart(snapshots, plan.captures, notes, increment)
     if alone is not None:
-        _leave_gap(increment, alone, allow_gap=settings.allow_gap)
+        successor = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
+        if settings.allow_gap:
+            increment.gaps.append({"missing": "", "before": successor, "place": alone.position})
+        else:
+            increment.missing = MissingSegment("", successor)
     if increment.missing is not None and not settings.wait:
         raise increment.missing
     result = Applied(notes.reach, waiting=increment.missing, gaps=increment.gaps)
@@ -118,15 +128,6 @@ def _why_stopped(kind: str, version: Version, position: int) -> str:
         f" {why}. To have the old row sent:{COMMAND}ALTER TABLE {to_alter} REPLICA IDENTITY FULL;\nTo go on after that,"
         f" end the recorder, and start it with:{COMMAND}--snapshot-table {shell_word(name)}"
     )
-
-
-def _leave_gap(increment: Increment, alone: Snapshot, *, allow_gap: bool) -> None:
-    """Note the gap between the end and this snapshot, or that its segments are missing."""
-    before = f"the snapshot at {lsn_text(alone.position + 1)} in {alone.capture}"
-    if allow_gap:
-        increment.gaps.append({"missing": "", "before": before, "place": alone.position})
-    else:
-        increment.missing = MissingSegment("", before)
 
 
 class _Batch:
@@ -319,7 +320,8 @@ class _Batch:
                 notes.versions, notes.since, notes.whole = [last.relation], first.position, False
         self._note_versions(notes, runs)
         if runs:
-            self._note_buckets(notes, there, changes, last, runs)
+            rows = sum(one.file.size for one in there if one.bucket is not None)
+            self._note_buckets(notes, max(rows, sum(file.size for file, _ in changes)), last, runs)
         return TableBatch(
             relid=relid,
             folder=TableFolder(table.place, self._lake.codec),
@@ -344,18 +346,9 @@ class _Batch:
                 notes.since = places.first.position
             notes.versions = [*(one for one in notes.versions if one != version.relation), version.relation]
 
-    def _note_buckets(
-        self,
-        notes: TableNotes,
-        there: Sequence[RowsFile],
-        changes: Changes,
-        before: Version,
-        runs: Sequence[VersionRun],
-    ) -> None:
-        """Note the number of buckets of the table, whose rows are of the version `before`."""
-        size = max(sum(one.file.size for one in there if one.bucket is not None), sum(file.size for file, _ in changes))
-        while notes.buckets < _MOST_BUCKETS and size > notes.buckets * self._settings.bucket_size:
-            notes.buckets *= 2
+    def _note_buckets(self, notes: TableNotes, size: int, before: Version, runs: Sequence[VersionRun]) -> None:
+        """Note the number of buckets for `size` bytes of a table, whose rows are of the version `before`."""
+        notes.buckets = buckets_for(size, self._settings.bucket_size, notes.buckets)
         altered = any(run.version != before or run.origins is not None for run in runs)
         partly_known = notes.whole or altered
         if partly_known and any(run.version.full for run in runs):

@@ -11,14 +11,13 @@ import copy
 import json
 import os
 import secrets
-import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from msgspec import Struct
 
-from pgtail.errors import InputError, OutputError
+from pgtail.errors import InputError
 from pgtail.spark.lake.batches import Batches, BatchPlan, Notes, snapshots_in
 from pgtail.spark.lake.catalog import CATALOG
 from pgtail.spark.lake.delta import Commit, LakeFile, LakeTable
@@ -44,7 +43,6 @@ class Base(Struct, frozen=True):
 
     @property
     def notes(self) -> Notes:
-        """The notes of the state."""
         return self.plan.notes["state"]
 
     def names(self, which: Callable[[int], bool]) -> list[tuple[str, str]]:
@@ -130,19 +128,10 @@ def _data_file(file: LakeFile) -> DataFile:
 def _link(source: Location, target: Location) -> None:
     """Give a file a second name, or copy it. Raises FileNotFoundError if it is gone, OutputError."""
     if source.path is not None and target.path is not None:
-        try:
+        with contextlib.suppress(OSError):  # a file system without links
             target.path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(source.path, target.path)
-            except FileNotFoundError:
-                raise
-            except OSError:  # a file system without links
-                shutil.copyfile(source.path, target.path)
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise OutputError(f"cannot write {target}: {error.strerror}") from error
-        return
+            os.link(source.path, target.path)
+            return
     if source.head() is None:
         raise FileNotFoundError(str(source))
     with source.open() as reader:

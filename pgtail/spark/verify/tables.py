@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,29 +14,25 @@ from msgspec import Struct
 from pgtail.arrow.decoding.decode import SegmentChanges
 from pgtail.arrow.fold import Cells
 from pgtail.arrow.typed.arrays import Flags
-from pgtail.arrow.typed.casts import texts_of
 from pgtail.arrow.typed.columns import columns_of
 from pgtail.arrow.typed.versions import Version
 from pgtail.capture.state import read_state
 from pgtail.humanize import counted
 from pgtail.spark.jobs import (
-    RESULT,
     collected,
-    cores,
+    collected_by,
     frame,
     groups,
     packed,
-    result,
-    results,
+    spark_schema,
     translate_spark_errors,
     unpacked,
 )
 from pgtail.spark.lake.parquet import rows_in
 from pgtail.spark.lake.update import Lake
-from pgtail.spark.schemas import spark_schema
 from pgtail.spark.segments.snapshots import ListedSnapshot, listed_in, segments_of
 from pgtail.spark.state.comparison import Comparison, compare, server_rows, state_rows, total
-from pgtail.spark.state.tasks import BLOCK_BITS, TableLayout
+from pgtail.spark.state.tasks import BLOCK_BITS, TableLayout, buckets_for
 from pgtail.storage import Location, locate
 
 if TYPE_CHECKING:
@@ -44,29 +40,16 @@ if TYPE_CHECKING:
 
 _PART: Final = pa.schema([("relid", pa.int64()), ("bucket", pa.int32()), ("server", pa.bool_()), ("data", pa.binary())])
 """Some rows of a bucket of a table."""
-_MOST_ROWS: Final = 64 * 1024
-_MOST_BUCKETS: Final = 1024
 BUCKET: Final = 32 << 20
 """Bytes of Parquet that a bucket should have at most."""
-_TURNS: Final = 4
-"""Tasks for each core: a task has one of its buckets in memory at a time."""
 _MILLION: Final = 1_000_000
 
 
-class _ServerFile(NamedTuple):
-    """A segment of a snapshot: rows of the server."""
+class _File(NamedTuple):
+    """A file of a state's table, whose rows are those of a version; without one, a segment with rows of the server."""
 
     place: Location
-
-
-class _StateFile(NamedTuple):
-    """A file of a state's table, whose rows are those of a version."""
-
-    place: Location
-    version: Version
-
-
-_File: TypeAlias = _ServerFile | _StateFile
+    version: Version | None = None
 
 
 class VerifiedTable(Struct, frozen=True):
@@ -90,19 +73,18 @@ class _Pair(Struct, frozen=True):
 
     def split(self, relid: int, file: _File) -> Iterator[pa.RecordBatch]:
         """The rows of a file in their buckets, as rows of _PART."""
-        version, of_server = self.layout.version, isinstance(file, _ServerFile)
+        version, of_server = self.layout.version, file.version is None
         for rows in self._rows(file):
             if version.key and self.sample is not None:
                 rows = rows.filter(sampled(rows, version, self.sample))
             for bucket, some in self.layout.by_bucket(rows, by_value=True):
-                for start in range(0, len(some), _MOST_ROWS):
-                    data = packed(some.slice(start, _MOST_ROWS))
+                for data in packed(some):
                     part = {"relid": relid, "bucket": bucket, "server": of_server, "data": data}
                     yield pa.RecordBatch.from_pylist([part], _PART)
 
     def _rows(self, file: _File) -> Iterator[pa.Table]:
         own = [*(column.stored for column in self.layout.stored), "_rescued"]
-        if isinstance(file, _StateFile):
+        if file.version is not None:
             yield state_rows(rows_in(file.place), file.version, self.layout.version).select([*own, "_unknown"])
             return
         with file.place.open() as segment:
@@ -110,23 +92,18 @@ class _Pair(Struct, frozen=True):
                 yield rows.select(own)
 
     def compared(self, parts: pa.Table) -> Comparison:
-        """Compare a bucket."""
         state, server = (self._together(parts.filter(mask)) for mask in (pc.invert(parts["server"]), parts["server"]))
         return compare(state, server, self.layout.version)
 
     def _together(self, parts: pa.Table) -> pa.Table:
-        rows = [unpacked(data.as_buffer()) for data in parts["data"]]
+        rows = unpacked(parts["data"])
         return pa.concat_tables(rows) if rows else self.layout.folded.empty_table()
 
 
 def sampled(rows: pa.Table, version: Version, millionths: int) -> Flags:
     """Flags of the rows in a sample, by the MD5 of the key's texts, joined by commas: the same rows on both sides."""
     cells = Cells.of(rows.combine_chunks(), version)
-    texts = []
-    for column in columns_of([version]):
-        if column.name in version.key:
-            own = texts_of(cells.values[column.name], column.delimiter)
-            texts.append(pc.coalesce(cells.rescued[column.name], own).to_pylist())
+    texts = [cells.texts(column).to_pylist() for column in columns_of([version]) if column.name in version.key]
     keys = (",".join(text or "" for text in row) for row in zip(*texts, strict=True))
     numbers = [int(hashlib.md5(key.encode(), usedforsecurity=False).hexdigest()[:8], 16) for key in keys]
     found: Flags = np.array([number * _MILLION < millionths << 32 for number in numbers], bool)
@@ -158,31 +135,28 @@ def _compared(
         for relid, file in some:
             yield from pairs[relid].split(relid, file)
 
-    def compared(parts: pa.Table) -> pa.Table:
+    def compared(parts: pa.Table) -> tuple[int, Comparison]:
         relid = parts["relid"][0].as_py()
-        return pa.Table.from_batches([result((relid, pairs[relid].compared(parts)))])
+        return relid, pairs[relid].compared(parts)
 
     count = sum(pair.layout.buckets for pair in pairs.values())
     with translate_spark_errors():
         parts = frame(spark, split, groups(spark, files), spark_schema(_PART))
-        spread = parts.repartition(min(count, _TURNS * cores(spark)), "relid", "bucket")
-        found: list[tuple[int, Comparison]] = results(spread.groupBy("relid", "bucket").applyInArrow(compared, RESULT))
-        return found
+        return collected_by(spark, parts, ("relid", "bucket"), count, compared)
 
 
 def _pair(state: Lake, listed: ListedSnapshot, sample: int | None) -> _Pair:
     """The files of a table to compare."""
-    segments = [(_ServerFile(locate(segment.path, state.storage)), segment.bytes) for segment in segments_of(listed)]
+    segments = [(_File(locate(segment.path, state.storage)), segment.bytes) for segment in segments_of(listed)]
     version, own = _version_in(segments[0][0].place), state.plan.notes["state"].tables.get(listed.table.relid)
-    files: list[tuple[_StateFile, int]] = []
+    files: list[tuple[_File, int]] = []
     if own is not None:
         [last] = [one for some in state.versions().values() for one in some if one.relation == own.versions[-1]]
         table = state.batches.table(own.folder)
-        files = [(_StateFile(table.place / file.path, last), file.size) for file in table.files()]
-    buckets, size = 1, max(sum(size for _, size in some) for some in (files, segments))
-    if version.key or not _any_unknown(state.spark, version, files):
-        while buckets < _MOST_BUCKETS and size > buckets * BUCKET:
-            buckets *= 2
+        files = [(_File(table.place / file.path, last), file.size) for file in table.files()]
+    size = max(sum(size for _, size in some) for some in (files, segments))
+    spreads = version.key or not _any_unknown(state.spark, version, files)
+    buckets = buckets_for(size, BUCKET) if spreads else 1
     return _Pair(TableLayout(version, columns_of([version]), buckets, BLOCK_BITS), [*files, *segments], sample)
 
 
@@ -194,7 +168,7 @@ def _version_in(segment: Location) -> Version:
         return Version.of(changes.survey.relations[0])
 
 
-def _any_unknown(spark: SparkSession, version: Version, files: Sequence[tuple[_StateFile, int]]) -> bool:
+def _any_unknown(spark: SparkSession, version: Version, files: Sequence[tuple[_File, int]]) -> bool:
     """Whether a value in these files (with their bytes) is unknown: rows without a key are in buckets by value."""
     if any(one.version != version for one, _ in files):
         return True
