@@ -28,7 +28,7 @@ from tests.support.tail import parse
 from tests.tools.readers import Walsender, recvlogical, start_replication
 from tests.tools.scenarios import Capture
 from tests.torture.bench import Bench, Session
-from tests.torture.bench import Writer as Writing
+from tests.torture.bench import Writer as WriterThread
 from tests.torture.fault_round import NETWORK, PROCESS, SERVER, Round, small_disk
 from tests.torture.snapshot_histories import KINDS, Check, Table, Writer, make_table, replay
 
@@ -38,6 +38,7 @@ _OUTPUTS: Final = ("json-tx", "wal2json", "wal2json-v1", "sql", "line")
 _ROWS: Final = ("insert", "update", "delete", "truncate", "commit_prepared", "rollback_prepared")
 _EMPTY: Final = re.compile(rb'\{"op":"begin"[^\n]*\n(?:\{"op":"commit"[^\n]*\n|\Z)')
 _ROLLED_BACK: Final = re.compile(rb'\{"op":"rollback_prepared".*"gid":"(\w+)"')
+_ORIGIN: Final = re.compile(rb',"origin":"\w+"')
 _PREPARED: Final = re.compile(rb'"gid":"(\w+)","state":"prepared"')
 
 
@@ -64,7 +65,7 @@ class Workload:
         with contextlib.ExitStack() as stack:
             for number in range(WRITERS):
                 write = partial(self._write, choose=random.Random(self._choose.random()), origin=number == 0)
-                stack.enter_context(Writing(self._database, write, 0.1))
+                stack.enter_context(WriterThread(self._database, write, 0.1))
             yield
         for (gid,) in self._database.query("SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"):
             self._database.execute(f"ROLLBACK PREPARED '{gid}'")
@@ -126,11 +127,12 @@ class Workload:
 
 
 class Replay(Round):
-    """A slot is streamed to a file or recorded; `t` is a slot at the same position."""
+    """A slot is streamed to a file or recorded; `t` is another slot at the same position."""
 
     protocol: Mapping[str, str]
+    """The options of pgoutput for `t`."""
     lines: Sequence[bytes] = ()
-    """What the walsender sends under these options, as JSON."""
+    """What the walsender sends of it, as JSON."""
 
     def _environment(self) -> dict[str, str]:
         return {**super()._environment(), "PGTAIL_PURE": self.choose.choice(("", "", "1"))}
@@ -141,9 +143,8 @@ class Replay(Round):
         sender = Walsender(database, start_replication("t", options))
         sent, received = self.folder / "sent", self.folder / "received"
         sent.write_bytes(sender.finish(parse_lsn(database.value("SELECT pg_current_wal_flush_lsn()"))))
-        with recvlogical(
-            client_program(database.server.installation, "pg_recvlogical"), database, "t", options, received
-        ):
+        program = client_program(database.server.installation, "pg_recvlogical")
+        with recvlogical(program, database, "t", options, received):
             pass
         self.lines = lines = _decode(sent)
         check_same("what pg_recvlogical wrote", without_lsn(_decode(received)), without_lsn(lines))
@@ -186,11 +187,11 @@ def _decode(path: Path, output: str = "json") -> list[bytes]:
 
 
 def _lines(text: bytes, rolled_back: Collection[bytes]) -> list[bytes]:
-    """Without transactions that have no change, and without what was prepared and rolled back.
+    """Without transactions that have no change, without what was prepared and rolled back, and without origins.
 
-    Whether a server sends these depends on what it knows of their ends when it comes to them.
+    Whether a server sends these depends on what it knows of a transaction's end when it comes to its changes.
     """
-    lines = _EMPTY.sub(b"", text).splitlines()
+    lines = _EMPTY.sub(b"", _ORIGIN.sub(b"", text)).splitlines()
     return [line for line in lines if not ((found := _PREPARED.search(line)) and found[1] in rolled_back)]
 
 
