@@ -77,7 +77,11 @@ class Walsender(threading.Thread):
                     self._error = f"the walsender did not come to {self._target:X}"
                     return
             select.select([self._connection.socket], [], [], 0.05)
-            self._connection.consume_input()
+            try:
+                self._connection.consume_input()
+            except psycopg.OperationalError as error:
+                self._error = str(error)
+                return
             while (read := self._connection.get_copy_data(1))[0] > 0:
                 self.payloads.append(bytes(read[1]))
             if read[0] < 0:

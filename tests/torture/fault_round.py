@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -74,17 +74,20 @@ def insert_rows(choose: random.Random) -> Callable[[Session], object]:
 class Round:
     """One way to read a slot, disturbed."""
 
-    def __init__(self, database: Database, kind: str, folder: Path, choose: random.Random) -> None:
+    def __init__(
+        self, database: Database, kind: str, folder: Path, choose: random.Random, options: Sequence[str] = ()
+    ) -> None:
         self.database = database
         self.kind = kind
         self.folder = folder
         self.choose = choose
+        self._options = options
         self.proxy = FaultyProxy(database.server.port)
         self._clock = Clock(folder / "clock")
         self.peak = 0
         """Kilobytes of memory that a process had at most."""
         self.wrong: list[str] = []
-        self._runs = 0
+        self.runs = 0
         self._disk_failed = False
         self._reading = threading.Event()
         self._reading.set()
@@ -94,8 +97,8 @@ class Round:
     def start(self, *more: str, proxied: bool = True) -> None:
         """Start it; the slot may still be in use by the walsender of a process that was killed."""
         self.wait_for_free_slot()
-        self._runs += 1
-        self._out, self._err = self.folder / f"{self._runs}.out", self.folder / f"{self._runs}.err"
+        self.runs += 1
+        self._out, self._err = self.folder / f"{self.runs}.out", self.folder / f"{self.runs}.err"
         dsn = self.database.conninfo(tcp=True, **({"port": self.proxy.port} if proxied else {}))
         read = ["stream", dsn, "-S", "s", "-o", "json"]
         record = ["record", dsn, "-S", "s", "--segment-size", "60kB", "--sync-interval", "0.05"]
@@ -106,7 +109,7 @@ class Round:
             "snapshot": [*record, "-D", str(self.disk / "capture"), "--snapshot"],
         }[self.kind]
         with self._err.open("wb") as err:
-            words = [*_PROGRAM, *arguments, "-P", "p", "-v", *more]
+            words = [*_PROGRAM, *arguments, "-P", "p", "-v", *self._options, *more]
             self.process = subprocess.Popen(
                 words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=err, env=self._environment()
             )
@@ -235,7 +238,7 @@ class Round:
         self.database.server.start()
 
     def _restart_server(self) -> None:
-        self.database.server.restart("fast")
+        self.database.server.restart(self.choose.choice(("fast", "immediate")))
 
     def _take_slot(self) -> None:
         """Another client reads the slot for a moment, and consumes nothing."""

@@ -25,6 +25,7 @@ from pgtail.pgoutput.scalars import parse_lsn
 from pgtail.postgres.snapshot_plan import snapshot_plan
 from pgtail.replication import record_snapshot, snapshot
 from tests.support.copied_tables import wait_for_walsender
+from tests.support.render import rows_by
 from tests.support.replay import UNKNOWN, Replica, Snapshots
 from tests.support.run import here
 from tests.support.servers import Database, fresh_database
@@ -160,10 +161,10 @@ KINDS: Final = {
 class Writer:
     """Random transactions on the tables of a history, in a session of its own."""
 
-    def __init__(self, database: Database, rng: random.Random, tables: Sequence[Table]) -> None:
+    def __init__(self, session: psycopg.Connection[Any], rng: random.Random, tables: Sequence[Table]) -> None:
         self._rng = rng
         self.tables = list(tables)
-        self.session = database.connect()
+        self.session = session
         self.session.execute("SET lock_timeout = '80ms'")
 
     def close(self) -> None:
@@ -291,7 +292,7 @@ class History:
             self._execute(f"DROP TABLE {table.name}")
 
     def _writer(self) -> contextlib.closing[Writer]:
-        return contextlib.closing(Writer(self._database, random.Random(self._rng.random()), self._tables))
+        return contextlib.closing(Writer(self._database.connect(), random.Random(self._rng.random()), self._tables))
 
     def _write(self, transactions: int) -> None:
         self._log.append(f"{transactions} transactions")
@@ -410,7 +411,9 @@ class History:
     @contextlib.contextmanager
     def _concurrent_writers(self, *, active: bool) -> Iterator[None]:
         """Sessions that write all the time."""
-        writers = [Writer(self._database, random.Random(self._rng.random()), self._tables) for _ in range(2 * active)]
+        writers = [
+            Writer(self._database.connect(), random.Random(self._rng.random()), self._tables) for _ in range(2 * active)
+        ]
 
         def write(writer: Writer, rng: random.Random, stop: threading.Event) -> None:
             for _ in range(_MOST):
@@ -443,32 +446,37 @@ class History:
     def compare(self) -> int:
         """Replay the capture; returns how many tables were compared. Raises AssertionError."""
         decoded = here("decode", "-o", "json", self._directory)
+        with rows_by("decoder"):
+            assert here("decode", "-o", "json", self._directory) == decoded
         assert decoded.status == 0, decoded.stderr
         assert all("gap" in line for line in decoded.stderr.splitlines()), decoded.stderr
         changes = [parse(line) for line in decoded.lines]
-        places = [(_lsn_of(change), change.get("seq")) for change in changes]
-        rows = [place for place, change in zip(places, changes, strict=True) if "table" in change]
+        rows = [(_lsn_of(change), change.get("seq")) for change in changes if "table" in change]
         assert len(rows) == len({*rows})
-        snapshots = Snapshots(self._listed())
-        replica, waiting, compared = Replica(snapshots), list(self._checks), 0
-        for (lsn, _), change in zip(places, changes, strict=True):
-            while waiting and waiting[0].position <= parse_lsn(lsn):
-                compared += self._compared(replica, waiting.pop(0))
-            replica.apply([change])
-        for check in waiting:
-            compared += self._compared(replica, check)
-        snapshots.check_all_rows_were_there()
-        return compared
+        return replay(changes, self._checks, Snapshots(self._listed()))
 
-    @staticmethod
-    def _compared(replica: Replica, check: Check) -> int:
-        replica.reach(check.position)
-        for shown, expected in check.rows.items():
-            rows = [[row.get(column) for column in shown.columns] for row in replica.rows(f"public.{shown.name}")]
-            found = Counter([tuple(_completed(row, expected)) for row in rows])
-            differences = f"{found - expected} {expected - found}"
-            assert found == expected, f"at {check.position:X}, {shown}: {differences[:2000]}"
-        return len(check.rows)
+
+def replay(changes: Sequence[dict[str, Any]], checks: Sequence[Check], snapshots: Snapshots) -> int:
+    """Apply the changes, and compare the tables at the checks; returns how many were. Raises AssertionError."""
+    replica, waiting, compared = Replica(snapshots), list(checks), 0
+    for change in changes:
+        while waiting and waiting[0].position <= parse_lsn(_lsn_of(change)):
+            compared += _compare(replica, waiting.pop(0))
+        replica.apply([change])
+    for check in waiting:
+        compared += _compare(replica, check)
+    snapshots.check_all_rows_were_there()
+    return compared
+
+
+def _compare(replica: Replica, check: Check) -> int:
+    replica.reach(check.position)
+    for shown, expected in check.rows.items():
+        rows = [[row.get(column) for column in shown.columns] for row in replica.rows(f"public.{shown.name}")]
+        found = Counter([tuple(_completed(row, expected)) for row in rows])
+        differences = f"{found - expected} {expected - found}"
+        assert found == expected, f"at {check.position:X}, {shown}: {differences[:2000]}"
+    return len(check.rows)
 
 
 def _lsn_of(change: dict[str, Any]) -> str:
