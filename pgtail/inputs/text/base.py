@@ -8,6 +8,7 @@ from collections.abc import Generator, Iterator
 from typing import ClassVar, Final
 
 from pgtail.errors import DecodeError, Malformed
+from pgtail.humanize import size_text
 from pgtail.inputs.base import Input
 from pgtail.inputs.binary.detect import best_run
 from pgtail.inputs.source.window import LARGE, Window
@@ -29,19 +30,14 @@ _SAMPLE: Final = 40
 
 _SAMPLE_SIZE: Final = 128 * 1024
 _SEARCHED: Final = 256 * 1024
-LONG: Final = 4 * LARGE
-"""A longer line is read in pieces."""
+LONGEST: Final = 128 << 20
+"""Bytes of a line: a message of half the size in hex. Larger ones are read in binary forms."""
 
 _NEAR: Final = 4096
 _CONTROL: Final = re.compile(rb"[\x01-\x08\x0e-\x1f\x7f]")
 """Bytes that text does not contain, except a few damaged ones."""
 
 _BOM: Final = b"\xef\xbb\xbf"
-_TAIL_SIZE: Final = 64
-"""Maximum size of what follows a value in its line."""
-
-_BLANK_START: Final = re.compile(rb"[-+| \xe2\x94\x80-\xbf]{65536}")
-"""The beginning of psql's header or rule above a very wide column."""
 
 
 class TextInput(Input):
@@ -142,11 +138,10 @@ class TextInput(Input):
                 self._check_end()
                 return
             searched = end - window.pos
-            if searched <= LONG:
-                window.more()
-            else:
-                yield from self._long_line(rows)
-                searched = 0
+            if searched > LONGEST:
+                reason = f"a line of more than {size_text(LONGEST)}: dump what it has in a binary form"
+                raise self._located(Malformed(reason, offset=window.position), 0)
+            window.more()
 
     def _prepare(self) -> RowReader:
         """Find the layout, once, and whether the source continues inside a stream segment."""
@@ -180,34 +175,6 @@ class TextInput(Input):
         if found.messages:
             self._decoder.in_stream = inside
 
-    def _long_line(self, rows: RowReader) -> Iterator[Decoded]:
-        """Read a line longer than LONG."""
-        window = self._window
-        if (before := rows.settle()) is not None:
-            yield before
-        if _BLANK_START.match(window.buf, window.pos):
-            self._next_line()
-            return
-        match = rows.layout.start.match(window.buf, window.pos)
-        try:
-            if match is None:
-                raise Malformed("this line is not a row like the others", offset=window.position)
-            cell = rows.long_row(match, window.base)
-            window.pos = match.end()
-            while (newline := window.buf.find(b"\n", window.pos)) < 0 and not window.final:
-                end = max(len(window.buf) - _TAIL_SIZE, window.pos)
-                cell.feed(window.buf[window.pos : end], window.position)
-                window.pos = end
-                window.more()
-            text = window.buf[window.pos : newline if newline >= 0 else len(window.buf)]
-            cell.feed(rows.layout.bare(_without_border(text, rows.layout)), window.position)
-            window.pos += len(text) + (newline >= 0)
-            decoded = rows.finish()
-        except DecodeError as error:
-            raise self._located(error, 0) from None
-        if decoded is not None:
-            yield decoded
-
     def _seek(self) -> bool:
         rows = self._prepare()
         rows.forget()
@@ -233,22 +200,14 @@ class TextInput(Input):
         return True
 
     def _is_row(self, layout: RowLayout) -> bool:
-        """Whether the line that starts here is a row with a message, or the beginning of a very long one."""
+        """Whether the line that starts here is a row with a message."""
         window = self._window
-        while (newline := window.buf.find(b"\n", window.pos)) < 0 and len(window.buf) - window.pos <= LONG:
+        while (newline := window.buf.find(b"\n", window.pos)) < 0:
+            if len(window.buf) - window.pos > LONGEST:
+                return False
             if window.final or not window.more():
                 newline = len(window.buf)
                 break
-        if newline < 0:
-            return layout.start.match(window.buf, window.pos) is not None
         match = layout.row.fullmatch(window.buf[window.pos : newline].rstrip(b"\r"))
         data = match["data"] if match is not None else None
         return bool(data and message_codec(data, self.form, self._decoder))
-
-
-def _without_border(text: bytes, layout: RowLayout) -> bytes:
-    """The end of a long line without what follows its value."""
-    text = text.removesuffix(b"\r")
-    if not layout.padded:
-        return text
-    return text.rstrip(b" ").removesuffix(b"|").removesuffix("│".encode()).rstrip(b" ")
