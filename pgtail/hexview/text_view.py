@@ -49,7 +49,6 @@ class TextView:
         self._bytes = _HEX_LINE if self._width >= _NARROW else _HEX_LINE // 2
         self._painter = Painter(palette(color=color, colors=colors))
         self._any = False
-        self._layouts: dict[tuple[int, int, int], _Columns] = {}
 
     def message(
         self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
@@ -81,12 +80,8 @@ class TextView:
         names = max([item_width(mark), *[2 * field.depth + width_of(field.name) for field in fields]])
         types = max([len(self._type(field.type)) for field in fields], default=0)
         offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
-        key = (offsets, min(names, _WIDEST_NAME), types)
-        columns = self._layouts.get(key)
-        if columns is None:
-            digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
-            columns = self._layouts[key] = _Columns(self._width, offsets, digits, *key[1:])
-        return columns
+        digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
+        return _Columns(self._width, offsets, digits, min(names, _WIDEST_NAME), types)
 
     def _label(self, field: ShownField) -> Item:
         return padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain")

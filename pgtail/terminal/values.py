@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from pgtail.changes.ddl import Ddl
 from pgtail.changes.relations import Relation
@@ -84,8 +84,6 @@ def _bounded(text: str) -> str:
     return text if len(text) <= 2 * _NAME_LIMIT else text[:_NAME_LIMIT] + text[-_NAME_LIMIT:]
 
 
-_Text = TypeVar("_Text", str, bytes)
-
 Show: TypeAlias = Callable[[Cell], SizedItem]
 """Shows a cell of a column."""
 
@@ -132,7 +130,7 @@ class ValueStyle:
             return items
         if not isinstance(old, bytes) or not isinstance(new, bytes):
             return items
-        texts, marks = zip(*[_text_of(codec, cell) for cell in self._near(codec, old, new)], strict=True)
+        texts, marks = zip(*[_text_of(codec, cell) for cell in (old, new)], strict=True)
         before, now = self.texts(*texts, bare=bare or any(marks) or codec.kind is not ValueKind.TEXT)
         return before + marks[0], now + marks[1]
 
@@ -166,18 +164,6 @@ class ValueStyle:
 
     def _shown(self, text: str, style: str, *, bare: bool) -> Item:
         return self.bare(text, style) if bare and text else self.string(text, style)
-
-    def _near(self, codec: Codec, old: bytes, new: bytes) -> tuple[bytes, bytes]:
-        """The cells or, if they are long texts, as much of both near what differs as can be shown."""
-        if max(len(old), len(new)) <= _LARGE or codec.masks or not (_is_text(codec, old) and _is_text(codec, new)):
-            return old, new
-        room = 4 * max(self._limit or 0, _LEAST)
-        start = _common(old, new)
-        end = _common(old[start:][::-1], new[start:][::-1])
-        begin = _boundary(old, max(start - room, 0))
-        before, now = [cell[begin : _boundary(cell, min(len(cell) - end, start + room) + room)] for cell in (old, new)]
-        # In an encoding other than UTF-8 a character may have been split.
-        return (before, now) if not any(_text_of(codec, cell)[1] for cell in (before, now)) else (old, new)
 
     def value(self, codec: Codec, cell: bytes, style: str = "value", *, bare: bool = False) -> Item:
         """A cell that is neither NULL nor unchanged. Raises Undecoded."""
@@ -279,7 +265,7 @@ def _text_of(codec: Codec, cell: bytes) -> tuple[str, Item]:
         return undecoded.text, UNDECODED
 
 
-def _common(old: _Text, new: _Text) -> int:
+def _common(old: str, new: str) -> int:
     """How much two texts have in common at their start."""
     low, most = 0, min(len(old), len(new))
     while low < most:
