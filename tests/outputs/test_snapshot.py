@@ -175,9 +175,7 @@ def test_sql_does_not_wait_for_a_prepared_transaction(filters: dict[str, Any] | 
     hidden = [] if filters is None else [relation(oid=B, name="e"), insert("8", "h", oid=B)]
     prepared = [begin_prepare(9), *hidden, update(["1", "p"]), insert("2", "p"), prepare(9)]
     before, again = [*snapshot(["1", "a"]), *prepared], snapshot(["1", "a"], end=0x180)
-    with pytest.raises(
-        OptionError, match="of prepared transaction 'g', whose outcome comes later"
-    ):
+    with pytest.raises(OptionError, match="of prepared transaction 'g', whose outcome comes later"):
         sql(*before, *again, outcome, filters=filters)
     script = sql(*before, outcome, *again, filters=filters)
     assert len([line for line in script if line.startswith("-- snapshot of public.t")]) == 2
