@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pgtail.changes.events import Transaction
@@ -101,9 +100,6 @@ _BITS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 _NOT_SET: Final = {("Message", "flags"): "not transactional"}
 
-_shown_name: Final = lru_cache(maxsize=1024)(name)
-"""The name of a column: fields have it again in every row."""
-
 _I32 = struct.Struct(">i").unpack
 _I64 = struct.Struct(">q").unpack
 
@@ -174,7 +170,7 @@ class FieldDescriber:
 
     def _column_name(self, index: int) -> str:
         columns = self._relation.columns if self._relation is not None else ()
-        return _shown_name(columns[index].name) if index < len(columns) else unnamed(index)
+        return name(columns[index].name) if index < len(columns) else unnamed(index)
 
     def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> ShownField:
         if span.type == "String":
@@ -249,13 +245,8 @@ class FieldDescriber:
         words = () if column is None else (name(column.type_name),)
         codec, bare = (UNKNOWN, False) if column is None else (column.codec, column.type_oid in BARE)
         cell = Binary(data) if span.type == "binary" else data
-        if self._redaction is not None and self._is_masked(index):
-            value = self._values.cell(self._redaction.masking(codec), cell, "note", bare=True)
+        redaction, relation = self._redaction, self._relation
+        if redaction is not None and (relation is None or redaction.hides(relation, index, self._cells)):
+            value = self._values.cell(redaction.masking(codec), cell, "note", bare=True)
             return ShownField(span, label, f"Byten ({span.type})", value, words, 1, masked=True)
         return ShownField(span, label, f"Byten ({span.type})", self._values.cell(codec, cell, bare=bare), words, 1)
-
-    def _is_masked(self, index: int) -> bool:
-        """Whether the value of a cell must not be shown."""
-        if self._redaction is None:
-            return False
-        return self._relation is None or self._redaction.hides(self._relation, index, self._cells)

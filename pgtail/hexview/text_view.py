@@ -57,8 +57,8 @@ class TextView:
         mark: Item = () if damage is None else ((f"✗ {name(damage.field)}".rstrip(), "bad"),)
         columns = self._layout(place, fields, mark)
         for field in fields:
-            label = self._label(field)
-            values = [field.value, *_words(field)]
+            label: Item = padding(2 * field.depth), (field.name, "plain" if field.depth else "name")
+            values = [field.value, *[breakable(word, "note") for word in field.words]]
             span = (field.span.start, field.span.end)
             right = columns.beside(label, self._type(field.type), values, time=field.type == TIME[0])
             self._field(columns, place, buf, span, right, masked=field.masked)
@@ -82,9 +82,6 @@ class TextView:
         offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
         digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
         return _Columns(self._width, offsets, digits, min(names, _WIDEST_NAME), types)
-
-    def _label(self, field: ShownField) -> Item:
-        return padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain")
 
     def _type(self, type_: str) -> str:
         """The type as in the manual, on narrow terminals without the PostgreSQL type in parentheses."""
@@ -144,10 +141,6 @@ def _head(place: MessageLocation, damage: Damage | None) -> list[Item]:
 def _more(columns: _Columns, count: int) -> list[Fragment]:
     """The last line of a field that is not shown whole. It may be wider than the left half: it has no right half."""
     return [padding(columns.offset + GAP), (f"{count} more {plural(count, 'byte')}", "dim")]
-
-
-def _words(field: ShownField) -> list[Item]:
-    return [breakable(word, "note") for word in field.words]
 
 
 class _Hidden:

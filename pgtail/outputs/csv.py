@@ -19,7 +19,6 @@ from pgtail.log import log_outcome
 from pgtail.native.plan import (
     Cell,
     Cells,
-    Encoding,
     Field,
     Form,
     Names,
@@ -96,7 +95,7 @@ class Csv(PlannedOutput):
         columns, shown, width = shape.columns, self.choice.shown(shape), shape.width(side)
         cells = [
             Cell(
-                *(index, b"", _encoding(columns[index]), b"", b""),
+                *(index, b"", encoding_of_text(columns[index], field_of_text, form=Form("csv")), b"", b""),
                 null_absent=side == "old" and not shape.in_old(index),
                 skip=shown.skip(index, side),
                 skipped=b"",
@@ -161,10 +160,6 @@ def _own(op: str) -> list[Piece]:
     """pgtail's columns up to _seq, each followed by a comma."""
     fields = (Field.XID, Field.COMMIT_LSN, Field.TIMESTAMP, Field.SEQ)
     return [op.encode() + b",", *[piece for field in fields for piece in (Value(field), b",")]]
-
-
-def _encoding(column: Column) -> Encoding:
-    return encoding_of_text(column, field_of_text, form=Form("csv"))
 
 
 def _two_tables(first: str, second: str) -> str:

@@ -349,10 +349,6 @@ def _origin(transaction: Transaction) -> bytes:
     return f"{gid}{origin}".encode()
 
 
-def _begun(transaction: Transaction) -> bytes:
-    return b"" if transaction.begun else b" (its beginning was not seen)"
-
-
 def _from_client(event: FromClient) -> bytes:
     """A client's message in a packet capture."""
     message = event.message
@@ -363,7 +359,10 @@ def _from_client(event: FromClient) -> bytes:
     return " ".join([*texts, *(["reply requested"] if message.reply_requested else [])]).encode()
 
 
-_STATE: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_begun)]
+_STATE: Final[list[Piece]] = [
+    Value(Field.STATE, b" (", b")"),
+    Text(lambda transaction: b"" if transaction.begun else b" (its beginning was not seen)"),
+]
 _MARKS: Final[list[Piece]] = [*_STATE, Text(_origin)]
 """What is special about a transaction."""
 

@@ -173,7 +173,7 @@ class Statistics(Output):
             TableTruncate: self._truncate,
             LogicalMessage: self._message,
             DdlMessage: self._ddl,
-            Started: self._started,
+            Started: lambda _: self.begin(),
             Ended: self._ended,
             SchemaChange: self._schema,
             FromClient: self._from_client,
@@ -282,9 +282,6 @@ class Statistics(Output):
         return self.tables.setdefault((relation.oid, relation.qualified), TableCount(relation, len(self.tables)))
 
     # -- events ------------------------------------------------------------------------------------------------
-
-    def _started(self, event: Started) -> None:
-        self.begin()
 
     def _ended(self, event: Ended) -> None:
         if event.complete:

@@ -413,10 +413,8 @@ def _with_statement_option() -> Any:
 class InstallOptions(Struct, frozen=True):
     """Options of `pgtail ddl install`."""
 
-    connection: ConnectionOptions = family(ConnectionOptions)
     with_statement: bool = _with_statement_option()
-    yes: bool = option("-y", "--yes", default=False, help="Do not ask.")
-    dry_run: bool = dry_run_option()
+    change: ChangeOptions = family(ChangeOptions)
 
 
 class PrintOptions(Struct, frozen=True):

@@ -94,10 +94,7 @@ class DirectorySink:
                     sink.write(b"".join(parts))
                     sink.flush()
             except OSError as error:
-                raise self._failed(path, error) from error
-
-    def _failed(self, path: Path, error: OSError) -> OutputError:
-        return OutputError(f"cannot write to {path}: {error.strerror}")
+                raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _safe(name: str) -> str:

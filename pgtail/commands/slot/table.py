@@ -117,10 +117,6 @@ def _cause(report: SlotReport, *, unlimited: bool) -> str:
     return ", ".join(parts)
 
 
-def _plugin(report: SlotReport) -> str:
-    return "physical" if report.slot.physical else escape(str(report.facts["plugin"]))
-
-
 def _state(report: SlotReport) -> str:
     if report.slot.invalid is not None:
         return "INVALID"
@@ -142,7 +138,7 @@ def _state_style(report: SlotReport, *, unlimited: bool) -> str:
 
 def _details(report: SlotReport, width: int) -> Iterator[Item]:
     facts = report.facts
-    yield ((_plugin(report), "value"),)
+    yield (("physical" if report.slot.physical else escape(str(facts["plugin"])), "value"),)
     yield from _named([("database", facts["database"])])
     if facts["lag_bytes"] is not None:
         yield _item("lag", size_text(max(0, facts["lag_bytes"])))

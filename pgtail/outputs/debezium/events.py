@@ -153,7 +153,8 @@ class Debezium(PlannedOutput):
         """The function that writes events, or parts of them, of a table or of messages."""
         if not self.options.transactions:
             return self.write
-        return partial(self._write_numbered, _MESSAGES if relation is None else _collection(relation))
+        collection = _MESSAGES if relation is None else f"{relation.schema}.{relation.name_or_oid}"
+        return partial(self._write_numbered, collection)
 
     def _write_numbered(self, collection: str, text: bytes) -> None:
         first, *rest = text.split(_ORDERS)
@@ -274,10 +275,6 @@ def _has_new_key(change: RowChange) -> bool:
         return False
     known = [index for index in relation.key_indexes if index < min(len(old), len(new)) and new[index] is not UNCHANGED]
     return any(old[index] != new[index] for index in known)
-
-
-def _collection(relation: Relation) -> str:
-    return f"{relation.schema}.{relation.name_or_oid}"
 
 
 def _counts(numbers: Counter[str]) -> bytes:

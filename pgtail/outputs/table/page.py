@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -112,8 +111,4 @@ def _widest(items: Iterable[SizedItem], most: int) -> int:
 
 def columns_for(page: Page, width: int) -> Columns:
     """The columns for the rows of a page, and for what follows."""
-    return _columns(width, *page.widths(int(width * _TABLE_SHARE), int(width * _KEY_SHARE)))
-
-
-_columns: Final = lru_cache(maxsize=16)(Columns)
-"""Cached: consecutive transactions often have the same columns."""
+    return Columns(width, *page.widths(int(width * _TABLE_SHARE), int(width * _KEY_SHARE)))
