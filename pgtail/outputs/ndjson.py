@@ -10,15 +10,7 @@ from msgspec import to_builtins
 
 from pgtail._orjson import orjson
 from pgtail.changes.ddl import DdlMessage
-from pgtail.changes.events import (
-    Ended,
-    Event,
-    LogicalMessage,
-    Outcome,
-    SchemaChange,
-    TableTruncate,
-    Transaction,
-)
+from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import (

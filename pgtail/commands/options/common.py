@@ -201,9 +201,7 @@ class DumpOptions(Struct, frozen=True):
     """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = input_option(
-        "--input-format",
-        kind=tuple(INPUTS),
-        help="The form of the files, if pgtail does not detect it.",
+        "--input-format", kind=tuple(INPUTS), help="The form of the files, if pgtail does not detect it."
     )
     encoding: str = input_option(
         "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names and text in the dump."

@@ -155,11 +155,7 @@ class SnapshotOptions(Struct, frozen=True):
         help="Copy the published tables of this name or pattern, also if they were copied before. Repeatable.",
     )
     jobs: int = _snapshot(
-        "--snapshot-jobs",
-        default=2,
-        kind="positive number",
-        metavar="N",
-        help="How many sessions copy side by side.",
+        "--snapshot-jobs", default=2, kind="positive number", metavar="N", help="How many sessions copy side by side."
     )
 
     @property
@@ -200,10 +196,7 @@ class StreamOptions(Struct, frozen=True):
     request: Request = family(Request)
     end: EndOptions = family(EndOptions)
     snapshot: SnapshotOptions = family(
-        SnapshotOptions,
-        snapshot={"help": "First show the rows that are there."},
-        snapshot_tables=None,
-        jobs=None,
+        SnapshotOptions, snapshot={"help": "First show the rows that are there."}, snapshot_tables=None, jobs=None
     )
     limit: int | None = limit_option()
     format: OutputOptions = family(OutputOptions)
@@ -293,9 +286,7 @@ class StatsOptions(Struct, frozen=True):
     """Options of `pgtail stats`."""
 
     request: Request = family(
-        Request,
-        slot=UNCONFIGURED,
-        **dict.fromkeys(("create_slot", "ack", "yes", "start", "wanted", "encoding")),
+        Request, slot=UNCONFIGURED, **dict.fromkeys(("create_slot", "ack", "yes", "start", "wanted", "encoding"))
     )
     connection: ConnectionOptions = family(ConnectionOptions)
     reconnect: bool | None = _reconnect_option()
@@ -344,11 +335,7 @@ class ExpectOptions(Struct, frozen=True):
     reconnect: bool | None = _reconnect_option()
     filter: FilterOptions = family(FilterOptions, since=None)
     timeout: float = range_option(
-        "--timeout",
-        default="30s",
-        convert=parse_seconds,
-        metavar="TIME",
-        help="How long to wait once ready.",
+        "--timeout", default="30s", convert=parse_seconds, metavar="TIME", help="How long to wait once ready."
     )
     count: int = range_option(
         "--count", default=1, kind="positive number", metavar="N", help="Wait for at least N changes."

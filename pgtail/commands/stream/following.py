@@ -89,10 +89,7 @@ class Following:
         """The assembler of the pipeline. Close it."""
         format_ = self._options.format
         return Assembler(
-            self._types,
-            buffer=StreamBuffer(spool=spool),
-            show=show_of(format_),
-            tells_descriptions=format_.takes_seen,
+            self._types, buffer=StreamBuffer(spool=spool), show=show_of(format_), tells_descriptions=format_.takes_seen
         )
 
     def feed(self, publisher: Publisher, assembler: Assembler, output: Output, redaction: Redaction | None) -> Feed:

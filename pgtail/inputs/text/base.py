@@ -13,13 +13,7 @@ from pgtail.inputs.base import Input
 from pgtail.inputs.binary.detect import best_run
 from pgtail.inputs.source.window import LARGE, Window
 from pgtail.inputs.text.bytea import BadText
-from pgtail.inputs.text.layout import (
-    RowLayout,
-    TextForm,
-    default_layout,
-    find_layout,
-    message_codec,
-)
+from pgtail.inputs.text.layout import RowLayout, TextForm, default_layout, find_layout, message_codec
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.inputs.text.refused import other_format
 from pgtail.inputs.text.rows import RowReader

@@ -20,17 +20,7 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.log import log_outcome, logger
-from pgtail.native.plan import (
-    Cell,
-    Cells,
-    Field,
-    Piece,
-    Plan,
-    Undecodable,
-    UndecodedValue,
-    Value,
-    joined,
-)
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Undecodable, UndecodedValue, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.snapshot import MARK, SnapshotRows

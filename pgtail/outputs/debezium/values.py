@@ -200,11 +200,7 @@ def _numeric_text(text: str) -> bytes:
     return _dumps(_SPECIAL.get(text, text))
 
 
-def _decimal(
-    scale: int,
-    parameters: dict[str, str],
-    is_decimal: Callable[[str], re.Match[str] | None],
-) -> Converter:
+def _decimal(scale: int, parameters: dict[str, str], is_decimal: Callable[[str], re.Match[str] | None]) -> Converter:
     """Kafka Connect's Decimal: the unscaled value as bytes in base64."""
 
     def json(text: str) -> bytes:
