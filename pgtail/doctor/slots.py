@@ -189,7 +189,6 @@ def transactions(context: Context) -> Iterator[Finding]:
 
 
 def _end(transaction: OpenTransaction, context: Context) -> tuple[str, ...]:
-    """How to end a transaction."""
     if transaction.gid is None:
         if transaction.pid is None:
             return (comment("Commit it there."),)

@@ -69,7 +69,6 @@ class TextView:
             self._field(columns, place, buf, span, right, style="bad", masked=damage.masked)
 
     def _begin(self, place: MessageLocation, damage: Damage | None) -> None:
-        """Write the text before the fields of a message."""
         if self._any:
             self._sink.write(b"\n")
         self._any = True

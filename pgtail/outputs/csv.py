@@ -181,7 +181,6 @@ def _array(names: list[str]) -> bytes:
 
 
 def _element(name: str) -> str:
-    """A name as an element of an array."""
     if _plain_element(name) and name.lower() != "null":
         return name
     return '"{}"'.format(name.replace("\\", "\\\\").replace('"', '\\"'))

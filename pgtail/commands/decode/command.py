@@ -161,14 +161,12 @@ class Decode:
             self.options = replace(self.options, filter=since(position))
 
     def _keep_last(self, target: FileSink | DirectorySink, count: int) -> LastTransactions:
-        """Raises OptionError."""
         if not isinstance(target, FileSink):
             raise OptionError(f"-f {target.name} is a directory: --last writes one file")
         self._last = LastTransactions(target, count, follows=self.options.follow)
         return self._last
 
     def _check_follow(self, files: tuple[str, ...]) -> None:
-        """Raises OptionError."""
         if len(files) != 1 or not list(folders(files, self.options.dump.storage)):
             raise OptionError("--follow reads one capture: name the directory that pgtail record writes")
         if self.options.format.undo:

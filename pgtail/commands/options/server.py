@@ -391,7 +391,6 @@ class ChangeOptions(Struct, frozen=True):
 
 
 def _with_statement_option() -> Any:
-    """A field `with_statement`."""
     return option(
         "--with-statement", default=False, help="Messages contain the text of the statement, which may have secrets."
     )

@@ -72,7 +72,6 @@ class DirectorySink:
         return file
 
     def _path(self, name: str) -> Path:
-        """A new file."""
         number = 1
         while (file := _fitting(name, ".csv" if number == 1 else f".{number}.csv")).casefold() in self._names:
             number += 1

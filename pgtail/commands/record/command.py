@@ -253,7 +253,6 @@ class RecordSlot:
         copied: list[CopiedTable],
         until_time: int | None,
     ) -> None:
-        """Record the stream until the end."""
         plan = publisher.plan
         recorders: list[Recorder] = []
 

@@ -149,7 +149,6 @@ def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
 
 
 def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> Applied:
-    """Bring a state or history up to date."""
     from pgtail.spark.state.update import update_state
 
     applied = update_state(lake, settings)

@@ -191,7 +191,6 @@ class Stream:
         return StderrThread(quiet=self._options.verbosity.quiet)
 
     def _info(self) -> dict[str, str]:
-        """A description of the command for the metrics."""
         request = self._options.request
         return {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
 
@@ -285,7 +284,6 @@ class Stream:
         return self._pipeline.damaged or unmasked
 
     def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
-        """The thread that feeds the pipeline."""
         return RenderThread(rendering, queue, position=position)
 
     def _make_filter(self) -> Filter:

@@ -121,7 +121,6 @@ class Debezium(PlannedOutput):
         return joined(plan), self._numbering(shape.relation)
 
     def _tuples(self, shape: Shape) -> tuple[Cells | None, Cells | None]:
-        """The old and the new row."""
         converters = self._converters(shape.columns)
         return (
             None if shape.old_width is None else _before(shape, converters[: shape.old_width]),
@@ -268,7 +267,6 @@ def _has_new_key(change: RowChange) -> bool:
 
 
 def _counts(numbers: Counter[str]) -> bytes:
-    """The counts of events in the end of a transaction."""
     tables = [{"data_collection": key, "event_count": count} for key, count in numbers.items() if "." in key]
     return b'"event_count":%d,"data_collections":%b' % (numbers[_ALL], _dumps(tables))
 

@@ -105,7 +105,6 @@ class Page:
 
 
 def _widest(items: Iterable[SizedItem], most: int) -> int:
-    """The width of the widest item within the limit."""
     return max([width for width, _ in items if width <= most], default=0)
 
 
