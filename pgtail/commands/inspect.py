@@ -23,7 +23,7 @@ from pgtail.hexview.fields import FieldDescriber, Scope
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
-from pgtail.hexview.views import MessageLocation, View, locate_damage
+from pgtail.hexview.views import MessageLocation, locate_damage
 from pgtail.humanize import counted
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
@@ -78,7 +78,7 @@ class Inspect:
         self._fields = FieldDescriber(self._scope, ValueStyle(limit), encoding=dump.encoding)
         self._cursor = TracedCursor()
         self._decoder = Decoder(encoding=dump.encoding, cursor=self._cursor)
-        self._view: View
+        self._view: JsonView | TextView
         self._waiting: _Candidate | None = None
         self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
@@ -119,7 +119,7 @@ class Inspect:
             return EscapingSink(sink, json=True)
         return sink
 
-    def _open_view(self, sink: Sink) -> View:
+    def _open_view(self, sink: Sink) -> JsonView | TextView:
         options = self._options.report
         if options.output == "json":
             return JsonView(sink)

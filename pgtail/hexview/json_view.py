@@ -25,6 +25,7 @@ class JsonView:
     def message(
         self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
+        """Show one message, as far as it could be decoded."""
         texts = [_head(place)[:-1], b',"fields":[']
         for index, field in enumerate(fields):
             span = field.span

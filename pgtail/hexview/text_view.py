@@ -53,6 +53,7 @@ class TextView:
     def message(
         self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
+        """Show one message, as far as it could be decoded."""
         self._begin(place, damage)
         mark: Item = () if damage is None else ((f"✗ {name(damage.field)}".rstrip(), "bad"),)
         columns = self._layout(place, fields, mark)

@@ -119,7 +119,6 @@ def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
 )
 def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, words: str | None, count: int) -> None:
     monkeypatch.setattr(base, "LONGEST", 1 << 19)
-    monkeypatch.setattr(base, "LARGE", 1 << 14)
     for reading in (read_bytes(data, format=form, resync=True), read_pipe(data, 1 << 14, format=form, resync=True)):
         assert re.search(words or "None", str(reading.error))
         assert len(reading.messages) == count

@@ -173,8 +173,7 @@ class Pcap(NestedInput):
         self._check_end()
 
     def resync(self) -> int | None:
-        offset = None if self._inner is None else self._inner.resync()
-        self.skipped = 0 if self._inner is None else self._inner.skipped
+        offset = super().resync()
         if offset is None:
             self._leave()
             return self.skipped if self._next(damaged=True) else None

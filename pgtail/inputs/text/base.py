@@ -54,9 +54,6 @@ class TextInput(Input):
             return False
         lines = cls._sample(head, final=final)
         layout = find_layout(lines, cls.form, decoder)
-        if layout is None and len(head) > LARGE:
-            lines = cls._beginning(head)
-            layout = find_layout(lines, cls.form, decoder, cut=True)
         if layout is not None:
             return cls._fits(layout, lines)
         return False if final or len(lines) == _SAMPLE or len(head) > LARGE else None
@@ -73,12 +70,6 @@ class TextInput(Input):
     def _fits(cls, layout: RowLayout, lines: list[bytes]) -> bool:
         """Whether a layout that was found in these lines belongs to this form."""
         return True
-
-    @classmethod
-    def _beginning(cls, head: bytes) -> list[bytes]:
-        """The beginning of the last line, which is longer than `head`."""
-        start = head.rfind(b"\n") + 1
-        return [head[start : start + _SAMPLE_SIZE]]
 
     @classmethod
     def _sample(cls, head: bytes, *, final: bool) -> list[bytes]:
@@ -145,9 +136,7 @@ class TextInput(Input):
                 window.pos = len(_BOM)
             lines = self._sample(window.buf[window.pos :], final=window.final)
             layout = find_layout(lines, self.form, self._decoder)
-            if layout is None and len(window.buf) > LARGE:
-                layout = find_layout(self._beginning(window.buf), self.form, self._decoder, cut=True)
-            if layout is None and (len(lines) == _SAMPLE or len(window.buf) > LARGE or not window.more()):
+            if layout is None and (len(lines) == _SAMPLE or len(window.buf) > LONGEST or not window.more()):
                 layout = default_layout(self.form)
             if layout is not None:
                 self._rows = RowReader(layout, self._decoder, PsqlDecoration(comments=self.comments))

@@ -252,13 +252,6 @@ class Hexdump(NestedInput):
                 self.read = self._inner.read
         self._check_end()
 
-    def resync(self) -> int | None:
-        if self._inner is None:
-            return None
-        found = self._inner.resync()
-        self.skipped = self._inner.skipped
-        return found
-
     def close(self) -> None:
         if self._inner is not None:
             self._inner.close()
