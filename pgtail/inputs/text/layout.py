@@ -122,7 +122,7 @@ def message_codec(text: bytes, form: TextForm, decoder: Decoder, *, cut: bool = 
     if codec is None:
         return None
     try:
-        data = codec.decode(text[: codec.safe(text)] if cut else text)
+        data = codec.decode_beginning(text) if cut else codec.decode(text)
         message = Decoder().message(data, 0, len(data))
     except Truncated:
         return name if (cut or (codec.wrapped and goes_on)) and MESSAGE_START.match(data) else None

@@ -199,14 +199,11 @@ class RowReader:
     def _bad(self, text: bytes, bad: BadText, at: int) -> Malformed:
         """The error for a wrong character, with the message and the field that contain it."""
         error = Malformed(bad.reason, offset=at + bad.index)
-        codec, good = self.layout.codec, text[: bad.index]
+        data = self.layout.codec.decode_beginning(text[: bad.index])
         try:
-            data = codec.decode(good[: codec.safe(good)])
             Decoder().message(data, 0, len(data))
         except DecodeError as cut:
             error.message, error.field = cut.message, cut.field
-        except BadText:
-            pass
         return error
 
     def _position(self, match: re.Match[bytes], base: int) -> int | None:
