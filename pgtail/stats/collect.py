@@ -176,7 +176,7 @@ class Statistics(Output):
             Started: lambda _: self.begin(),
             Ended: self._ended,
             SchemaChange: self._schema,
-            FromClient: self._from_client,
+            FromClient: lambda message: self.clients.add(message, max(self.transactions.commits.last, 0)),
             Outcome: self.prepared.end,
         }
 
@@ -362,9 +362,6 @@ class Statistics(Output):
         self.messages += 1
         self.message_bytes += len(message.content)
         self.anything = self.anything or message.transaction is not None
-
-    def _from_client(self, message: FromClient) -> None:
-        self.clients.add(message, max(self.transactions.commits.last, 0))
 
     def _schema(self, event: SchemaChange) -> None:
         if self.redaction is not None:

@@ -168,10 +168,11 @@ class Stream:
             return self._run()
 
     def _run(self) -> bool:
-        options = self._options
+        options, request = self._options, self._options.request
+        info = {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
         try:
             with (
-                Service(options.service, self._progress, self._info()),
+                Service(options.service, self._progress, info),
                 Interrupt() as interrupt,
                 open_sink(options.format.file, append=True) as target,
                 self._shared(target) as sink,
@@ -189,10 +190,6 @@ class Stream:
     def _open_messages(self) -> contextlib.AbstractContextManager[StderrThread | None]:
         """A context in which messages are written, and a status line."""
         return StderrThread(quiet=self._options.verbosity.quiet)
-
-    def _info(self) -> dict[str, str]:
-        request = self._options.request
-        return {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
 
     @contextlib.contextmanager
     def _shared(self, target: FileSink) -> Iterator[StreamSink]:
