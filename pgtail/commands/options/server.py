@@ -44,6 +44,9 @@ def end(text: str) -> Point | Literal["now"]:
     return "now" if text == "now" else point(text)
 
 
+_end_option = partial(range_option, convert=end, metavar="TIME|LSN|now", completion="points")
+
+
 class Address(NamedTuple):
     """Where to listen."""
 
@@ -115,11 +118,8 @@ class EndOptions(Struct, frozen=True):
     until_lsn: int | None = range_option(
         "-E", "--until-lsn", "--endpos", convert=parse_lsn, metavar="LSN", help="Stop at this log position."
     )
-    until: Point | Literal["now"] | None = range_option(
+    until: Point | Literal["now"] | None = _end_option(
         "--until",
-        convert=end,
-        metavar="TIME|LSN|now",
-        completion="points",
         help="Stop after this commit time (10:30, 2026-11-22T10:00; local time without a zone) or log position; now: at"
         " the server's.",
     )
@@ -294,11 +294,8 @@ class StatsOptions(Struct, frozen=True):
     watch: bool = range_option(
         "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until q or Ctrl-C."
     )
-    until: Point | Literal["now"] | None = range_option(
+    until: Point | Literal["now"] | None = _end_option(
         "--until",
-        convert=end,
-        metavar="TIME|LSN|now",
-        completion="points",
         help="Only what was committed up to this time (10:30, 2026-11-22T10:00; local time without a zone) or log"
         " position; a slot is read up to now by default.",
     )

@@ -115,7 +115,9 @@ def _update(
             _report_update(update)
         applied = [_update_state(lake, settings, options) for settings in kept]
         waiting = [
-            f"{settings.kind} waits for {one.waiting.what}" if one.waiting is not None else _first_line(one.stopped)
+            f"{settings.kind} waits for {one.waiting.what}"
+            if one.waiting is not None
+            else next((text.splitlines()[0] for text in one.stopped), None)
             for settings, one in zip(kept, applied, strict=True)
         ]
         for text in (now := [text for one in applied for text in one.stopped]):
@@ -130,10 +132,6 @@ def _update(
             return
         progress.wait(lake.newest())
         time.sleep(max(options.every - (time.monotonic() - began), 0))
-
-
-def _first_line(texts: Sequence[str]) -> str | None:
-    return texts[0].splitlines()[0] if texts else None
 
 
 def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
