@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from pgtail.commands.connect import connector_of
@@ -48,8 +48,4 @@ def on_server(named: Named, options: ConnectionOptions) -> list[str]:
     found: list[str] = []
     with _in_time(), connector_of(options).without_asking().ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
         found = names_of(connection, named)
-    return _plain(found)
-
-
-def _plain(names: Sequence[str]) -> list[str]:
-    return [name for name in names if _PLAIN.fullmatch(name) and not hides(name)]
+    return [name for name in found if _PLAIN.fullmatch(name) and not hides(name)]

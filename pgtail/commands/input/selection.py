@@ -53,13 +53,10 @@ def check_range(since: Point | None, until: Point | None) -> None:
     """Raises OptionError if nothing can be between them."""
     if since is None or until is None:
         return
-    for low, high, text in ((since.lsn, until.lsn, lsn_text), (since.time, until.time, _second)):
+    for low, high, text in ((since.lsn, until.lsn, lsn_text), (since.time, until.time, time_text)):
         if low is not None and high is not None and low > high:
-            raise OptionError(f"--since {text(low)} is later than --until {text(high)}: nothing is in between")
-
-
-def _second(time: int) -> str:
-    return time_text(time).replace(".000000", "")
+            words = f"--since {text(low)} is later than --until {text(high)}: nothing is in between"
+            raise OptionError(words.replace(".000000", ""))
 
 
 def build_redaction(options: FilterOptions) -> Redaction | None:
