@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 _SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -18,6 +18,11 @@ def size_text(size: int) -> str:
         value /= 1024
         units.pop(0)
     return f"{size} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"
+
+
+def some_of(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def grouped(number: int) -> str:

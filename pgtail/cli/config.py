@@ -52,7 +52,7 @@ def command(ctx: click.Context, output: str) -> None:
         else:
             put(f"config file  {escape(str(file or f'none (looked for {default_file(os.environ)})'))}")
             for key in SETTINGS:
-                value = _toml(shown[key]) if key in shown else "-"
+                value = json.dumps(shown[key], ensure_ascii=False) if key in shown else "-"
                 origin = f"   from {in_use[key].origin}" if key in shown else ""
                 put(f"{key:<17}{escape(value + origin)}")
         known = {"PGTAIL_CONFIG", "PGTAIL_PURE", *map(variable, SETTINGS)}
@@ -75,8 +75,3 @@ def _shown(key: str, setting: Setting, in_use: dict[str, Setting]) -> str | bool
         redaction = Redaction(columns if isinstance(columns, list) else [])
         return [test.shown for text in value for test in tests_of(condition_of(text, redaction))]
     return value
-
-
-def _toml(value: str | bool | int | list[str]) -> str:
-    """A value as in the file."""
-    return json.dumps(value, ensure_ascii=False)

@@ -22,7 +22,7 @@ def show(*, with_statement: bool) -> None:
 def install(options: InstallOptions) -> None:
     """Install the triggers, or replace those of another version. Raises ServerError and OptionError."""
     begin()
-    with connector_of(options.connection).ordinary() as connection:
+    with connector_of(options.change.connection).ordinary() as connection:
         server = catalog.server_facts(connection)
         before = ddl_trigger.installed(connection, server)
         mark, database = ddl_trigger.mark(with_statement=options.with_statement), escape(server.database)
@@ -30,7 +30,7 @@ def install(options: InstallOptions) -> None:
             log_outcome(f"database {database} has them already ({mark}): nothing was done")
             return
         statements = ddl_trigger.install_sql(with_statement=options.with_statement, replace=before is not None)
-        if not _run(connection, statements, options, database):
+        if not _run(connection, statements, options.change, database):
             return
         what = "was installed" if before is None else f"was installed in place of {escape(before.mark)}"
         log_outcome(f"{mark} {what} in database {database}; pgtail ddl remove takes it back")
@@ -49,7 +49,7 @@ def remove(options: ChangeOptions) -> None:
             log_outcome(f"{escape(before.mark)} was removed from database {database}")
 
 
-def _run(connection: Connection, statements: str, options: ChangeOptions | InstallOptions, database: str) -> bool:
+def _run(connection: Connection, statements: str, options: ChangeOptions, database: str) -> bool:
     """Run the statements, which are one transaction; without --yes, show them and ask first.
 
     With --dry-run, only show them; returns whether they were run.

@@ -59,7 +59,6 @@ def _show(server: EmbeddedServer, environment: Mapping[str, str]) -> None:
 
 
 def _serve(server: EmbeddedServer) -> None:
-    """Keep the server running, with a workload."""
     pgtail = "pgtail" if shutil.which("pgtail") else f"{shlex.quote(sys.executable)} -m pgtail"
     put(
         f"""
@@ -103,7 +102,6 @@ def _in_background(steps: Iterator[None], stop: threading.Event, pause: float = 
 
 
 def _pgtail(arguments: list[str], environment: Mapping[str, str]) -> None:
-    """Show and run one of pgtail's commands."""
     _announce(f"$ pgtail {shlex.join(arguments)}")
     status = subprocess.run([sys.executable, "-m", "pgtail", *arguments], check=False, env=environment).returncode
     if status:

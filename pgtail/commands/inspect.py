@@ -17,13 +17,12 @@ from pgtail.commands.input.selection import build_redaction, filter_arguments, r
 from pgtail.commands.options.common import InspectOptions
 from pgtail.commands.output.file_sink import FileSink, check_not_read, open_sink
 from pgtail.errors import DecodeError, InputError, OptionError
-from pgtail.files.sink import Sink
 from pgtail.files.stopping import begin
 from pgtail.hexview.fields import FieldDescriber, Scope
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.selection import MessageSelection, kinds, lsns, numbers
 from pgtail.hexview.text_view import TextView
-from pgtail.hexview.views import MessageLocation, View, locate_damage
+from pgtail.hexview.views import MessageLocation, locate_damage
 from pgtail.humanize import counted
 from pgtail.inputs.base import NOTHING_READ, Chunk, Input
 from pgtail.inputs.recognition import open_input
@@ -78,7 +77,7 @@ class Inspect:
         self._fields = FieldDescriber(self._scope, ValueStyle(limit), encoding=dump.encoding)
         self._cursor = TracedCursor()
         self._decoder = Decoder(encoding=dump.encoding, cursor=self._cursor)
-        self._view: View
+        self._view: JsonView | TextView
         self._waiting: _Candidate | None = None
         self._number = self._shown = self._end = 0
         self._seen: list[Traced] = []
@@ -100,7 +99,7 @@ class Inspect:
         whole = unmasked = False
         try:
             with paged(self._options.pager and file is None, files), open_sink(file) as sink:
-                self._view = self._open_view(self._escaping(sink))
+                self._view = self._open_view(sink)
                 try:
                     begin()
                     whole = all(self._file(source, sink) for source in self._sources(files))
@@ -115,16 +114,10 @@ class Inspect:
         report_filter(self._filter)
         return self._damaged or unmasked
 
-    def _escaping(self, sink: FileSink) -> Sink:
-        """On a terminal, values in JSON cannot control it; the other output escapes them everywhere."""
-        if self._options.report.output == "json" and sink.on_terminal:
-            return EscapingSink(sink, json=True)
-        return sink
-
-    def _open_view(self, sink: Sink) -> View:
+    def _open_view(self, sink: FileSink) -> JsonView | TextView:
         options = self._options.report
-        if options.output == "json":
-            return JsonView(sink)
+        if options.output == "json":  # values cannot control a terminal; the other output escapes them everywhere
+            return JsonView(EscapingSink(sink, json=True) if sink.on_terminal else sink)
         terminal = to_terminal(options.file)
         return TextView(
             sink,
@@ -183,7 +176,9 @@ class Inspect:
                 if not self._options.resync:
                     name_cure(error, source)
                     raise
-                if not self._skip(input_, error):
+                self._damaged = True
+                self._scope.lost()
+                if not skip_damage(input_, error):
                     return True
 
     def _messages(self, reading: Reading, input_: Input) -> bool:
@@ -265,12 +260,6 @@ class Inspect:
         place = MessageLocation(self._number, error.message or "?", at, spans[0].start, damage.end, base)
         place.relation = self._fields.relation
         self._view.message(place, buf, good, damage)
-
-    def _skip(self, input_: Input, error: InputError) -> bool:
-        """Skip damage; returns whether a message decodes after it."""
-        self._damaged = True
-        self._scope.lost()
-        return skip_damage(input_, error)
 
 
 def _byte(text: str) -> int:

@@ -27,11 +27,7 @@ from pgtail.postgres.connection import connection_string
 Mode = Literal["smart", "fast", "immediate"]
 Setting = str | int | float | bool
 
-_SIGNALS: Mapping[Mode, signal.Signals] = {
-    "smart": signal.SIGTERM,
-    "fast": signal.SIGINT,
-    "immediate": signal.SIGQUIT,
-}
+_SIGNALS: Mapping[Mode, signal.Signals] = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 SUPERUSER = "postgres"
 _SETTINGS: Mapping[str, Setting] = {
     "listen_addresses": "127.0.0.1",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pgtail.changes.events import Transaction
@@ -101,9 +100,6 @@ _BITS: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 }
 _NOT_SET: Final = {("Message", "flags"): "not transactional"}
 
-_shown_name: Final = lru_cache(maxsize=1024)(name)
-"""The name of a column: fields have it again in every row."""
-
 _I32 = struct.Struct(">i").unpack
 _I64 = struct.Struct(">q").unpack
 
@@ -131,7 +127,8 @@ class FieldDescriber:
         self._values = values
         self._encoding = encoding
         self._kind = ""
-        self._relation: Relation | None = None
+        self.relation: Relation | None = None
+        """The table of the last message, if it has one."""
         self._tuple = ""
         self._cells = 0
         self._redaction = scope.redaction
@@ -147,7 +144,7 @@ class FieldDescriber:
 
     def describe(self, buf: Buffer, spans: Sequence[Span]) -> Iterator[ShownField]:
         """The fields of a message, as far as it could be decoded."""
-        self._kind, self._relation, self._tuple, self._cells = "", None, "", 0
+        self._kind, self.relation, self._tuple, self._cells = "", None, "", 0
         for span in spans:
             data = buf[span.start : span.end]
             part = _PART.fullmatch(span.field)
@@ -160,11 +157,6 @@ class FieldDescriber:
             else:
                 yield self._cell(span, data, int(part[2]), part[3])
 
-    @property
-    def relation(self) -> Relation | None:
-        """The table of the last message, if it has one."""
-        return self._relation
-
     def named(self, field: str) -> str:
         """The name to show for a field of the last message, decoded or not: that of the column for new[1]."""
         part = _PART.fullmatch(field)
@@ -173,8 +165,8 @@ class FieldDescriber:
         return " ".join([self._column_name(int(part[2])), *filter(None, [part[3]])])
 
     def _column_name(self, index: int) -> str:
-        columns = self._relation.columns if self._relation is not None else ()
-        return _shown_name(columns[index].name) if index < len(columns) else unnamed(index)
+        columns = self.relation.columns if self.relation is not None else ()
+        return name(columns[index].name) if index < len(columns) else unnamed(index)
 
     def _field(self, span: Span, data: bytes, label: str, *, depth: int = 0) -> ShownField:
         if span.type == "String":
@@ -223,19 +215,19 @@ class FieldDescriber:
         about = span.field.startswith("relation") or (self._kind == "Relation" and span.field == "oid")
         if not about:
             return str(oid), ""
-        self._relation = self._scope.relation(oid)
-        if not self._relation.seen:
+        self.relation = self._scope.relation(oid)
+        if not self.relation.seen:
             return str(oid), "never described" if self._kind != "Relation" else ""
-        return str(oid), table_name(self._relation)
+        return str(oid), table_name(self.relation)
 
     def _column(self, span: Span, data: bytes, index: int, part: str) -> ShownField:
         field = self._field(span, data, span.field, depth=1)
-        if part == "type" and self._relation is not None and index < len(self._relation.columns):
-            return field._replace(words=(name(self._relation.columns[index].type_name),))
+        if part == "type" and self.relation is not None and index < len(self.relation.columns):
+            return field._replace(words=(name(self.relation.columns[index].type_name),))
         return field
 
     def _cell(self, span: Span, data: bytes, index: int, part: str | None) -> ShownField:
-        columns = self._relation.columns if self._relation is not None else ()
+        columns = self.relation.columns if self.relation is not None else ()
         column = columns[index] if index < len(columns) else None
         label = self._column_name(index)
         if part == "kind":
@@ -249,13 +241,8 @@ class FieldDescriber:
         words = () if column is None else (name(column.type_name),)
         codec, bare = (UNKNOWN, False) if column is None else (column.codec, column.type_oid in BARE)
         cell = Binary(data) if span.type == "binary" else data
-        if self._redaction is not None and self._is_masked(index):
-            value = self._values.cell(self._redaction.masking(codec), cell, "note", bare=True)
+        redaction, relation = self._redaction, self.relation
+        if redaction is not None and (relation is None or redaction.hides(relation, index, self._cells)):
+            value = self._values.cell(redaction.masking(codec), cell, "note", bare=True)
             return ShownField(span, label, f"Byten ({span.type})", value, words, 1, masked=True)
         return ShownField(span, label, f"Byten ({span.type})", self._values.cell(codec, cell, bare=bare), words, 1)
-
-    def _is_masked(self, index: int) -> bool:
-        """Whether the value of a cell must not be shown."""
-        if self._redaction is None:
-            return False
-        return self._relation is None or self._redaction.hides(self._relation, index, self._cells)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from msgspec import Struct
-
 from pgtail.changes.events import Outcome, changes_of, tables_of
 from pgtail.changes.filters import Filter
 from pgtail.errors import OptionError
@@ -36,37 +34,27 @@ KIND_NAMES: Final = sorted({re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() fo
 _POINTER: Final = "Int64 (XLogRecPtr)"
 
 
-class Between(Struct, frozen=True):
-    """A range from `first` to `last`, both included."""
-
-    first: int
-    last: int
-
-    def __contains__(self, value: int) -> bool:
-        return self.first <= value <= self.last
-
-
-def numbers(texts: Iterable[str]) -> list[Between]:
+def numbers(texts: Iterable[str]) -> list[range]:
     """Parse message numbers: `N` or `N-M`, several separated by commas. Raises OptionError."""
     ranges = []
     for text in ",".join(texts).split(","):
         match = re.fullmatch(r"\s*(\d{1,18})(?:\s*-\s*(\d{1,18}))?\s*", text)
         if match is None:
             raise OptionError(f"--message {text}: expected a number such as 7 or a range such as 7-9")
-        range_ = Between(int(match[1]), int(match[2] or match[1]))
-        if not 1 <= range_.first <= range_.last:
+        range_ = range(int(match[1]), int(match[2] or match[1]) + 1)
+        if not 1 <= range_.start < range_.stop:
             raise OptionError(f"--message {text}: messages are counted from 1, a range begins with its lower number")
         ranges.append(range_)
     return ranges
 
 
-def lsns(texts: Iterable[str]) -> list[Between]:
+def lsns(texts: Iterable[str]) -> list[range]:
     """Parse log positions: `LSN` or `LSN-LSN` each. Raises OptionError."""
     ranges = []
     for text in texts:
         first, dash, last = text.partition("-")
         try:
-            ranges.append(Between(parse_lsn(first), parse_lsn(last if dash else first)))
+            ranges.append(range(parse_lsn(first), parse_lsn(last if dash else first) + 1))
         except ValueError:
             raise OptionError(
                 f"--lsn {text}: expected an LSN such as 0/1949A30 or a range such as 0/1949A30-0/1949B00"
@@ -96,9 +84,9 @@ class MessageSelection:
     def __init__(
         self,
         *,
-        numbers: Sequence[Between],
+        numbers: Sequence[range],
         kinds: Iterable[str],
-        lsns: Sequence[Between],
+        lsns: Sequence[range],
         xids: Iterable[int],
         filter_: Filter,
         about_tables: bool,
@@ -114,7 +102,7 @@ class MessageSelection:
 
     def done(self, number: int) -> bool:
         """Whether no message from this number on can be selected."""
-        return bool(self._numbers) and all(number > wanted.last for wanted in self._numbers)
+        return bool(self._numbers) and all(number >= wanted.stop for wanted in self._numbers)
 
     def wants(
         self, number: int, message: AnyFrame, lsn: int | None, buf: Buffer, trace: Sequence[Traced], scope: Scope

@@ -49,17 +49,17 @@ class TextView:
         self._bytes = _HEX_LINE if self._width >= _NARROW else _HEX_LINE // 2
         self._painter = Painter(palette(color=color, colors=colors))
         self._any = False
-        self._layouts: dict[tuple[int, int, int], _Columns] = {}
 
     def message(
         self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
     ) -> None:
+        """Show one message, as far as it could be decoded."""
         self._begin(place, damage)
         mark: Item = () if damage is None else ((f"✗ {name(damage.field)}".rstrip(), "bad"),)
         columns = self._layout(place, fields, mark)
         for field in fields:
-            label = self._label(field)
-            values = [field.value, *_words(field)]
+            label: Item = padding(2 * field.depth), (field.name, "plain" if field.depth else "name")
+            values = [field.value, *[breakable(word, "note") for word in field.words]]
             span = (field.span.start, field.span.end)
             right = columns.beside(label, self._type(field.type), values, time=field.type == TIME[0])
             self._field(columns, place, buf, span, right, masked=field.masked)
@@ -70,7 +70,6 @@ class TextView:
             self._field(columns, place, buf, span, right, style="bad", masked=damage.masked)
 
     def _begin(self, place: MessageLocation, damage: Damage | None) -> None:
-        """Write the text before the fields of a message."""
         if self._any:
             self._sink.write(b"\n")
         self._any = True
@@ -81,15 +80,8 @@ class TextView:
         names = max([item_width(mark), *[2 * field.depth + width_of(field.name) for field in fields]])
         types = max([len(self._type(field.type)) for field in fields], default=0)
         offsets = _MARGIN + len(str(place.at(place.end))) + (place.base is None)
-        key = (offsets, min(names, _WIDEST_NAME), types)
-        columns = self._layouts.get(key)
-        if columns is None:
-            digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
-            columns = self._layouts[key] = _Columns(self._width, offsets, digits, *key[1:])
-        return columns
-
-    def _label(self, field: ShownField) -> Item:
-        return padding(2 * field.depth), (field.name, "name" if field.depth == 0 else "plain")
+        digits = 3 * self._bytes - 1 if self._wide else 2 * self._bytes
+        return _Columns(self._width, offsets, digits, min(names, _WIDEST_NAME), types)
 
     def _type(self, type_: str) -> str:
         """The type as in the manual, on narrow terminals without the PostgreSQL type in parentheses."""
@@ -149,10 +141,6 @@ def _head(place: MessageLocation, damage: Damage | None) -> list[Item]:
 def _more(columns: _Columns, count: int) -> list[Fragment]:
     """The last line of a field that is not shown whole. It may be wider than the left half: it has no right half."""
     return [padding(columns.offset + GAP), (f"{count} more {plural(count, 'byte')}", "dim")]
-
-
-def _words(field: ShownField) -> list[Item]:
-    return [breakable(word, "note") for word in field.words]
 
 
 class _Hidden:

@@ -1,16 +1,15 @@
-"""The interface of a view of messages, and the places of a message and its damage."""
+"""The places of a message and its damage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from msgspec import Struct
 
 from pgtail.changes.relations import Relation
 from pgtail.errors import DecodeError, Malformed
 from pgtail.hexview.fields import ShownField
-from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import FromClient
 
 _BAD_BYTES: Final = 16
@@ -50,15 +49,6 @@ class Damage(Struct):
     start: int
     end: int
     masked: bool = False
-
-
-class View(Protocol):
-    """A way to show messages."""
-
-    def message(
-        self, place: MessageLocation, buf: Buffer, fields: Sequence[ShownField], damage: Damage | None = None
-    ) -> None:
-        """Show one message, as far as it could be decoded."""
 
 
 def locate_damage(

@@ -140,13 +140,18 @@ class Input(ABC):
 
 
 class NestedInput(Input):
-    """An input that reads its messages with another one, `_inner`, once that is open. resync() is overridden."""
+    """An input that reads its messages with another one, `_inner`, once that is open."""
 
     of_source = False
     _inner: Input | None = None
 
     def offset_of(self, buf: Buffer, position: int) -> int | None:
         return None if self._inner is None else self._inner.offset_of(buf, position)
+
+    def resync(self) -> int | None:
+        found = None if self._inner is None else self._inner.resync()
+        self.skipped = 0 if self._inner is None else self._inner.skipped
+        return found
 
     def _seek(self) -> bool:
         raise AssertionError("resync() does it")

@@ -108,11 +108,7 @@ class OutputOptions(Struct, frozen=True):
     """
 
     output: str | None = _output(
-        "-o",
-        "--output",
-        kind=tuple(OUTPUTS),
-        setting="text",
-        help="Default: table on a terminal, else json.",
+        "-o", "--output", kind=tuple(OUTPUTS), setting="text", help="Default: table on a terminal, else json."
     )
     format_string: str | None = _output(
         TEMPLATE,
@@ -202,9 +198,7 @@ class OutputOptions(Struct, frozen=True):
         "--schema-changes", default=False, help="Also show when the description of a table first comes or changes."
     )
     show_aborted: bool = _output(
-        "--show-aborted",
-        default=False,
-        help="Also show rolled-back parts of streamed transactions. Table, line, JSON.",
+        "--show-aborted", default=False, help="Also show rolled-back parts of streamed transactions. Table, line, JSON."
     )
     show_uncommitted: bool = _output(
         "--show-uncommitted",

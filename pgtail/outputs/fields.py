@@ -123,10 +123,6 @@ def _state(row: PlanRow) -> bytes | None:
     return None if state is None else state.encode()
 
 
-def _position(row: PlanRow) -> int | None:
-    return row.transaction.lsn if row.lsn is None else row.lsn
-
-
 FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
     Field.XID: lambda row: _number(row.transaction.xid),
     Field.COMMIT_LSN: lambda row: _lsn(row.transaction.commit_lsn),
@@ -141,7 +137,7 @@ FIELDS: Final[dict[Field, Callable[[PlanRow], bytes | None]]] = {
     Field.SEQ: lambda row: _number(row.seq),
     Field.LSN: lambda row: _lsn(row.lsn),
     Field.LSN_NUMBER: lambda row: _number(row.lsn),
-    Field.POSITION_NUMBER: lambda row: _number(_position(row)),
+    Field.POSITION_NUMBER: lambda row: _number(row.transaction.lsn if row.lsn is None else row.lsn),
     Field.ABORTED: lambda row: b"true" if row.aborted else None,
     Field.NOW_MS: lambda row: b"%d" % (row.now() // 1_000_000),
     Field.NOW_US: lambda row: b"%d" % (row.now() // 1000),

@@ -337,20 +337,14 @@ class Line(PlannedOutput):
         self.write(self._fitted([ColumnText(text.decode())]) if self._lays_out else text + b"\n")
 
     def _fitted(self, columns: Sequence[ColumnText]) -> bytes:
-        """A line of these columns."""
         fitted = cut(columns, self._most, self._more)
         return f"{self._painter.marked_line(fitted) if self._marks else fitted}\n".encode()
 
 
 def _origin(transaction: Transaction) -> bytes:
-    """Where a transaction comes from."""
     gid = "" if transaction.gid is None else f" gid {name(quoted(transaction.gid))}"
     origin = "" if transaction.origin is None else f" from {name(transaction.origin)}"
     return f"{gid}{origin}".encode()
-
-
-def _begun(transaction: Transaction) -> bytes:
-    return b"" if transaction.begun else b" (its beginning was not seen)"
 
 
 def _from_client(event: FromClient) -> bytes:
@@ -363,7 +357,10 @@ def _from_client(event: FromClient) -> bytes:
     return " ".join([*texts, *(["reply requested"] if message.reply_requested else [])]).encode()
 
 
-_STATE: Final[list[Piece]] = [Value(Field.STATE, b" (", b")"), Text(_begun)]
+_STATE: Final[list[Piece]] = [
+    Value(Field.STATE, b" (", b")"),
+    Text(lambda transaction: b"" if transaction.begun else b" (its beginning was not seen)"),
+]
 _MARKS: Final[list[Piece]] = [*_STATE, Text(_origin)]
 """What is special about a transaction."""
 
@@ -382,7 +379,6 @@ class ColumnText(NamedTuple):
 
 
 def _apart(cell: Cell) -> Cell:
-    """A cell after a blank."""
     uncompared = None if cell.uncompared is None else b" " + cell.uncompared
     return replace(cell, before=b" " + cell.before, uncompared=uncompared)
 

@@ -10,15 +10,7 @@ from msgspec import to_builtins
 
 from pgtail._orjson import orjson
 from pgtail.changes.ddl import DdlMessage
-from pgtail.changes.events import (
-    Ended,
-    Event,
-    LogicalMessage,
-    Outcome,
-    SchemaChange,
-    TableTruncate,
-    Transaction,
-)
+from pgtail.changes.events import Ended, Event, LogicalMessage, Outcome, SchemaChange, TableTruncate, Transaction
 from pgtail.changes.relations import Column, Relation, differences
 from pgtail.files.sink import Sink
 from pgtail.native.plan import (
@@ -263,7 +255,6 @@ class Json(PlannedOutput):
 
 
 def _end(op: str) -> Plan:
-    """The line for the end of a transaction."""
     changes = Value(Field.CHANGES, b',"changes":')
     end_lsn = Value(Field.END_LSN, b',"end_lsn":"', b'"')
     return (b'{"op":"%b"' % op.encode(), *_BOUNDARY, end_lsn, changes, b"}\n")
@@ -287,7 +278,6 @@ def message_parts(message: LogicalMessage) -> list[Part]:
 
 
 def _ddl_keys(message: DdlMessage) -> bytes:
-    """The keys of a schema change."""
     ddl = message.ddl
     described = not ddl.dropped and ddl.error is None
     return keys(

@@ -164,7 +164,7 @@ class Statistics(Output):
         """Counts the rows of slices; made with the first one."""
         self._transaction: Transaction | None = None
         """The one that was open before the current slice."""
-        self._now: dict[int, list[int]] = {}
+        self._now: dict[int, Counts] = {}
         """The changes of the open transaction, by number of the table. The next two are of it, too."""
         self.first_lsn: int | None = None
         self.anything = False
@@ -173,10 +173,10 @@ class Statistics(Output):
             TableTruncate: self._truncate,
             LogicalMessage: self._message,
             DdlMessage: self._ddl,
-            Started: self._started,
+            Started: lambda _: self.begin(),
             Ended: self._ended,
             SchemaChange: self._schema,
-            FromClient: self._from_client,
+            FromClient: lambda message: self.clients.add(message, max(self.transactions.commits.last, 0)),
             Outcome: self.prepared.end,
         }
 
@@ -244,13 +244,8 @@ class Statistics(Output):
     def add_now(self, table: TableCount, inserts: int, updates: int, deletes: int, size: int) -> None:
         """Count changes of the open transaction."""
         table.add(inserts, updates, deletes, size)
-        now = self._now.get(table.number)
-        if now is None:
-            now = self._now[table.number] = [0, 0, 0, 0]
-        now[0] += inserts
-        now[1] += updates
-        now[2] += deletes
-        now[3] += size
+        now = self._now.get(table.number, NOTHING)
+        self._now[table.number] = now.plus((inserts, updates, deletes, size))
 
     def committed(self) -> None:
         """Count the commit of the transaction that was open before the slice."""
@@ -283,9 +278,6 @@ class Statistics(Output):
 
     # -- events ------------------------------------------------------------------------------------------------
 
-    def _started(self, event: Started) -> None:
-        self.begin()
-
     def _ended(self, event: Ended) -> None:
         if event.complete:
             self._end(event.transaction)
@@ -306,7 +298,7 @@ class Statistics(Output):
         if transaction.origin is not None:  # its time is that of the server where it began
             self.transactions.add_origin(transaction.origin)
             time = None
-        tables = {number: Counts(*counts) for number, counts in self._now.items()}
+        tables = self._now
         if time is not None and tables:
             self.rate.add(time, tables)
         total, cells = NOTHING, list[int]()
@@ -370,9 +362,6 @@ class Statistics(Output):
         self.messages += 1
         self.message_bytes += len(message.content)
         self.anything = self.anything or message.transaction is not None
-
-    def _from_client(self, message: FromClient) -> None:
-        self.clients.add(message, max(self.transactions.commits.last, 0))
 
     def _schema(self, event: SchemaChange) -> None:
         if self.redaction is not None:

@@ -107,7 +107,6 @@ def _table(table: TableCount, total: int) -> dict[str, Any]:
 
 
 def _snapshots(stats: Statistics) -> dict[str, Any]:
-    """The copied snapshots, if any."""
     if not stats.snapshots:
         return {}
     return {"snapshots": {"count": stats.snapshots, "rows": stats.snapshot_rows, "bytes": stats.snapshot_bytes}}
@@ -252,7 +251,6 @@ def _rate(stats: Statistics) -> dict[str, Any] | None:
 
 
 def _key_object(key: HotKey) -> dict[str, Any]:
-    """A key that was changed often."""
     values: dict[str, orjson.Fragment] = {}
     undecoded_names = []
     for column, cell in zip(key.relation.columns, key.cells, strict=True):

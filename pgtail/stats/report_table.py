@@ -164,7 +164,8 @@ class _View(ReportLayout):
         if series is None or len(series.rows) < 2:
             return
         highest = max(series.rows)
-        title = f"rows by time of commit; a column is {_step(series.width)}, the highest {counted(highest, 'row')}"
+        width = f"{series.width / 1_000_000:g} s" if series.width < 60_000_000 else span_text(series.width)
+        title = f"rows by time of commit; a column is {width}, the highest {counted(highest, 'row')}"
         yield from self.indented(paragraph(title, "dim", self.inner))
         lines, cut = plot(series.rows, _PLOT_HEIGHT)
         for line in lines:
@@ -358,7 +359,3 @@ def local_text(time: int, *, digits: int = 0) -> str:
     """A local time, without its zone, with `digits` digits of the second's fraction."""
     seconds, _, rest = time_text(to_local(time)).replace("T", " ").partition(".")
     return seconds + (f".{rest[:digits]}" if digits else "") + (" BC" if rest.endswith("BC") else "")
-
-
-def _step(micros: int) -> str:
-    return f"{micros / 1_000_000:g} s" if micros < 60_000_000 else span_text(micros)

@@ -112,7 +112,6 @@ class _TopView(ReportLayout):
 
 
 def _rate(count: float, seconds: float = 1) -> str:
-    """How many per second."""
     rate = count / seconds
     return grouped(round(rate)) if rate >= 10 or not count else f"{rate:.1f}"
 

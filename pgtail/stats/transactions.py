@@ -306,7 +306,6 @@ class Transactions:
 
 
 def _tables(cells: Sequence[int], place: int) -> dict[int, Counts]:
-    """The tables of the transaction at this place."""
     places = cells[::6]
     rows = range(bisect.bisect_left(places, place), bisect.bisect_right(places, place))
     return {cells[6 * row + 1]: Counts(*cells[6 * row + 2 : 6 * row + 6]) for row in rows}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from io import BytesIO
 from typing import Final
 
 from pgtail.files.sink import Sink
@@ -43,14 +44,6 @@ class ColoringSink:
 
 def colored(text: str) -> str:
     """JSON in these colours."""
-    parts = _Parts()
-    ColoringSink(parts).write(text.encode())
-    return b"".join(parts.written).decode()
-
-
-class _Parts:
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-
-    def write(self, data: bytes, /) -> None:
-        self.written.append(data)
+    written = BytesIO()
+    ColoringSink(written).write(text.encode())
+    return written.getvalue().decode()

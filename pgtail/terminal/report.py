@@ -58,7 +58,6 @@ def table(
 
 
 def _stripped(line: list[Fragment]) -> list[Fragment]:
-    """The line without the spaces at its end."""
     while line and not line[-1][0].strip():
         del line[-1]
     return line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final, NamedTuple
 
@@ -13,6 +14,12 @@ DAY: Final = 86_400_000_000
 _MOMENT: Final = r"""([0-9]{4,7}) (?: -([0-9]{1,2}) (?: -([0-9]{1,2})
         (?: [ T] ([0-9]{1,2}) (?: :([0-9]{2}) (?: :([0-9]{2}) (?:\.([0-9]{1,6}))? )? )? )?
         \ ? (Z | [-+][0-9]{2} (?: :?[0-9]{2} (?: :[0-9]{2})? )? )? )? )? (\ BC)?"""
+
+
+@functools.cache
+def _pattern() -> re.Pattern[str]:
+    """_MOMENT, compiled when the first text needs it."""
+    return re.compile(_MOMENT, re.VERBOSE | re.IGNORECASE)
 
 
 class Moment(NamedTuple):
@@ -33,7 +40,7 @@ def moment(text: str) -> Moment:
     """
     if text in ("infinity", "-infinity"):
         return Moment(float(text))
-    match = re.fullmatch(_MOMENT, text, re.VERBOSE | re.IGNORECASE)
+    match = _pattern().fullmatch(text)
     if match is None:
         raise ValueError("not a date and time")
     year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)

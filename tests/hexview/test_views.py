@@ -15,7 +15,7 @@ from pgtail.errors import DecodeError
 from pgtail.hexview.fields import FieldDescriber, Scope
 from pgtail.hexview.json_view import JsonView
 from pgtail.hexview.text_view import TextView
-from pgtail.hexview.views import MessageLocation, View, locate_damage
+from pgtail.hexview.views import MessageLocation, locate_damage
 from pgtail.pgoutput.cursor import TracedCursor
 from pgtail.pgoutput.decoder import Decoder
 from pgtail.terminal.values import ValueStyle
@@ -165,7 +165,7 @@ def test_a_field_in_json() -> None:
 # -- damage --------------------------------------------------------------------------------------------------------
 
 
-def damaged(data: bytes, view: View, *, known: bool = True) -> DecodeError:
+def damaged(data: bytes, view: JsonView | TextView, *, known: bool = True) -> DecodeError:
     """Decode a damaged frame after the others of a capture, and show it."""
     scope = Scope(Types())
     fields = FieldDescriber(scope, ValueStyle(48), encoding="utf-8")

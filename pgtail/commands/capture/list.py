@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pgtail.capture.contents import PreparedTransaction, SegmentContents
+from pgtail.capture.contents import SegmentContents
 from pgtail.capture.format import GAP
 from pgtail.capture.overview import SegmentOverview, SnapshotOverview, overview
 from pgtail.capture.reader import listed, missing_at_end
@@ -105,13 +105,9 @@ def _contents(overview: SegmentOverview, contents: SegmentContents) -> dict[str,
         "last_commit_ts": last,
         "xids": contents.xids,
         "tables": None if contents.tables is None else [table._asdict() for table in contents.tables],
-        "prepared": _prepared(contents.prepared),
-        "outcomes": _prepared(contents.outcomes),
+        "prepared": [one._asdict() for one in contents.prepared],
+        "outcomes": [one._asdict() for one in contents.outcomes],
     }
-
-
-def _prepared(some: Sequence[PreparedTransaction]) -> list[dict[str, Any]]:
-    return [one._asdict() for one in some]
 
 
 def _snapshot(overview: SnapshotOverview) -> dict[str, Any]:

@@ -188,17 +188,11 @@ def _wrapped(text: str, columns: int, first: str, rest: str) -> list[str]:
     words = text.split(" ")
     lines = [first + words[0]]
     for word in words[1:]:
-        if _width(f"{lines[-1]} {word}") <= columns:
+        if width_of(f"{lines[-1]} {word}") <= columns:
             lines[-1] += f" {word}"
         else:
             lines.append(rest + word)
     return lines
-
-
-def _width(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    return width_of(text)
 
 
 def descriptor() -> int:

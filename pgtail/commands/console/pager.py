@@ -140,7 +140,6 @@ def _pager(command: list[str], environment: dict[str, str]) -> Iterator[subproce
 
 
 def _wait(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the pager's end."""
     while True:
         if asked_to_end():
             process.terminate()

@@ -15,7 +15,7 @@ from pgtail.changes.redaction import Redaction
 from pgtail.commands.options.common import FilterOptions
 from pgtail.errors import OptionError
 from pgtail.files.small import read_small
-from pgtail.humanize import counted, did_you_mean
+from pgtail.humanize import counted, did_you_mean, some_of
 from pgtail.local_time import zone_text
 from pgtail.log import logger
 from pgtail.options import Option, options_of
@@ -53,13 +53,10 @@ def check_range(since: Point | None, until: Point | None) -> None:
     """Raises OptionError if nothing can be between them."""
     if since is None or until is None:
         return
-    for low, high, text in ((since.lsn, until.lsn, lsn_text), (since.time, until.time, _second)):
+    for low, high, text in ((since.lsn, until.lsn, lsn_text), (since.time, until.time, time_text)):
         if low is not None and high is not None and low > high:
-            raise OptionError(f"--since {text(low)} is later than --until {text(high)}: nothing is in between")
-
-
-def _second(time: int) -> str:
-    return time_text(time).replace(".000000", "")
+            words = f"--since {text(low)} is later than --until {text(high)}: nothing is in between"
+            raise OptionError(words.replace(".000000", ""))
 
 
 def build_redaction(options: FilterOptions) -> Redaction | None:
@@ -95,7 +92,7 @@ def report_filter(filter_: Filter, level: int = logging.INFO) -> None:
     if filter_.no_table_passed:
         names = [*filter_.left_out, *[name.partition(".")[2] for name in filter_.left_out]]
         meant = next(filter(None, [did_you_mean(glob, names) for glob in filter_.tables]), "")
-        shown = _some(sorted(filter_.left_out))
+        shown = some_of(sorted(filter_.left_out), 10)
         logger.log(level, escape(f"no selected table has a change: the changes are of {shown}{meant}"))
     if filter_.not_sent:
         rows = "1 row" if filter_.not_sent == 1 else f"{filter_.not_sent} rows"
@@ -161,8 +158,3 @@ def report_unmasked(redaction: Redaction | None, *, whole: bool = True) -> bool:
         else:
             logger.info(escape(f"no table had a column {rule.text} (--redact)"))
     return missing and whole
-
-
-def _some(names: list[str]) -> str:
-    """The first ten names, and how many more there are."""
-    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

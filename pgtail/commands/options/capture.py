@@ -13,7 +13,7 @@ from pgtail.commands.options.common import (
     dry_run_option,
     input_option,
     output_option,
-    point,
+    point_option,
     range_option,
     storage_option,
     utc_option,
@@ -63,11 +63,8 @@ class CaptureVerifyOptions(Struct, frozen=True):
 class PruneOptions(Struct, frozen=True):
     """Options of `pgtail capture prune`. `keep` is in seconds."""
 
-    before: Point | None = range_option(
+    before: Point | None = point_option(
         "--before",
-        convert=point,
-        metavar="TIME|LSN",
-        completion="points",
         help="Remove what was committed before this time or log position: 30d (ago), yesterday, 2026-11-22T10:00 (local"
         " time without a zone), 0/1949A30.",
     )

@@ -32,6 +32,9 @@ def point(text: str) -> Point:
     return point_of(text)
 
 
+point_option = partial(range_option, convert=point, metavar="TIME|LSN", completion="points")
+
+
 def storage_options(texts: tuple[str, ...]) -> StorageOptions:
     """Options given as KEY=VALUE. Raises OptionError, which does not repeat a value: it may be a secret."""
     return parse_options(texts)
@@ -157,11 +160,8 @@ class FilterOptions(Struct, frozen=True):
         help='Only changes for which it is true: "total > 100", "changed(status)"; see pgtail-filter(7). Repeatable:'
         " all must be true.",
     )
-    since: Point | None = range_option(
+    since: Point | None = point_option(
         "--since",
-        convert=point,
-        metavar="TIME|LSN",
-        completion="points",
         help="Only what was committed at this time or later: 10m (ago), yesterday, 10:30, 2026-11-22T10:00 (local time"
         " without a zone); or at this log position or later.",
     )
@@ -201,9 +201,7 @@ class DumpOptions(Struct, frozen=True):
     """How dumps are read, and where from. `types` declares enums, as NAME=enum."""
 
     input_format: str | None = input_option(
-        "--input-format",
-        kind=tuple(INPUTS),
-        help="The form of the files, if pgtail does not detect it.",
+        "--input-format", kind=tuple(INPUTS), help="The form of the files, if pgtail does not detect it."
     )
     encoding: str = input_option(
         "--encoding", default="utf-8", convert=encoding_name, help="The encoding of names and text in the dump."
@@ -227,11 +225,8 @@ class DecodeOptions(Struct, frozen=True):
 
     format: OutputOptions = family(OutputOptions)
     filter: FilterOptions = family(FilterOptions)
-    until: Point | None = range_option(
+    until: Point | None = point_option(
         "--until",
-        convert=point,
-        metavar="TIME|LSN",
-        completion="points",
         help="Only what was committed up to this time or log position, written as for --since.",
     )
     limit: int | None = limit_option()

@@ -44,6 +44,9 @@ def end(text: str) -> Point | Literal["now"]:
     return "now" if text == "now" else point(text)
 
 
+_end_option = partial(range_option, convert=end, metavar="TIME|LSN|now", completion="points")
+
+
 class Address(NamedTuple):
     """Where to listen."""
 
@@ -115,11 +118,8 @@ class EndOptions(Struct, frozen=True):
     until_lsn: int | None = range_option(
         "-E", "--until-lsn", "--endpos", convert=parse_lsn, metavar="LSN", help="Stop at this log position."
     )
-    until: Point | Literal["now"] | None = range_option(
+    until: Point | Literal["now"] | None = _end_option(
         "--until",
-        convert=end,
-        metavar="TIME|LSN|now",
-        completion="points",
         help="Stop after this commit time (10:30, 2026-11-22T10:00; local time without a zone) or log position; now: at"
         " the server's.",
     )
@@ -155,11 +155,7 @@ class SnapshotOptions(Struct, frozen=True):
         help="Copy the published tables of this name or pattern, also if they were copied before. Repeatable.",
     )
     jobs: int = _snapshot(
-        "--snapshot-jobs",
-        default=2,
-        kind="positive number",
-        metavar="N",
-        help="How many sessions copy side by side.",
+        "--snapshot-jobs", default=2, kind="positive number", metavar="N", help="How many sessions copy side by side."
     )
 
     @property
@@ -200,10 +196,7 @@ class StreamOptions(Struct, frozen=True):
     request: Request = family(Request)
     end: EndOptions = family(EndOptions)
     snapshot: SnapshotOptions = family(
-        SnapshotOptions,
-        snapshot={"help": "First show the rows that are there."},
-        snapshot_tables=None,
-        jobs=None,
+        SnapshotOptions, snapshot={"help": "First show the rows that are there."}, snapshot_tables=None, jobs=None
     )
     limit: int | None = limit_option()
     format: OutputOptions = family(OutputOptions)
@@ -293,9 +286,7 @@ class StatsOptions(Struct, frozen=True):
     """Options of `pgtail stats`."""
 
     request: Request = family(
-        Request,
-        slot=UNCONFIGURED,
-        **dict.fromkeys(("create_slot", "ack", "yes", "start", "wanted", "encoding")),
+        Request, slot=UNCONFIGURED, **dict.fromkeys(("create_slot", "ack", "yes", "start", "wanted", "encoding"))
     )
     connection: ConnectionOptions = family(ConnectionOptions)
     reconnect: bool | None = _reconnect_option()
@@ -303,11 +294,8 @@ class StatsOptions(Struct, frozen=True):
     watch: bool = range_option(
         "--watch", default=False, help="Show what is written now, in a slot or a temporary one, until q or Ctrl-C."
     )
-    until: Point | Literal["now"] | None = range_option(
+    until: Point | Literal["now"] | None = _end_option(
         "--until",
-        convert=end,
-        metavar="TIME|LSN|now",
-        completion="points",
         help="Only what was committed up to this time (10:30, 2026-11-22T10:00; local time without a zone) or log"
         " position; a slot is read up to now by default.",
     )
@@ -344,11 +332,7 @@ class ExpectOptions(Struct, frozen=True):
     reconnect: bool | None = _reconnect_option()
     filter: FilterOptions = family(FilterOptions, since=None)
     timeout: float = range_option(
-        "--timeout",
-        default="30s",
-        convert=parse_seconds,
-        metavar="TIME",
-        help="How long to wait once ready.",
+        "--timeout", default="30s", convert=parse_seconds, metavar="TIME", help="How long to wait once ready."
     )
     count: int = range_option(
         "--count", default=1, kind="positive number", metavar="N", help="Wait for at least N changes."
@@ -404,7 +388,6 @@ class ChangeOptions(Struct, frozen=True):
 
 
 def _with_statement_option() -> Any:
-    """A field `with_statement`."""
     return option(
         "--with-statement", default=False, help="Messages contain the text of the statement, which may have secrets."
     )
@@ -413,10 +396,8 @@ def _with_statement_option() -> Any:
 class InstallOptions(Struct, frozen=True):
     """Options of `pgtail ddl install`."""
 
-    connection: ConnectionOptions = family(ConnectionOptions)
     with_statement: bool = _with_statement_option()
-    yes: bool = option("-y", "--yes", default=False, help="Do not ask.")
-    dry_run: bool = dry_run_option()
+    change: ChangeOptions = family(ChangeOptions)
 
 
 class PrintOptions(Struct, frozen=True):

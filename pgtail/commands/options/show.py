@@ -11,7 +11,7 @@ from pgtail.commands.options.common import (
     FilterOptions,
     Verbosity,
     pager_option,
-    point,
+    point_option,
     range_option,
     storage_option,
 )
@@ -33,19 +33,13 @@ _OF_CHANGES = (
 class ShowOptions(Struct, frozen=True):
     """Options of `pgtail show`."""
 
-    at: Point | None = range_option(
+    at: Point | None = point_option(
         "--at",
-        convert=point,
-        metavar="TIME|LSN",
-        completion="points",
         help="After the last commit up to this time, or up to the commit at this log position: 10m (ago), yesterday,"
         " 10:30, 2026-11-22T10:00 (local time without a zone), 0/1949A30. Default: at the end of the capture.",
     )
-    before: Point | None = range_option(
+    before: Point | None = point_option(
         "--before",
-        convert=point,
-        metavar="TIME|LSN",
-        completion="points",
         help="Before the first commit at this time or later, or before the commit at this log position.",
     )
     history: bool = range_option(

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
-from pgtail.commands.options.common import (
-    ReportOptions,
-    Verbosity,
-    dry_run_option,
-    point,
-    storage_option,
-    utc_option,
-)
+from pgtail.commands.options.common import ReportOptions, Verbosity, dry_run_option, point, storage_option, utc_option
 from pgtail.commands.options.server import ConnectionOptions, ServiceOptions
 from pgtail.options import family, items, option, positive_duration
 
@@ -164,9 +157,7 @@ class VerifyOptions(Struct, frozen=True):
         help="Give up if the captures are not complete up to the server's position after this time.",
     )
     report: ReportOptions = family(
-        ReportOptions,
-        output={"help": "A table for people, or JSON for programs: a line per table."},
-        file=None,
+        ReportOptions, output={"help": "A table for people, or JSON for programs: a line per table."}, file=None
     )
     storage: StorageOptions = storage_option()
     master: str | None = _master_option()

@@ -43,13 +43,7 @@ def open_target(file: str | None) -> Iterator[FileSink | DirectorySink]:
         yield sink
 
 
-def build_output(
-    options: OutputOptions,
-    sink: Sink,
-    *,
-    masked: bool,
-    database: str = "",
-) -> Output:
+def build_output(options: OutputOptions, sink: Sink, *, masked: bool, database: str = "") -> Output:
     """The output that the options ask for, to `sink`. Raises OptionError.
 
     `masked`: the values that it gets are masked. `database` is the name of the one being read, if known.

@@ -72,7 +72,6 @@ class DirectorySink:
         return file
 
     def _path(self, name: str) -> Path:
-        """A new file."""
         number = 1
         while (file := _fitting(name, ".csv" if number == 1 else f".{number}.csv")).casefold() in self._names:
             number += 1
@@ -94,10 +93,7 @@ class DirectorySink:
                     sink.write(b"".join(parts))
                     sink.flush()
             except OSError as error:
-                raise self._failed(path, error) from error
-
-    def _failed(self, path: Path, error: OSError) -> OutputError:
-        return OutputError(f"cannot write to {path}: {error.strerror}")
+                raise OutputError(f"cannot write to {path}: {error.strerror}") from error
 
 
 def _safe(name: str) -> str:

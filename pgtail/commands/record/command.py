@@ -72,13 +72,7 @@ def record_dumps(files: Sequence[str], options: RecordOptions) -> bool:
             verify(files, dump.storage)
         begin()
         with open_directory(Path(options.directory), empty=True) as directory:
-            return convert.record_dumps(
-                files,
-                directory,
-                dump,
-                rotation=_rotation(options),
-                compress=options.compress,
-            )
+            return convert.record_dumps(files, directory, dump, rotation=_rotation(options), compress=options.compress)
     except KeyboardInterrupt as stopped:
         raise interrupted(stopped) from None
 
@@ -141,11 +135,7 @@ class RecordSlot:
         with open_directory(spool) as directory:
             if target.path is None:
                 uploader = Uploader(
-                    directory,
-                    target,
-                    compress=options.compress,
-                    progress=progress,
-                    takes_over=options.wait,
+                    directory, target, compress=options.compress, progress=progress, takes_over=options.wait
                 )
                 if options.wait:
                     uploader.claim()  # from now on the position in the store is where the slot is to be read
@@ -262,7 +252,6 @@ class RecordSlot:
         copied: list[CopiedTable],
         until_time: int | None,
     ) -> None:
-        """Record the stream until the end."""
         plan = publisher.plan
         recorders: list[Recorder] = []
 

@@ -37,12 +37,7 @@ class RawDecoder(Decoder):
 
 
 def record_dumps(
-    files: Sequence[str],
-    directory: Path,
-    dump: DumpOptions,
-    *,
-    rotation: Rotation,
-    compress: bool,
+    files: Sequence[str], directory: Path, dump: DumpOptions, *, rotation: Rotation, compress: bool
 ) -> bool:
     """Record files, one after another, as one stream. Returns whether the capture lacks something or has damage.
 

@@ -158,7 +158,6 @@ def _rows(tables: Iterable[TableRows]) -> Metric:
 
 
 def _common(health: Health, now: float) -> Iterator[Metric]:
-    """The metrics that every service has."""
     progress = health.progress
     works = progress.ready and not progress.stopping and progress.trouble(now) is None
     yield _family("pgtail_up", "Whether the work goes on: 1, or 0.", works)

@@ -6,7 +6,7 @@ import contextlib
 import select
 import time
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.console.full_screen import INTERVAL, Screen
@@ -24,9 +24,6 @@ from pgtail.postgres.pg_wal import PgWal, pg_wal
 from pgtail.postgres.slot_report import SlotGrowth, SlotReport
 from pgtail.terminal.escape import escape, json_line
 from pgtail.terminal.style import Palette
-
-_CRITICAL: Final = 10 << 30
-"""Slots that retain so many bytes of WAL are red."""
 
 
 class _Report(NamedTuple):
@@ -105,7 +102,6 @@ def _formatted(report: _Report, palette: Palette | None, options: ListOptions, *
             report.wal,
             palette,
             width=terminal_width(),
-            critical=_CRITICAL,
             by_name=by_name,
             verbose=options.verbosity.verbose > 0,
         )

@@ -17,6 +17,8 @@ from pgtail.terminal.style import Fragment, Painter, Palette
 
 _RETAINED_WARNING: Final = 1 << 30
 """Bytes of WAL from which on an inactive slot is marked."""
+_CRITICAL: Final = 10 << 30
+"""Bytes of WAL from which on a slot is red."""
 
 _RIGHT_ALIGNED: Final = frozenset({"WAL held", "a minute"})
 """Names of columns; a title is the name in capitals."""
@@ -34,19 +36,18 @@ def render(
     palette: Palette,
     *,
     width: int,
-    critical: int | None = None,
     by_name: bool = False,
     verbose: bool = False,
 ) -> str:
     """The contents of pg_wal, and a line of at most `width` cells for each slot: the worst first, or by name.
 
-    `verbose` adds details below each. A slot that retains `critical` bytes or more is red.
+    `verbose` adds details below each.
     """
     painter = Painter(palette)
     if not reports:
         return painter.line([("the server has no replication slots", "note")]) + "\n"
     shown = sorted(reports, key=attrgetter("slot.name") if by_name else _rank)
-    return painter.lines(_lines(shown, wal, width, critical, verbose=verbose))
+    return painter.lines(_lines(shown, wal, width, verbose=verbose))
 
 
 def _rank(report: SlotReport) -> tuple[bool, int, str]:
@@ -59,14 +60,12 @@ def away_note(text: str, palette: Palette, *, width: int) -> str:
     return Painter(palette).lines([*paragraph(escape(" ".join(text.split())), "bad", width), []])
 
 
-def _lines(
-    reports: Sequence[SlotReport], wal: PgWal | None, width: int, critical: int | None, *, verbose: bool
-) -> Iterator[list[Fragment]]:
+def _lines(reports: Sequence[SlotReport], wal: PgWal | None, width: int, *, verbose: bool) -> Iterator[list[Fragment]]:
     if wal is not None and (words := wal.words()):
         yield from paragraph(escape(words), "value", width)
         yield []
     room = min(max((width - _BESIDE) // 2, _LEAST_LINE), _LONGEST_LINE)
-    cells = [_cells(report, wal, critical, room) for report in reports]
+    cells = [_cells(report, wal, room) for report in reports]
     names = [*cells[0]]
     texts = [place for place, name in enumerate(names) if name not in _RIGHT_ALIGNED]
     heads, *rows = table([(name.upper(), "dim") for name in names], [[*row.values()] for row in cells], width, texts)
@@ -78,12 +77,12 @@ def _lines(
             yield from indented(wrap(_details(report, room), room), _INDENT)
 
 
-def _cells(report: SlotReport, wal: PgWal | None, critical: int | None, room: int) -> dict[str, Item]:
+def _cells(report: SlotReport, wal: PgWal | None, room: int) -> dict[str, Item]:
     """The line of a slot, by the names of columns; one that is watched has its growth, and `room` of its samples."""
     facts = report.facts
     holds = report.slot.restart_lsn is not None and not report.slot.synced  # nobody reads a standby's copies
     unlimited = wal is not None and wal.unlimited and holds
-    style = _state_style(report, critical, unlimited=unlimited)
+    style = _state_style(report, unlimited=unlimited)
     held = "" if facts["restart_lsn"] is None or report.slot.invalid is not None else size_text(report.retained)
     cells: dict[str, Item] = {
         "  slot": (("● ", style), (escape(report.slot.name), "table")),
@@ -117,10 +116,6 @@ def _cause(report: SlotReport, *, unlimited: bool) -> str:
     return ", ".join(parts)
 
 
-def _plugin(report: SlotReport) -> str:
-    return "physical" if report.slot.physical else escape(str(report.facts["plugin"]))
-
-
 def _state(report: SlotReport) -> str:
     if report.slot.invalid is not None:
         return "INVALID"
@@ -130,10 +125,10 @@ def _state(report: SlotReport) -> str:
     return "inactive" if seconds is None else f"inactive {seconds_text(seconds)}"
 
 
-def _state_style(report: SlotReport, critical: int | None, *, unlimited: bool) -> str:
+def _state_style(report: SlotReport, *, unlimited: bool) -> str:
     """The style of a slot's state: whether it is in use, or in trouble."""
-    status, much = report.facts.get("wal_status"), critical is not None and report.retained >= critical
-    if report.slot.invalid is not None or status in ("unreserved", "lost") or much:
+    status = report.facts.get("wal_status")
+    if report.slot.invalid is not None or status in ("unreserved", "lost") or report.retained >= _CRITICAL:
         return "bad"
     if report.slot.active_pid is not None:
         return "good"
@@ -142,7 +137,7 @@ def _state_style(report: SlotReport, critical: int | None, *, unlimited: bool) -
 
 def _details(report: SlotReport, width: int) -> Iterator[Item]:
     facts = report.facts
-    yield ((_plugin(report), "value"),)
+    yield (("physical" if report.slot.physical else escape(str(facts["plugin"])), "value"),)
     yield from _named([("database", facts["database"])])
     if facts["lag_bytes"] is not None:
         yield _item("lag", size_text(max(0, facts["lag_bytes"])))

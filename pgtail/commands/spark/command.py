@@ -115,7 +115,9 @@ def _update(
             _report_update(update)
         applied = [_update_state(lake, settings, options) for settings in kept]
         waiting = [
-            f"{settings.kind} waits for {one.waiting.what}" if one.waiting is not None else _first_line(one.stopped)
+            f"{settings.kind} waits for {one.waiting.what}"
+            if one.waiting is not None
+            else next((text.splitlines()[0] for text in one.stopped), None)
             for settings, one in zip(kept, applied, strict=True)
         ]
         for text in (now := [text for one in applied for text in one.stopped]):
@@ -132,10 +134,6 @@ def _update(
         time.sleep(max(options.every - (time.monotonic() - began), 0))
 
 
-def _first_line(texts: Sequence[str]) -> str | None:
-    return texts[0].splitlines()[0] if texts else None
-
-
 def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
     """How a state or history is to be kept. Raises OptionError."""
     return Settings(
@@ -149,7 +147,6 @@ def _settings(dataset: Dataset, options: SparkOptions) -> Settings:
 
 
 def _update_state(lake: Lake, settings: Settings, options: SparkOptions) -> Applied:
-    """Bring a state or history up to date."""
     from pgtail.spark.state.update import update_state
 
     applied = update_state(lake, settings)

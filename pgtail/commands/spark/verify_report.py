@@ -62,7 +62,8 @@ def _lines(
             words = f"{kind}: " + "; ".join(map(_example, examples))
             yield from indented(paragraph(escape(words), _STYLES[kind], width - _INDENT), _INDENT)
     yield []
-    yield from paragraph(_summary(tables, lsn), _worst(tables), width)
+    worst = next((state for state in ("bad", "warning") if state in map(_state, tables)), "good")
+    yield from paragraph(_summary(tables, lsn), worst, width)
     if some := [name for one, name in zip(tables, names, strict=True) if one.relid in roots and not one.found.same]:
         words = "ATTACH PARTITION of a table with rows, DETACH PARTITION and TRUNCATE of a partition send nothing"
         yield from paragraph(f"{', '.join(some)}: {words}, and may be the cause.", "note", width)
@@ -86,10 +87,6 @@ def _example(one: Example) -> str:
 
 def _state(one: VerifiedTable) -> str:
     return "bad" if not one.found.same else "warning" if one.found.unknown else "good"
-
-
-def _worst(found: Sequence[VerifiedTable]) -> str:
-    return next((state for state in ("bad", "warning") if any(_state(one) == state for one in found)), "good")
 
 
 def _summary(tables: Sequence[VerifiedTable], lsn: int) -> str:

@@ -105,7 +105,6 @@ def _check_page(options: StatsOptions) -> None:
 
 
 def _check_slot_options(sources: tuple[str, ...], options: StatsOptions) -> None:
-    """Raises OptionError."""
     if len(sources) > 1:
         raise OptionError("a slot is read from one database: give one DSN")
     for name, value in (
@@ -131,7 +130,6 @@ def _decode_options(options: StatsOptions) -> DecodeOptions:
 
 
 def _stream_options(sources: tuple[str, ...], options: StatsOptions) -> StreamOptions:
-    """Raises OptionError."""
     _check_slot_options(sources, options)
     until = options.until or ("now" if options.seconds is None and not options.watch else None)
     return StreamOptions(

@@ -177,10 +177,11 @@ class Stream:
             return self._run()
 
     def _run(self) -> bool:
-        options = self._options
+        options, request = self._options, self._options.request
+        info = {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
         try:
             with (
-                Service(options.service, self._progress, self._info()),
+                Service(options.service, self._progress, info),
                 Interrupt() as interrupt,
                 open_sink(options.format.file, append=True) as target,
                 self._shared(target) as sink,
@@ -198,11 +199,6 @@ class Stream:
     def _open_messages(self) -> contextlib.AbstractContextManager[StderrThread | None]:
         """A context in which messages are written, and a status line."""
         return StderrThread(quiet=self._options.verbosity.quiet)
-
-    def _info(self) -> dict[str, str]:
-        """A description of the command for the metrics."""
-        request = self._options.request
-        return {"command": self._name, "version": __version__, "slot": request.slot or request.fork or ""}
 
     @contextlib.contextmanager
     def _shared(self, target: FileSink) -> Iterator[StreamSink]:
@@ -294,7 +290,6 @@ class Stream:
         return self._pipeline.damaged or unmasked
 
     def _render_thread(self, rendering: Rendering, queue: FrameQueue, position: int) -> RenderThread:
-        """The thread that feeds the pipeline."""
         return RenderThread(rendering, queue, position=position)
 
     def _make_filter(self) -> Filter:

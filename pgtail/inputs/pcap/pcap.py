@@ -39,12 +39,8 @@ class Connections:
         self._ended: deque[Key] = deque()
         self.ready: deque[ServerStream] = deque()
         self.others: dict[str, Counter[str]] = {}
-        self._pairs: set[frozenset[tuple[bytes, int]]] = set()
-
-    @property
-    def count(self) -> int:
-        """Number of connections so far."""
-        return len(self._pairs)
+        self.pairs: set[frozenset[tuple[bytes, int]]] = set()
+        """The two addresses of each connection so far."""
 
     def pull(self) -> bool:
         """Read the next packet; False if there are no more."""
@@ -90,7 +86,7 @@ class Connections:
                 server.peer_sent(ClientMessage(segment.time, message))
 
     def _begin(self, segment: TcpSegment, number: int) -> Direction:
-        self._pairs.add(frozenset((segment.source, segment.target)))
+        self.pairs.add(frozenset((segment.source, segment.target)))
 
         def make(whole: bool) -> ServerStream:
             server, client = address_text(segment.source), address_text(segment.target)
@@ -173,8 +169,7 @@ class Pcap(NestedInput):
         self._check_end()
 
     def resync(self) -> int | None:
-        offset = None if self._inner is None else self._inner.resync()
-        self.skipped = 0 if self._inner is None else self._inner.skipped
+        offset = super().resync()
         if offset is None:
             self._leave()
             return self.skipped if self._next(damaged=True) else None
@@ -222,8 +217,8 @@ class Pcap(NestedInput):
 
     def _nothing(self) -> NoReturn:
         """Raise InputError with what the capture has instead of a stream."""
-        packets, others = self._packets, self._connections.others
-        words = [f"no replication stream in these {packets.count} packets of {self._connections.count} connections"]
+        packets, others, count = self._packets, self._connections.others, len(self._connections.pairs)
+        words = [f"no replication stream in these {packets.count} packets of {count} connections"]
         for kind, what in (
             (TLS, "encrypted (TLS), which cannot be read; use sslmode=disable for connections that can"),
             (OTHER_PLUGIN, "replication that is not pgoutput's (physical, or another plugin)"),

@@ -1,26 +1,27 @@
 """Hex dumps of any binary form: `xxd` with any -c and -g, `hexdump -C`, and hex alone (`xxd -p`, `od -v -An -tx1`).
 
-Offsets, and the text beside the hex, are checked: the bytes end at a damaged line.
+Offsets, and the text beside the hex, are checked: the bytes end at a damaged line. A form of its own reads the bytes;
+errors name the line of the text.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from pgtail.errors import InputError
 from pgtail.humanize import counted
 from pgtail.inputs import forms
-from pgtail.inputs.base import Input
+from pgtail.inputs.base import Chunk, Input, NestedInput
 from pgtail.inputs.recognition import recognise
 from pgtail.inputs.source.window import Window
 from pgtail.inputs.text.base import TextInput
 from pgtail.inputs.text.forms import HexLines
-from pgtail.inputs.text.restored import BadLine, Restored, RestoringInput
+from pgtail.inputs.text.restored import BadLine, Restored
 from pgtail.pgoutput.cursor import MAX_LENGTH
-from pgtail.pgoutput.decoder import Decoder
+from pgtail.pgoutput.decoder import Decoded, Decoder
 
 _XXD: Final = re.compile(rb"([0-9A-Fa-f]{7,16}): ((?:[0-9A-Fa-f]{2} ?)++)( .*)?", re.DOTALL)
 _HEXDUMP: Final = re.compile(rb"([0-9A-Fa-f]{7,16})  ((?:[0-9A-Fa-f]{2} {1,2})++) *(\|.*\|) *", re.DOTALL)
@@ -194,10 +195,16 @@ def _has_offsets(head: bytes, *, final: bool) -> bool | None:
     return None if not whole and len(head) < _MAX_LINE and _NO_TEXT.search(head) is None else False
 
 
-class Hexdump(RestoringInput):
+class Hexdump(NestedInput):
     """A dump of bytes as hex."""
 
     name = "hexdump"
+
+    def __init__(self, window: Window, decoder: Decoder) -> None:
+        super().__init__(window, decoder)
+        while (found := _has_offsets(window.buf, final=window.final)) is None:
+            window.more()
+        self._restored: Restored = _WithOffsets(window) if found else _Alone(window)
 
     @classmethod
     def sniff(cls, head: bytes, decoder: Decoder, *, final: bool) -> bool | None:
@@ -223,12 +230,35 @@ class Hexdump(RestoringInput):
         """The forms that a dump may show: the binary ones."""
         return [form for form in forms() if not issubclass(form, TextInput | Hexdump)]
 
-    def _open(self, window: Window) -> Restored:
-        while (found := _has_offsets(window.buf, final=window.final)) is None:
-            window.more()
-        return _WithOffsets(window) if found else _Alone(window)
+    @property
+    def position(self) -> int:
+        """Offset in the restored bytes."""
+        return self._restored.position if self._inner is None else self._inner.position
+
+    def items(self) -> Generator[Decoded | Chunk]:
+        try:
+            if self._inner is None:
+                window = Window(self._restored)
+                self._inner = self._form(window)(window, self._decoder)
+                self._inner.read = self.read
+            yield from self._inner.items()
+        except InputError as error:
+            if error.source == self.source.name and error.offset is not None:
+                number = self._restored.line_of(error.offset)
+                error.source = f"{error.source}: line {number or 1}"
+            raise
+        finally:
+            if self._inner is not None:
+                self.read = self._inner.read
+        self._check_end()
+
+    def close(self) -> None:
+        if self._inner is not None:
+            self._inner.close()
+        self._restored.close()
 
     def _form(self, window: Window) -> type[Input]:
+        """The form of the restored bytes. Raises InputError."""
         form = recognise(window, self._decoder, lambda head: self._shown())
         if form is None:
             names = ", ".join(known.name for known in self._shown())

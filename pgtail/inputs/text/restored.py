@@ -1,21 +1,16 @@
-"""Base classes of hexdump: text that another program laid out, restored to the bytes that it shows.
-
-A form of its own reads the restored bytes. Errors name the line of the text.
-"""
+"""The base class of what hexdump reads: text that another program laid out, restored to the bytes that it shows."""
 
 from __future__ import annotations
 
 import bisect
 from abc import abstractmethod
 from array import array
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from pgtail.errors import InputError
-from pgtail.inputs.base import Chunk, Input, NestedInput
 from pgtail.inputs.source.base import ByteStream
 from pgtail.inputs.source.window import Window
-from pgtail.pgoutput.decoder import Decoded, Decoder
 
 MAX_KNOWN: Final = 1 << 18
 """Lines whose offsets are kept: more than a window has."""
@@ -141,53 +136,3 @@ class Restored(ByteStream):
             self._offsets.append(self.end)
             self._numbers.append(number)
         self.end += size
-
-
-class RestoringInput(NestedInput):
-    """Reads restored bytes as the form that they have."""
-
-    def __init__(self, window: Window, decoder: Decoder) -> None:
-        super().__init__(window, decoder)
-        self._restored = self._open(window)
-
-    @abstractmethod
-    def _open(self, window: Window) -> Restored:
-        """The restored bytes of the text in a window."""
-
-    @abstractmethod
-    def _form(self, window: Window) -> type[Input]:
-        """The form of the restored bytes. Raises InputError."""
-
-    @property
-    def position(self) -> int:
-        """Offset in the restored bytes."""
-        return self._restored.position if self._inner is None else self._inner.position
-
-    def items(self) -> Generator[Decoded | Chunk]:
-        try:
-            if self._inner is None:
-                window = Window(self._restored)
-                self._inner = self._form(window)(window, self._decoder)
-                self._inner.read = self.read
-            yield from self._inner.items()
-        except InputError as error:
-            if error.source == self.source.name and error.offset is not None:
-                number = self._restored.line_of(error.offset)
-                error.source = f"{error.source}: line {number or 1}"
-            raise
-        finally:
-            if self._inner is not None:
-                self.read = self._inner.read
-        self._check_end()
-
-    def resync(self) -> int | None:
-        if self._inner is None:
-            return None
-        found = self._inner.resync()
-        self.skipped = self._inner.skipped
-        return found
-
-    def close(self) -> None:
-        if self._inner is not None:
-            self._inner.close()
-        self._restored.close()

@@ -20,17 +20,7 @@ from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
 from pgtail.humanize import counted
 from pgtail.log import log_outcome, logger
-from pgtail.native.plan import (
-    Cell,
-    Cells,
-    Field,
-    Piece,
-    Plan,
-    Undecodable,
-    UndecodedValue,
-    Value,
-    joined,
-)
+from pgtail.native.plan import Cell, Cells, Field, Piece, Plan, Undecodable, UndecodedValue, Value, joined
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.debezium import schema
 from pgtail.outputs.debezium.snapshot import MARK, SnapshotRows
@@ -131,7 +121,6 @@ class Debezium(PlannedOutput):
         return joined(plan), self._numbering(shape.relation)
 
     def _tuples(self, shape: Shape) -> tuple[Cells | None, Cells | None]:
-        """The old and the new row."""
         converters = self._converters(shape.columns)
         return (
             None if shape.old_width is None else _before(shape, converters[: shape.old_width]),
@@ -153,7 +142,8 @@ class Debezium(PlannedOutput):
         """The function that writes events, or parts of them, of a table or of messages."""
         if not self.options.transactions:
             return self.write
-        return partial(self._write_numbered, _MESSAGES if relation is None else _collection(relation))
+        collection = _MESSAGES if relation is None else f"{relation.schema}.{relation.name_or_oid}"
+        return partial(self._write_numbered, collection)
 
     def _write_numbered(self, collection: str, text: bytes) -> None:
         first, *rest = text.split(_ORDERS)
@@ -276,12 +266,7 @@ def _has_new_key(change: RowChange) -> bool:
     return any(old[index] != new[index] for index in known)
 
 
-def _collection(relation: Relation) -> str:
-    return f"{relation.schema}.{relation.name_or_oid}"
-
-
 def _counts(numbers: Counter[str]) -> bytes:
-    """The counts of events in the end of a transaction."""
     tables = [{"data_collection": key, "event_count": count} for key, count in numbers.items() if "." in key]
     return b'"event_count":%d,"data_collections":%b' % (numbers[_ALL], _dumps(tables))
 
@@ -303,7 +288,7 @@ def _cell(index: int, column: Column, convert: Converter, *, null: bool) -> Cell
     return Cell(
         index,
         _dumps(column.name) + b":",
-        encoding_of_text(column, convert.encode, undecoded=lambda shown: convert.partly(shown.text)),
+        encoding_of_text(column, convert.encode, undecoded=lambda _: b"null"),
         b"null" if null else None,
         convert.placeholder or b"null",
         unchanged_undecoded="" if convert.placeholder else UNAVAILABLE,

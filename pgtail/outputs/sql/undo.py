@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from pgtail.changes.ddl import DdlMessage
@@ -17,7 +17,7 @@ from pgtail.changes.events import Rows as SliceRows
 from pgtail.changes.relations import Relation
 from pgtail.files.sink import Sink
 from pgtail.files.spool import SpoolFile, SpoolLimit
-from pgtail.humanize import plural
+from pgtail.humanize import plural, some_of
 from pgtail.log import log_outcome
 from pgtail.native.plan import Cell, Cells, Count, Empty, NoPlan, Plan, Side
 from pgtail.outputs import OutputOptions
@@ -267,14 +267,8 @@ def _not_sent(relation: Relation) -> str:
     names = [column.name for column in relation.columns if not column.key]
     if relation.partition is not None:  # rows of such a table are not remembered: not _NOT_SENT
         of = f"of its partitions ({relation.to_alter.qualified})"
-        return f"no whole old row was sent: the replica identity {of} lacks {_some(names)}"
-    return f"{_NOT_SENT}: the replica identity lacks {_some(names)}" if names else _NOT_SENT
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first of these names."""
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"no whole old row was sent: the replica identity {of} lacks {some_of(names, _MOST_NAMED)}"
+    return f"{_NOT_SENT}: the replica identity lacks {some_of(names, _MOST_NAMED)}" if names else _NOT_SENT
 
 
 def _whole(shape: Shape) -> bool:

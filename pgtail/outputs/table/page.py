@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from itertools import chain
 from typing import Final
 
 from pgtail.outputs.table.rows import LEFT, MARGIN, Hidden, NullColumns, TableRow
-from pgtail.terminal.layout import GAP, SizedItem, line_count, padding, wrap_sized
+from pgtail.terminal.layout import GAP, SizedItem, padding, wrap_sized
 from pgtail.terminal.style import Fragment
 
 PAGE: Final = 100
@@ -41,7 +40,7 @@ class Columns:
         values = row.shown(hidden)
         start = max(self.values, used + GAP)
         room = self.width - start
-        if values and room >= max(self.min_values, row.widest) and not self._is_flatter_below(values, room):
+        if values and room >= max(self.min_values, row.widest):
             left.append(padding(start - used))
             return wrap_sized(values, room, left, (padding(start),))
         first: Iterable[list[Fragment]] = [left]
@@ -50,10 +49,6 @@ class Columns:
             first = wrap_sized(items, self.width - LEFT, row.op, (padding(LEFT),))
         below = (padding(self.below),) if values else ()
         return chain(first, wrap_sized(values, self.width - self.below, below, below))
-
-    def _is_flatter_below(self, values: list[SizedItem], room: int) -> bool:
-        """Whether less than half the width is left beside the key, and values below it need fewer lines."""
-        return 2 * room < self.width and 1 + line_count(values, self.width - self.below) < line_count(values, room)
 
     def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
@@ -106,14 +101,9 @@ class Page:
 
 
 def _widest(items: Iterable[SizedItem], most: int) -> int:
-    """The width of the widest item within the limit."""
     return max([width for width, _ in items if width <= most], default=0)
 
 
 def columns_for(page: Page, width: int) -> Columns:
     """The columns for the rows of a page, and for what follows."""
-    return _columns(width, *page.widths(int(width * _TABLE_SHARE), int(width * _KEY_SHARE)))
-
-
-_columns: Final = lru_cache(maxsize=16)(Columns)
-"""Cached: consecutive transactions often have the same columns."""
+    return Columns(width, *page.widths(int(width * _TABLE_SHARE), int(width * _KEY_SHARE)))

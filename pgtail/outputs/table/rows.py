@@ -48,12 +48,10 @@ LEFT: Final = MARGIN + _OPERATIONS + GAP
 
 
 def _operation(text: str, style: str) -> Item:
-    """The start of a row."""
     return padding(MARGIN), (text, style), padding(LEFT - MARGIN - len(text))
 
 
 def _sized(text: str, style: str) -> SizedItem:
-    """An item of one fragment."""
     return sized(((text, style),))
 
 

@@ -237,7 +237,6 @@ class TableOutput(Output):
         self._columns = None
 
     def _lay_out(self) -> None:
-        """Lay out and write the page."""
         if not self._page:
             return
         if self._columns is None:
@@ -249,7 +248,6 @@ class TableOutput(Output):
     # -- headers and footers -----------------------------------------------------------------------------------
 
     def _head(self, transaction: Transaction) -> None:
-        """Write the header of a transaction."""
         self._headed = True
         self._placed = transaction.lsn is not None
         title = _snapshot_of(transaction) if transaction.snapshot else _xid(transaction.xid)
@@ -297,13 +295,11 @@ class TableOutput(Output):
         return [sized_sentence(text, "dim", width)]
 
     def _block(self, items: list[Item]) -> None:
-        """Begin a new block with these items."""
         self._blank()
         self._outside = False
         self._write(map(sized, items), (_DOT,))
 
     def _write(self, items: Iterable[SizedItem], first: Item) -> None:
-        """Write a header or a footer."""
         lines = wrap_sized(items, self._width - MARGIN, first, _INDENT)
         self._sink.write(self._painter.lines(lines).encode())
 

@@ -47,7 +47,6 @@ class Wal2Json(Wal2JsonBase):
             self.write(self.rows.message(plan, event))
 
     def _head(self, action: bytes, lsn: Field) -> list[Piece]:
-        """The keys of every line."""
         pieces: list[Piece] = [b'{"action":"%b"' % action]
         if "include-xids" in self._on:
             pieces.append(member(b"xid", Field.XID, quote=b"", before=b","))
