@@ -33,8 +33,10 @@ def publications(ctx: click.Context, param: click.Parameter, incomplete: str) ->
 
 
 def dsn(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Databases of the server."""
-    return _matching(_on_server("databases", ctx), incomplete)
+    """Databases of the server and connection services."""
+    from pgtail.commands.completion import services
+
+    return _matching([*_on_server("databases", ctx), *[f"service={name}" for name in services()]], incomplete)
 
 
 def dsn_or_file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from pgtail.commands.connect import connector_of
 from pgtail.commands.options.server import ConnectionOptions
 from pgtail.errors import PgtailError
+from pgtail.files.small import read_small
 from pgtail.postgres.catalog import Named
 from pgtail.postgres.catalog import names as names_of
 from pgtail.terminal.escape import hides
@@ -48,4 +50,21 @@ def on_server(named: Named, options: ConnectionOptions) -> list[str]:
     found: list[str] = []
     with _in_time(), connector_of(options).without_asking().ordinary(connect_timeout=_CONNECT_TIMEOUT) as connection:
         found = names_of(connection, named)
-    return [name for name in found if _PLAIN.fullmatch(name) and not hides(name)]
+    return _plain(found)
+
+
+def services() -> list[str]:
+    """The names of the connection services in libpq's two service files."""
+    files = [os.environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")]
+    if "PGSYSCONFDIR" in os.environ:
+        files.append(os.path.join(os.environ["PGSYSCONFDIR"], "pg_service.conf"))
+    names: dict[str, None] = {}
+    for file in files:
+        with contextlib.suppress(OSError, ValueError):
+            for name in re.findall(r"^\s*\[([^]\n]+)\]", read_small(file).decode(), re.MULTILINE):
+                names[name] = None
+    return _plain(names)
+
+
+def _plain(names: Sequence[str] | dict[str, None]) -> list[str]:
+    return [name for name in names if _PLAIN.fullmatch(name) and not hides(name)]

@@ -135,6 +135,13 @@ def test_command_line_and_configuration_give_the_server(shop: Database, tmp_path
     wait_for_names({"shop_pub"}, "fish", "stream", "-P", "", PGTAIL_CONFIG=str(config))
 
 
+def test_services(tmp_path: Path) -> None:
+    (tmp_path / "services").write_text("[shop]\nhost=/nowhere\n\n[stock]\nhost=/nowhere\n")
+    where = {"PGSERVICEFILE": str(tmp_path / "services"), "PGHOST": "/nowhere"}
+    assert completed("fish", "stream", "ser", **where) == {"service=shop", "service=stock"}
+    assert completed("bash", "stream", "service=st", **where) == {"stock"}, "bash replaces what comes after the ="
+
+
 def test_unresponsive_server_is_given_up_silently() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()

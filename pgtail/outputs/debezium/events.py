@@ -288,7 +288,7 @@ def _cell(index: int, column: Column, convert: Converter, *, null: bool) -> Cell
     return Cell(
         index,
         _dumps(column.name) + b":",
-        encoding_of_text(column, convert.encode, undecoded=lambda _: b"null"),
+        encoding_of_text(column, convert.encode, undecoded=lambda shown: convert.partly(shown.text)),
         b"null" if null else None,
         convert.placeholder or b"null",
         unchanged_undecoded="" if convert.placeholder else UNAVAILABLE,

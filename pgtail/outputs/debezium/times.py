@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from pgtail.pgoutput.scalars import civil_from_days, unix_micros
+from pgtail.pgoutput.scalars import UNIX_EPOCH_OFFSET, civil_from_days
 from pgtail.values.moments import DAY, moment
 
 POSITIVE_INFINITY: Final = 9_223_372_036_825_200_000

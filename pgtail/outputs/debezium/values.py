@@ -49,12 +49,14 @@ class Converter(Struct, frozen=True):
     """The conversion of one column. `schema` is Kafka Connect's, without the keys of the field.
 
     `json` converts PostgreSQL's text to JSON; it raises ValueError or NotAnArray for text without a JSON form.
-    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none.
+    `placeholder` is the JSON of an unsent TOASTed value, None if the type has none. `partly` replaces `json` for text
+    without a JSON form: it is null, or an array in which the elements without a form are null.
     """
 
     schema: dict[str, Any]
     json: Callable[[str], bytes]
     placeholder: bytes | None = None
+    partly: Callable[[str], bytes] = lambda _: b"null"
 
     def encode(self, text: str) -> bytes:
         """`json`, but raises Undecoded for text without a JSON form."""
@@ -111,20 +113,37 @@ def _text(name: str) -> Converter:
 def _array(items: Converter, delimiter: str) -> Converter:
     """The converter of an array of one dimension: Connect has no others. Bounds are left out, as by the connector."""
 
-    read = reader(ValueKind.JSON, items.json, delimiter)
+    def item_or_null(text: str) -> bytes:
+        try:
+            return items.json(text)
+        except ValueError:
+            return b"null"
 
-    def json(text: str) -> bytes:
-        bounded = bounds(text)
-        start = bounded.end() - 1 if bounded else 0
-        if text.startswith("{{", start):
-            raise ValueError("an array of more than one dimension")
-        return read(text[start:])
+    def elements(item: Callable[[str], bytes]) -> Callable[[str], bytes]:
+        read = reader(ValueKind.JSON, item, delimiter)
+
+        def json(text: str) -> bytes:
+            bounded = bounds(text)
+            start = bounded.end() - 1 if bounded else 0
+            if text.startswith("{{", start):
+                raise ValueError("an array of more than one dimension")
+            return read(text[start:])
+
+        return json
+
+    known = elements(item_or_null)
+
+    def partly(text: str) -> bytes:
+        try:
+            return known(text)
+        except (ValueError, NotAnArray):
+            return b"null"
 
     placeholder = items.placeholder and b"[%b]" % items.placeholder
     if items.schema["type"] in ("int16", "int32", "int64") and items.schema.get("name") in (None, _DATE):
         placeholder = _dumps(list(UNAVAILABLE.encode()))
     schema = {"type": "array", "items": {**items.schema, "optional": True}}
-    return Converter(schema, json, placeholder)
+    return Converter(schema, elements(items.json), placeholder, partly)
 
 
 def _integer(text: str) -> bytes:
