@@ -142,6 +142,19 @@ def wrap_sized(
         yield line
 
 
+def line_count(items: Iterable[SizedItem], width: int) -> int:
+    """How many lines wrap_sized() makes, as if items wider than a line were broken anywhere."""
+    lines, used = 1, -1
+    for size, _ in items:
+        if used >= 0 and used + GAP + size <= width:
+            used += GAP + size
+            continue
+        more = max(size - 1, 0) // width
+        lines += more + (used >= 0)
+        used = size - more * width
+    return lines
+
+
 def _broken(item: Item, width: int) -> Iterator[tuple[list[Fragment], int]]:
     """Break one item into lines, with their widths; the last one may have room for more.
 

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from pgtail.outputs.table.rows import LEFT, MARGIN, Hidden, NullColumns, TableRow
-from pgtail.terminal.layout import GAP, SizedItem, padding, wrap_sized
+from pgtail.terminal.layout import GAP, SizedItem, line_count, padding, wrap_sized
 from pgtail.terminal.style import Fragment
 
 PAGE: Final = 100
@@ -40,7 +40,7 @@ class Columns:
         values = row.shown(hidden)
         start = max(self.values, used + GAP)
         room = self.width - start
-        if values and room >= max(self.min_values, row.widest):
+        if values and room >= max(self.min_values, row.widest) and not self._is_flatter_below(values, room):
             left.append(padding(start - used))
             return wrap_sized(values, room, left, (padding(start),))
         first: Iterable[list[Fragment]] = [left]
@@ -49,6 +49,10 @@ class Columns:
             first = wrap_sized(items, self.width - LEFT, row.op, (padding(LEFT),))
         below = (padding(self.below),) if values else ()
         return chain(first, wrap_sized(values, self.width - self.below, below, below))
+
+    def _is_flatter_below(self, values: list[SizedItem], room: int) -> bool:
+        """Whether less than half the width is left beside the key, and values below it need fewer lines."""
+        return 2 * room < self.width and 1 + line_count(values, self.width - self.below) < line_count(values, room)
 
     def _left(self, row: TableRow) -> tuple[list[Fragment], int]:
         """Operation, table and key on one line, and their width in cells."""
