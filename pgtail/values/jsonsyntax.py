@@ -7,8 +7,10 @@ from typing import Final
 
 from pgtail._orjson import orjson
 
-MAX_DEPTH: Final = 1024
-"""The nesting depth that orjson accepts."""
+MAX_DEPTH: Final = 1000
+"""The nesting depth that common JSON readers accept, also where the document is inside a row."""
+_SPARE: Final = 24
+"""How much deeper orjson reads."""
 
 NUMBER: Final = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 """A number, as a regular expression."""
@@ -33,6 +35,8 @@ def _replaced(part: re.Match[bytes]) -> bytes:
 
 
 def _is_orjson(document: bytes) -> bool:
+    if document.count(b"[") + document.count(b"{") > MAX_DEPTH:
+        document = b"[" * _SPARE + document + b"]" * _SPARE
     try:
         orjson.loads(document)
     except orjson.JSONDecodeError:
