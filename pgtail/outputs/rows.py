@@ -132,6 +132,10 @@ class Rows:
         else:
             write_parts(parts, write)
 
+    def text(self, change: RowChange) -> bytes:
+        """The text of a change. Raises NoPlan."""
+        return joined_parts(self._parts(self._plan(change)[0], self._row(change.transaction, change)))
+
     def pieces(self, change: RowChange) -> Iterator[tuple[Piece, list[Part]]]:
         """The pieces of the plan of a change, each with the parts of its text. Raises NoPlan."""
         row = self._row(change.transaction, change)

@@ -28,6 +28,8 @@ SEEN_ARROW: Final = "⇢"
 
 _BOOLEANS: Final = {"t": "true", "f": "false"}
 _E_QUOTED: Final = {"'": "''", "\\": "\\\\"}
+_SHORT: Final = 16 * 1024
+"""Bytes of a value that may be shown as it is."""
 _SHORTEST: Final = 8
 """The smallest limit: E'', an escape and the ellipsis."""
 
@@ -90,6 +92,7 @@ class ValueStyle:
     def __init__(self, limit: int | None, *, ends: bool = False) -> None:
         self._limit = self.limit = None if limit is None else max(limit, _SHORTEST)
         self._ends = ends
+        self._short = _SHORT if self._limit is None else min(self._limit, _SHORT)
 
     def of_column(self, codec: Codec, label: Item, style: str = "value", *, bare: bool) -> Show:
         """What cell() shows for the cells of one column, after a label and with the width."""
@@ -97,6 +100,9 @@ class ValueStyle:
         def show(cell: Cell) -> SizedItem:
             return sized(label + self.cell(codec, cell, style, bare=bare))
 
+        if codec.kind is ValueKind.BOOL:
+            known = {cell: show(cell) for cell in (b"t", b"f")}
+            return lambda cell: known[cell] if cell.__class__ is bytes and cell in known else show(cell)
         return show
 
     def cell(
@@ -160,6 +166,10 @@ class ValueStyle:
             return self.value(UNKNOWN, codec.text(cell).encode(), style, bare=bare)
         kind = codec.kind
         bare = bare or kind is not ValueKind.TEXT
+        if cell.__class__ is bytes and 0 < len(cell) <= self._short and kind is not ValueKind.BOOL:
+            text = codec.text_text(cell)
+            if text.isascii() and text.isprintable() and (bare or ("'" not in text and len(text) + 2 <= self._short)):
+                return ((text if bare else f"'{text}'", style),)
         text = codec.text(cell)
         if kind is ValueKind.BOOL:
             text = _BOOLEANS.get(text, text)

@@ -265,8 +265,8 @@ def test_packets_that_are_not_tcp_are_skipped() -> None:
     tags = b"\2\0\0\0\0\1\2\0\0\0\0\2" + struct.pack(">HH", 0x8100, 42) * 20 + b"\x08\x00" + network(first)
     udp = linked(network(first).replace(b"\x06", b"\x11", 1), "ethernet")
     packets = [arp, linked(network(first), "ethernet"), tags, udp, *[linked(network(one), "ethernet") for one in rest]]
-    enhanced = [(6, struct.pack("<IIIII", 0, 0, 0, len(data), len(data)) + data) for data in packets]
-    found = [(1, struct.pack("<HHI", 1, 0, 0)), (99, b"unknown"), *enhanced]
+    simple = [(3, struct.pack("<I", len(data)) + data) for data in packets]
+    found = [(1, struct.pack("<HHI", 1, 0, 0)), (99, b"unknown"), *simple]
     assert lines_of(blocks(*found)) == DML_LINES
 
 

@@ -112,7 +112,7 @@ def test_client_messages_are_shown_in_order_of_arrival(seed: int, pure: str, mon
     assert found[:at] == [orjson.loads(line) for line in before.lines]
 
 
-INTERFACE, PACKET = 1, 6
+INTERFACE, OLD_PACKET, SIMPLE_PACKET, ENHANCED_PACKET = 1, 2, 3, 6
 ETHERNET = struct.pack("<HHI", 1, 0, 0)
 RESOLUTION = "<HHB3x"
 NANOSECONDS = struct.pack(RESOLUTION, 9, 1, 9)
@@ -132,22 +132,23 @@ NAME, END = struct.pack("<HH4s", 2, 3, b"eth"), bytes(4)
     ],
     ids=["none", "nanoseconds", "a power of two", "an offset", "after the end"],
 )
-def test_an_interface_has_its_own_clock(options: bytes, ticks: int, offset: int) -> None:
+@pytest.mark.parametrize("kind", [ENHANCED_PACKET, OLD_PACKET])
+def test_an_interface_has_its_own_clock(kind: int, options: bytes, ticks: int, offset: int) -> None:
     sent = UNIX_2023 * ticks
     found = [(INTERFACE, ETHERNET + options)]
     for packet in conversation({4: status(7)}):
         data = linked(network(packet), "ethernet")
         head = struct.pack("<IIIII", 0, sent >> 32, sent & 0xFFFFFFFF, len(data), len(data))
-        found.append((PACKET, head + data))
+        found.append((kind, head + data))
     (shown,) = [one for one in objects(blocks(*found)) if one["op"] == "standby_status"]
     assert shown["packet_ts"] == time_text((UNIX_2023 + offset - 946_684_800) * 1_000_000)
 
 
-def test_packets_at_a_time_that_postgresql_does_not_have() -> None:
+def test_packets_without_a_time() -> None:
     found = [(INTERFACE, ETHERNET)]
     for packet in conversation({4: status(7)}):
         data = linked(network(packet), "ethernet")
-        found.append((PACKET, struct.pack("<IIIII", 0, 0xFFFFFFFF, 0xFFFFFFFF, len(data), len(data)) + data))
+        found.append((SIMPLE_PACKET, struct.pack("<I", len(data)) + data))
     assert decode(input=blocks(*found)).lines == PLAIN
     (shown,) = [one for one in objects(blocks(*found)) if one["op"] == "standby_status"]
     assert "packet_ts" not in shown

@@ -339,7 +339,7 @@ def test_a_row_too_long_to_be_written_at_once_is_undone_whole() -> None:
             "update on public.t (xid 7, seq 1): the value of id cannot be read as integer",
         ),
         (
-            update((UNCHANGED, "b")),
+            update((UNCHANGED, UNCHANGED)),
             "update on public.t (xid 7, seq 1): a column of the replica identity was not sent",
         ),
     ],

@@ -33,9 +33,9 @@ _NANOSECONDS: Final = frozenset((b"\xa1\xb2\x3c\x4d", b"\x4d\x3c\xb2\xa1"))
 
 _SECTION: Final = b"\x0a\x0d\x0d\x0a"
 _ORDERS: Final = {b"\x1a\x2b\x3c\x4d": ">", b"\x4d\x3c\x2b\x1a": "<"}
-_INTERFACE, _PACKET = 1, 6
-"""Types of pcapng blocks: Interface Description and Enhanced Packet. No program writes the other ones for packets."""
-_HEADS: Final = {_INTERFACE: 16, _PACKET: 28}
+_INTERFACE, _PACKET, _SIMPLE, _ENHANCED = 1, 2, 3, 6
+"""Types of pcapng blocks."""
+_HEADS: Final = {_INTERFACE: 16, _PACKET: 28, _SIMPLE: 12, _ENHANCED: 28}
 """Size of a block's fixed fields."""
 _END_OF_OPTIONS, _RESOLUTION, _TIME_OFFSET = 0, 9, 14
 """Options of an interface: if_tsresol and if_tsoffset."""
@@ -183,11 +183,17 @@ class Packets:
         if kind == _INTERFACE:
             links.append(_interface(block, order))
             return
-        interface, high, low, size = struct.unpack_from(order + "IIII", block, 8)
+        interface, size, stamp = 0, len(block) - head - 4, list[int]()
+        if kind in (_ENHANCED, _PACKET):
+            interface, *stamp, size = struct.unpack_from(
+                order + ("I" if kind == _ENHANCED else "H2x") + "III", block, 8
+            )
+        else:
+            size = min(size, struct.unpack_from(order + "I", block, 8)[0])
         if interface >= len(links) or size > len(block) - head - 4:
             raise self._damaged("a packet of an interface that was never described, or longer than its block")
         found = links[interface]
-        yield _Packet(found.link, found.time(high, low), block[head : head + size])
+        yield _Packet(found.link, found.time(*stamp) if stamp else None, block[head : head + size])
 
     def _ended(self) -> bool:
         window = self._window

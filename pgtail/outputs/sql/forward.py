@@ -25,7 +25,7 @@ from pgtail.native.plan import INSERT_OPS, Cells, Empty, Field, NoPlan, Plan, Te
 from pgtail.outputs import OutputOptions
 from pgtail.outputs.base import Output
 from pgtail.outputs.planned import PlannedOutput
-from pgtail.outputs.rows import Shape, Write
+from pgtail.outputs.rows import Rows, Shape, Write
 from pgtail.outputs.sql import statements
 from pgtail.outputs.sql.statements import RowCondition, comment
 from pgtail.pgoutput.scalars import lsn_text, time_text
@@ -124,6 +124,7 @@ class Sql(PlannedOutput):
         super().__init__(sink, options)
         self._sink = sink
         self.write = self._write
+        self._checks = Rows(self._check)
         self._truncated: list[TableTruncate] = []
         self._altered: set[int] = set()
         self._undecided: set[str] = set()
@@ -152,9 +153,16 @@ class Sql(PlannedOutput):
         return statements.update(shape, where, _to_set(shape)), self.write
 
     def no_plan(self, change: RowChange, reason: NoPlan) -> None:
-        """An update that sets nothing needs no statement, any other row becomes a comment."""
-        if not isinstance(reason, Empty):
-            self._leave_out(change, reason)
+        """An update that sets nothing becomes a check that its row exists, any other row a comment."""
+        try:
+            if change.op == "update":
+                check = self._checks.text(change)
+                if isinstance(reason, Empty):
+                    self.write(check)
+                    return
+        except NoPlan as found:
+            reason = found
+        self._leave_out(change, reason)
 
     def other(self, event: Event) -> None:
         if isinstance(event, TableTruncate):
@@ -203,6 +211,9 @@ class Sql(PlannedOutput):
         if self.once.first("head") is None:
             self._sink.write(statements.HEAD.encode())
         self._sink.write(text)
+
+    def _check(self, shape: Shape) -> tuple[Plan, Write]:
+        return statements.check(shape, _where(shape)), self.write
 
     def _leave_out(self, change: RowChange | TableTruncate, reason: NoPlan) -> None:
         self.left_out += 1

@@ -153,6 +153,11 @@ def assignments(
     return Cells(side, tuple(cells), b", ", not_empty=True, complete=complete)
 
 
+def check(shape: Shape, which: RowCondition) -> Plan:
+    """A statement that fails unless the row exists. Raises NoPlan."""
+    return _one_row("SELECT FROM", shape, b"NULL", which)
+
+
 def delete(shape: Shape, which: RowCondition) -> Plan:
     """DELETE of one row. Raises NoPlan."""
     return _one_row("DELETE FROM", shape, b"NULL", which)
