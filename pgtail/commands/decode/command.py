@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import time
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from msgspec.structs import replace
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pgtail.stats.collect import Statistics
 
 HINT_AFTER: Final = 10.0
-"""Seconds of decoding from which on a note at the end says how to get the compiled scanner where it was not built."""
+"""Seconds of decoding after which a note says how to get the compiled scanner where it was not built."""
 _HINT: Final = """this pgtail was installed without the compiled scanner, which takes about a hundredth of the time. \
 To build it, install a C compiler and Python's headers (on Debian: apt install gcc python3-dev), then pgtail again."""
 
@@ -97,10 +97,8 @@ class Decode:
                 sink = target if options.last is None else self._keep_last(target, options.last)
                 reader = self.build(sink)
                 steps = reader.read(files) if parallel is None else parallel.read(self, reader, sink)
-                begun = time.monotonic()
-                whole = self._read(reader, steps, sink)
-                if time.monotonic() - begun > HINT_AFTER and compiled() is None and not os.environ.get("PGTAIL_PURE"):
-                    logger.info(_HINT)
+                with _hint_if_not_built():
+                    whole = self._read(reader, steps, sink)
         finally:
             unmasked = report_unmasked(self.redaction, whole=whole)
         report_read(reader, options, whole=whole)
@@ -213,3 +211,18 @@ class Decode:
                         bar.enter_context(progress(source, file, lambda: pipeline.rows, "rows", quiet=quiet))
                 if last is not None:
                     last.take_text(pipeline)
+
+
+@contextlib.contextmanager
+def _hint_if_not_built() -> Iterator[None]:
+    """Say how to get the compiled scanner if the body takes long without it; not if PGTAIL_PURE switched it off."""
+    if compiled() is not None or os.environ.get("PGTAIL_PURE"):
+        yield
+        return
+    timer = threading.Timer(HINT_AFTER, logger.info, [_HINT])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
