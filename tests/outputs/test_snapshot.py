@@ -8,7 +8,6 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from pgtail.errors import OptionError
 from pgtail.outputs import TEMPLATE, OutputOptions
 from tests.support.encode import (
     Cell,
@@ -171,15 +170,22 @@ def test_sql_deletes_what_the_stream_has_inserted(filters: dict[str, Any] | None
 @pytest.mark.parametrize("outcome", [commit_prepared(9), rollback_prepared(9)], ids=["committed", "rolled back"])
 @pytest.mark.parametrize("filters", [None, {"tables": ["t"]}], ids=str)
 def test_sql_does_not_wait_for_a_prepared_transaction(filters: dict[str, Any] | None, outcome: bytes) -> None:
-    """Its locks would hold the DELETE up for ever, unless its outcome comes before."""
+    """Its locks would hold the DELETE up for ever: it is repeated when it is committed, after the snapshot."""
     hidden = [] if filters is None else [relation(oid=B, name="e"), insert("8", "h", oid=B)]
     prepared = [begin_prepare(9), *hidden, update(["1", "p"]), insert("2", "p"), prepare(9)]
-    before, again = [*snapshot(["1", "a"]), *prepared], snapshot(["1", "a"], end=0x180)
-    with pytest.raises(OptionError, match="of prepared transaction 'g', whose outcome comes later"):
-        sql(*before, *again, outcome, filters=filters)
-    script = sql(*before, outcome, *again, filters=filters)
-    assert len([line for line in script if line.startswith("-- snapshot of public.t")]) == 2
-    assert "PREPARE TRANSACTION 'g';" in script
+    again = snapshot(["1", "a"], end=0x180)
+    end = snapshot(["1", "a"], end=0x300)
+    script = sql(*snapshot(["1", "a"]), *prepared, *again, outcome, *end, filters=filters)
+    start = script.index("-- xid 9, 0/100, prepared at 2000-01-01 00:00:00.000000Z")
+    changes = script[start : script.index("PREPARE TRANSACTION 'g';")]
+    assert len(changes) == 4
+    rolled_back = script.index("ROLLBACK PREPARED 'g';")
+    heads = [at for at, line in enumerate(script) if line.startswith("-- snapshot of public.t")]
+    assert rolled_back < heads[1]
+    assert script[heads[1] :].count("PREPARE TRANSACTION 'g';") == 0
+    between = script[script.index("COMMIT;", heads[1]) + 2 : heads[2]]
+    assert between == ([*changes, "COMMIT;", ""] if outcome[:1] == b"K" else [])
+    assert script.count("ROLLBACK PREPARED 'g';") == 1
 
 
 def test_undo_writes_a_comment() -> None:

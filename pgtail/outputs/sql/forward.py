@@ -5,6 +5,8 @@ Prepared transactions become PREPARE TRANSACTION, and their outcomes COMMIT PREP
 
 from __future__ import annotations
 
+from typing import Final
+
 from pgtail.changes.ddl import AS_BEFORE, DdlMessage
 from pgtail.changes.events import (
     Ended,
@@ -17,8 +19,8 @@ from pgtail.changes.events import (
     Transaction,
 )
 from pgtail.changes.relations import differences
-from pgtail.errors import OptionError
 from pgtail.files.sink import Sink
+from pgtail.files.spool import SpoolFile
 from pgtail.humanize import counted
 from pgtail.log import log_outcome
 from pgtail.native.plan import INSERT_OPS, Cells, Empty, Field, NoPlan, Plan, Text, Value
@@ -100,6 +102,11 @@ def message_text(message: LogicalMessage) -> str:
     return f"message {quoted(message.prefix)}{how}: {shown}{f'… ({size} bytes)' if cut else ''}"
 
 
+_IN_MEMORY: Final = 64 * 1024
+"""Bytes of a prepared transaction's text that are kept in memory; more are in a temporary file."""
+_PIECE: Final = 1 << 20
+
+
 def open_sql(sink: Sink, options: OutputOptions) -> Output:
     """The output for `-o sql`, with or without `--undo`."""
     if options.undo:
@@ -112,8 +119,8 @@ def open_sql(sink: Sink, options: OutputOptions) -> Output:
 class Sql(PlannedOutput):
     """`-o sql`. A change that cannot be written as SQL becomes a comment, and is reported at the end.
 
-    A snapshot of a table that was written before deletes its rows first. Raises OptionError for one while a transaction
-    is prepared: the DELETE would wait for ever for its locks.
+    A snapshot of a table that was written before deletes its rows first. That would wait for ever for the locks of a
+    prepared transaction whose outcome comes later: it is rolled back before, and repeated when it is committed.
     """
 
     begin = (*heading(), b"BEGIN;\n")
@@ -127,21 +134,26 @@ class Sql(PlannedOutput):
         self._checks = Rows(self._check)
         self._truncated: list[TableTruncate] = []
         self._altered: set[int] = set()
-        self._undecided: set[str] = set()
-        """The gids of prepared transactions without an outcome."""
+        self._kept: SpoolFile | None = None
+        """The text of the open transaction, if it is to be prepared."""
+        self._undecided: dict[str, SpoolFile] = {}
+        """The texts of prepared transactions without an outcome, by gid."""
+        self._repeated: dict[str, SpoolFile] = {}
+        """The texts of prepared transactions that were rolled back, by gid."""
 
     def started(self, transaction: Transaction) -> None:
         repeated = self.written.repeated(transaction)
-        if repeated is not None and self._undecided:
-            gids = ", ".join(map(quoted, sorted(self._undecided)))
-            raise OptionError(
-                f"-o sql cannot replace the rows of {escape(repeated.qualified)} by those of its snapshot: that would"
-                f" wait for the locks of prepared transaction {gids}, whose outcome comes later;"
-                " --op insert,update,delete,truncate leaves the snapshot out"
-            )
+        if repeated is not None:
+            self._roll_back_prepared()
+        if transaction.state == "prepared":
+            self._kept = SpoolFile("keep a prepared transaction", memory=_IN_MEMORY, limit=self.options.spool)
         super().started(transaction)
         if repeated is not None:
             self.write(statements.delete_all(repeated))
+
+    def takes(self, transaction: Transaction) -> bool:
+        """False for a prepared one of which a filter left out everything so far: it needs started() first."""
+        return super().takes(transaction) and (transaction.state != "prepared" or self.open is not None)
 
     def row(self, shape: Shape) -> tuple[Plan, Write]:
         self.written.add(shape.relation)
@@ -179,18 +191,22 @@ class Sql(PlannedOutput):
             self.write(comment(text))
 
     def ended(self, event: Ended) -> None:
+        kept, self._kept = self._kept, None
         if not event.complete:
+            if kept is not None:
+                kept.close()
             self._roll_back()
         elif event.transaction.state == "prepared":
             gid = event.transaction.gid or ""
             self.write(f"PREPARE TRANSACTION {quoted(gid)};\n\n".encode())
-            self._undecided.add(gid)
+            if kept is not None:
+                self._undecided[gid] = kept
         else:
             super().ended(event)
 
     @property
     def settled(self) -> bool:
-        return not self._undecided
+        return not (self._undecided or self._repeated)
 
     def new_file(self) -> None:
         if "head" in self.once.done:
@@ -199,6 +215,8 @@ class Sql(PlannedOutput):
     def close(self) -> None:
         self._write_truncated()
         super().close()
+        for kept in (*self._undecided.values(), *self._repeated.values()):
+            kept.close()
         if self.left_out:
             changes = counted(self.left_out, "change")
             log_outcome(f"{changes} could not be written as SQL; each is replaced by a comment")
@@ -211,6 +229,8 @@ class Sql(PlannedOutput):
         if self.once.first("head") is None:
             self._sink.write(statements.HEAD.encode())
         self._sink.write(text)
+        if self._kept is not None:
+            self._kept.write(text)
 
     def _check(self, shape: Shape) -> tuple[Plan, Write]:
         return statements.check(shape, _where(shape)), self.write
@@ -224,14 +244,28 @@ class Sql(PlannedOutput):
         text = "the source broke off here: whether this was committed is not known"
         self.write(comment(text) + b"ROLLBACK;\n\n")
 
+    def _roll_back_prepared(self) -> None:
+        for gid, kept in self._undecided.items():
+            self.write(comment("The next transaction would wait for its locks: it is repeated when it is committed."))
+            self.write(f"ROLLBACK PREPARED {quoted(gid)};\n\n".encode())
+            self._repeated[gid] = kept
+        self._undecided.clear()
+
     def _outcome(self, outcome: Outcome) -> None:
         verb = "COMMIT" if outcome.op == "commit_prepared" else "ROLLBACK"
         text = f"{verb} PREPARED {quoted(outcome.gid)};"
         if self.open is not None:
             self.write(comment(f"out of place: {text}"))
+        elif (repeated := self._repeated.pop(outcome.gid, None)) is not None:
+            if outcome.op == "commit_prepared":
+                for offset in range(0, repeated.size, _PIECE):
+                    self.write(repeated.read(offset, _PIECE))
+                self.write(b"COMMIT;\n\n")
+            repeated.close()
         else:
             self.write(f"{text}\n\n".encode())
-            self._undecided.discard(outcome.gid)
+            if (prepared := self._undecided.pop(outcome.gid, None)) is not None:
+                prepared.close()
 
     def _truncate(self, change: TableTruncate) -> None:
         if self._truncated and _options(self._truncated[0]) != _options(change):
