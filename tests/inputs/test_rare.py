@@ -17,7 +17,7 @@ from pgtail.inputs.pcap import pcap as pcap_module
 from pgtail.inputs.source import base as source_base
 from pgtail.inputs.source import file as source_file
 from pgtail.inputs.source.file import Source
-from pgtail.inputs.text import base, restored
+from pgtail.inputs.text import base, restored, rows
 from tests.support.corpus import capture
 from tests.support.encode import INT4, TEXT, begin, commit, insert, message, recvlogical, relation
 from tests.support.forms import FORMS, hexdump, piped, read_bytes, read_path, read_pipe, server_message
@@ -109,16 +109,27 @@ def cells(*messages: bytes, head: bytes = b"", end: bytes = b" |") -> bytes:
         ("psql", cells(begin(), WIDE) + cells(LONG, commit(), head=HEAD), None, 4),
         ("psql", cells(LONG, commit(), end=b""), None, 2),
         ("psql", cells(begin(), WIDE) + b"?" * 300_000 + b"\n" + cells(commit()), "not a row like the others", 3),
-        ("hex", hex_lines(begin(), WIDE, insert("1", "x" * 5000) + b"more" * 50_000, commit()), "left over", 3),
-        ("hex", hex_lines(begin(), b"R" + bytes(4) + b"n" * 300_000, commit()), "no end of the string within", 2),
-        ("hex", hex_lines(begin(), WIDE, LONG)[:-20_001], "10000 more bytes needed", 2),
-        ("hex", hex_lines(begin(), WIDE, insert("1", "x" * 600_000), commit()), "a line of more than 512.0 kB", 3),
+        (
+            "hex",
+            hex_lines(begin(), WIDE, insert("1", "x" * 5000) + b"more" * 50_000, commit()),
+            "left over|longer than its message",
+            3,
+        ),
+        (
+            "hex",
+            hex_lines(begin(), b"R" + bytes(4) + b"n" * 300_000, commit()),
+            "not terminated within its limit|no end of the string within",
+            2,
+        ),
+        ("hex", hex_lines(begin(), WIDE, LONG)[:-20_001], "missing", 2),
         ("hex", hex_lines(begin(), WIDE) + b"?" * 300_000 + b"\n" + hex_lines(LONG, commit()), "is not a hex digit", 4),
     ],
-    ids=range(8),
+    ids=range(7),
 )
 def test_long_lines(monkeypatch: pytest.MonkeyPatch, form: str, data: bytes, words: str | None, count: int) -> None:
-    monkeypatch.setattr(base, "LONGEST", 1 << 19)
+    monkeypatch.setattr(base, "LONG", 1 << 16)
+    monkeypatch.setattr(base, "LARGE", 1 << 14)
+    monkeypatch.setattr(rows, "FIRST_CHECK", 1 << 12)
     for reading in (read_bytes(data, format=form, resync=True), read_pipe(data, 1 << 14, format=form, resync=True)):
         assert re.search(words or "None", str(reading.error))
         assert len(reading.messages) == count
@@ -166,6 +177,13 @@ def test_two_short_streams_that_are_the_same() -> None:
     stream = server_message("W", b"\0\0\0") + b"".join(server_message("d", b"w" + bytes(24) + one) for one in ROWS)
     reading = read_bytes(pcap([*segments(stream), *segments(stream, target=("127.0.0.1", 45999))]))
     assert (reading.error, len(reading.messages)) == (None, len(ROWS))
+
+
+def test_a_value_that_is_whole_where_its_beginning_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "LONG", 1 << 16)
+    monkeypatch.setattr(rows, "FIRST_CHECK", len(LONG))
+    reading = read_bytes(hex_lines(LONG)[:-1], format="hex")
+    assert (reading.error, len(reading.messages)) == (None, 1)
 
 
 # -- segments, and sources ---------------------------------------------------------------------------------------------

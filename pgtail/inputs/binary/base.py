@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, Final, TypeVar, cast
+from typing import ClassVar, Final, TypeVar
 
 from pgtail.errors import DecodeError, Truncated
 from pgtail.inputs.base import Input
 from pgtail.inputs.binary.detect import Run
-from pgtail.inputs.source.lookahead import LookaheadBuffer, skim_decoder
-from pgtail.pgoutput.cursor import Buffer, TracedCursor
+from pgtail.inputs.source.lookahead import lookahead, release_buffer, skim_decoder
+from pgtail.pgoutput.cursor import Buffer
 from pgtail.pgoutput.decoder import Decoder
 
 _HORIZON: Final = 4 << 20
@@ -59,17 +59,14 @@ class BinaryInput(Input):
         window.give_back()
         start = source.position
         try:
-            ahead = cast(Buffer, LookaheadBuffer(source))
-            payload = source.read_all(check(skim_decoder(self._decoder), ahead))
+            payload = source.read_all(check(skim_decoder(self._decoder), lookahead(source)))
             window.restart()
             message = decode(payload)
         except DecodeError as error:
             if isinstance(error, Truncated) and source.damage is not None:
                 raise source.damage from None
             raise error.located(source.name, start + error.offset) from None
-        cursor = self._decoder.cursor
-        if not isinstance(cursor, TracedCursor):  # `inspect` shows its bytes
-            cursor.start(b"", 0, 0)
+        release_buffer(self._decoder.cursor)
         return message, start
 
     def _seek(self) -> bool:

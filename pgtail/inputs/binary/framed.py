@@ -42,6 +42,10 @@ class Framed(BinaryInput):
         """The function that decodes a payload."""
         return decoder.frame
 
+    def _decode_from_here(self) -> Decode:
+        """As _decode(), for the remaining payloads of this source; may know more about them."""
+        return self._decode(self._decoder)
+
     def _passed(self, buf: bytes, pos: int) -> None:
         """Called for a frame with nothing to decode."""
 
@@ -61,7 +65,7 @@ class Framed(BinaryInput):
     def items(self) -> Generator[Decoded | Chunk]:
         window, place = self._window, self.bounds
         self._find_stream_state()
-        decode, interleaved = self._decode(self._decoder), self._interleaved
+        decode, interleaved = self._decode_from_here(), self._interleaved
         while True:
             buf, pos, base = window.buf, window.pos, window.base
             end, stop = len(buf), pos

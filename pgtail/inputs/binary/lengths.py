@@ -50,3 +50,9 @@ class Lengths(Framed):
             return frame(buf, start, stop)
 
         return decode
+
+    def _decode_from_here(self) -> Decode:
+        window = self._window
+        if window.buf[window.pos + _SIZE : window.pos + _SIZE + 1] in (b"w", b"k"):
+            return self._decoder.frame
+        return self._decode(self._decoder)

@@ -5,12 +5,11 @@ This finds a damaged length before memory is allocated for it. The decoder reads
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from pgtail.errors import Malformed, Truncated
 from pgtail.humanize import plural
-from pgtail.inputs.source.base import ByteStream
-from pgtail.pgoutput.cursor import MAX_LENGTH, MAX_NAME, Buffer, Cursor, Layout
+from pgtail.pgoutput.cursor import MAX_LENGTH, MAX_NAME, Buffer, Cursor, Layout, TracedCursor
 from pgtail.pgoutput.decoder import Decoder
 
 _BLOCK: Final = 64 * 1024
@@ -18,10 +17,24 @@ _MAX: Final = MAX_LENGTH + _BLOCK
 """The server builds a message in one buffer of at most MaxAllocSize bytes."""
 
 
-class LookaheadBuffer:
-    """A buffer interface to the bytes ahead in a source; keeps one block in memory."""
+class Peekable(Protocol):
+    """Bytes that can be read at any distance without loading them all."""
 
-    def __init__(self, source: ByteStream) -> None:
+    @property
+    def live(self) -> bool:
+        """Whether asking for more than needed may block."""
+
+    def reaches(self, distance: int) -> bool:
+        """Whether the bytes reach this far."""
+
+    def peek(self, distance: int, size: int) -> bytes:
+        """`size` of them from `distance` on, fewer only at the end."""
+
+
+class LookaheadBuffer:
+    """A buffer interface to a Peekable; keeps one block in memory."""
+
+    def __init__(self, source: Peekable) -> None:
         self._source = source
         self._at = 0
         self._block = b""
@@ -102,3 +115,14 @@ def skim_decoder(decoder: Decoder) -> Decoder:
     skim = Decoder(cursor=SkimCursor())
     skim.separator, skim.in_stream = decoder.separator, decoder.in_stream
     return skim
+
+
+def lookahead(source: Peekable) -> Buffer:
+    """A buffer for the decoder of skim_decoder()."""
+    return cast(Buffer, LookaheadBuffer(source))
+
+
+def release_buffer(cursor: Cursor) -> None:
+    """Release a large message after decoding. A TracedCursor keeps it for `inspect`."""
+    if not isinstance(cursor, TracedCursor):
+        cursor.start(b"", 0, 0)

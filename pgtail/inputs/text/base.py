@@ -8,12 +8,17 @@ from collections.abc import Generator, Iterator
 from typing import ClassVar, Final
 
 from pgtail.errors import DecodeError, Malformed
-from pgtail.humanize import size_text
 from pgtail.inputs.base import Input
 from pgtail.inputs.binary.detect import best_run
 from pgtail.inputs.source.window import LARGE, Window
 from pgtail.inputs.text.bytea import BadText
-from pgtail.inputs.text.layout import RowLayout, TextForm, default_layout, find_layout, message_codec
+from pgtail.inputs.text.layout import (
+    RowLayout,
+    TextForm,
+    default_layout,
+    find_layout,
+    message_codec,
+)
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.inputs.text.refused import other_format
 from pgtail.inputs.text.rows import RowReader
@@ -24,14 +29,19 @@ _SAMPLE: Final = 40
 
 _SAMPLE_SIZE: Final = 128 * 1024
 _SEARCHED: Final = 256 * 1024
-LONGEST: Final = 128 << 20
-"""Bytes of a line: a message of half the size in hex. Larger ones are read in binary forms."""
+LONG: Final = 4 * LARGE
+"""A longer line is read in pieces."""
 
 _NEAR: Final = 4096
 _CONTROL: Final = re.compile(rb"[\x01-\x08\x0e-\x1f\x7f]")
 """Bytes that text does not contain, except a few damaged ones."""
 
 _BOM: Final = b"\xef\xbb\xbf"
+_TAIL_SIZE: Final = 64
+"""Maximum size of what follows a value in its line."""
+
+_BLANK_START: Final = re.compile(rb"[-+| \xe2\x94\x80-\xbf]{65536}")
+"""The beginning of psql's header or rule above a very wide column."""
 
 
 class TextInput(Input):
@@ -54,6 +64,9 @@ class TextInput(Input):
             return False
         lines = cls._sample(head, final=final)
         layout = find_layout(lines, cls.form, decoder)
+        if layout is None and len(head) > LARGE:
+            lines = cls._beginning(head)
+            layout = find_layout(lines, cls.form, decoder, cut=True)
         if layout is not None:
             return cls._fits(layout, lines)
         return False if final or len(lines) == _SAMPLE or len(head) > LARGE else None
@@ -70,6 +83,12 @@ class TextInput(Input):
     def _fits(cls, layout: RowLayout, lines: list[bytes]) -> bool:
         """Whether a layout that was found in these lines belongs to this form."""
         return True
+
+    @classmethod
+    def _beginning(cls, head: bytes) -> list[bytes]:
+        """The beginning of the last line, which is longer than `head`."""
+        start = head.rfind(b"\n") + 1
+        return [head[start : start + _SAMPLE_SIZE]]
 
     @classmethod
     def _sample(cls, head: bytes, *, final: bool) -> list[bytes]:
@@ -123,10 +142,11 @@ class TextInput(Input):
                 self._check_end()
                 return
             searched = end - window.pos
-            if searched > LONGEST:
-                reason = f"a line of more than {size_text(LONGEST)}: dump what it has in a binary form"
-                raise self._located(Malformed(reason, offset=window.position), 0)
-            window.more()
+            if searched <= LONG:
+                window.more()
+            else:
+                yield from self._long_line(rows)
+                searched = 0
 
     def _prepare(self) -> RowReader:
         """Find the layout, once, and whether the source continues inside a stream segment."""
@@ -136,7 +156,9 @@ class TextInput(Input):
                 window.pos = len(_BOM)
             lines = self._sample(window.buf[window.pos :], final=window.final)
             layout = find_layout(lines, self.form, self._decoder)
-            if layout is None and (len(lines) == _SAMPLE or len(window.buf) > LONGEST or not window.more()):
+            if layout is None and len(window.buf) > LARGE:
+                layout = find_layout(self._beginning(window.buf), self.form, self._decoder, cut=True)
+            if layout is None and (len(lines) == _SAMPLE or len(window.buf) > LARGE or not window.more()):
                 layout = default_layout(self.form)
             if layout is not None:
                 self._rows = RowReader(layout, self._decoder, PsqlDecoration(comments=self.comments))
@@ -157,6 +179,34 @@ class TextInput(Input):
         found, inside = best_run(unit, self._decoder, 0, len(cells))
         if found.messages:
             self._decoder.in_stream = inside
+
+    def _long_line(self, rows: RowReader) -> Iterator[Decoded]:
+        """Read a line longer than LONG."""
+        window = self._window
+        if (before := rows.settle()) is not None:
+            yield before
+        if _BLANK_START.match(window.buf, window.pos):
+            self._next_line()
+            return
+        match = rows.layout.start.match(window.buf, window.pos)
+        try:
+            if match is None:
+                raise Malformed("this line is not a row like the others", offset=window.position)
+            cell = rows.long_row(match, window.base)
+            window.pos = match.end()
+            while (newline := window.buf.find(b"\n", window.pos)) < 0 and not window.final:
+                end = max(len(window.buf) - _TAIL_SIZE, window.pos)
+                cell.feed(window.buf[window.pos : end], window.position)
+                window.pos = end
+                window.more()
+            text = window.buf[window.pos : newline if newline >= 0 else len(window.buf)]
+            cell.feed(rows.layout.bare(_without_border(text, rows.layout)), window.position)
+            window.pos += len(text) + (newline >= 0)
+            decoded = rows.finish()
+        except DecodeError as error:
+            raise self._located(error, 0) from None
+        if decoded is not None:
+            yield decoded
 
     def _seek(self) -> bool:
         rows = self._prepare()
@@ -183,14 +233,22 @@ class TextInput(Input):
         return True
 
     def _is_row(self, layout: RowLayout) -> bool:
-        """Whether the line that starts here is a row with a message."""
+        """Whether the line that starts here is a row with a message, or the beginning of a very long one."""
         window = self._window
-        while (newline := window.buf.find(b"\n", window.pos)) < 0:
-            if len(window.buf) - window.pos > LONGEST:
-                return False
+        while (newline := window.buf.find(b"\n", window.pos)) < 0 and len(window.buf) - window.pos <= LONG:
             if window.final or not window.more():
                 newline = len(window.buf)
                 break
+        if newline < 0:
+            return layout.start.match(window.buf, window.pos) is not None
         match = layout.row.fullmatch(window.buf[window.pos : newline].rstrip(b"\r"))
         data = match["data"] if match is not None else None
         return bool(data and message_codec(data, self.form, self._decoder))
+
+
+def _without_border(text: bytes, layout: RowLayout) -> bytes:
+    """The end of a long line without what follows its value."""
+    text = text.removesuffix(b"\r")
+    if not layout.padded:
+        return text
+    return text.rstrip(b" ").removesuffix(b"|").removesuffix("│".encode()).rstrip(b" ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import contextlib
 import re
 from abc import ABC, abstractmethod
 from typing import ClassVar, Final
@@ -20,10 +19,6 @@ class BadText(Exception):
         self.reason = reason
 
 
-_LONGEST_PART: Final = 8
-"""More characters than a part of an escaped byte, or of a group of digits, has."""
-
-
 class Codec(ABC):
     """A way to write bytes as text."""
 
@@ -35,12 +30,9 @@ class Codec(ABC):
     def decode(self, text: bytes) -> bytes:
         """The bytes. Raises BadText."""
 
-    def decode_beginning(self, text: bytes) -> bytes:
-        """The bytes of the longest beginning of `text` that can be decoded, if only a few characters are in the way."""
-        for end in range(len(text), max(len(text) - _LONGEST_PART, -1), -1):
-            with contextlib.suppress(BadText):
-                return self.decode(text[:end])
-        return b""
+    @abstractmethod
+    def safe(self, text: bytes) -> int:
+        """Length of the longest prefix of `text` that can be decoded by itself."""
 
     @abstractmethod
     def width(self, data: bytes) -> int:
@@ -61,6 +53,9 @@ class Hex(Codec):
             if other is not None:
                 raise BadText(other.start(), f"{shown_byte(text[other.start()])} is not a hex digit") from None
             raise BadText(len(text) - 1, "a hex digit without its second half") from None
+
+    def safe(self, text: bytes) -> int:
+        return len(text) & ~1
 
     def width(self, data: bytes) -> int:
         return 2 * len(data)
@@ -84,6 +79,9 @@ class SpacedHex(Hex):
                 raise BadText(at + bad.index, bad.reason) from None
             at += len(group) + 1
         raise BadText(0, "this is not hex")
+
+    def safe(self, text: bytes) -> int:
+        return len(text) - (len(text) - text.rfind(b" ") - 1) % 2
 
 
 class Escape(Codec):
@@ -116,6 +114,20 @@ class Escape(Codec):
             text = text.replace(b'""', b'"')
         return text.decode("unicode_escape").encode("latin-1")
 
+    def safe(self, text: bytes) -> int:
+        if self._quoted and (len(text) - len(text.rstrip(b'"'))) % 2:
+            return len(text) - 1
+        end = len(text)
+        for digits in range(3):
+            bare = text[: end - digits]
+            slashes = len(bare) - len(bare.rstrip(b"\\"))
+            if slashes:
+                odd = slashes % (4 if self._copied else 2)
+                return end - digits - odd if odd else end
+            if not bare[-1:].isdigit():
+                break
+        return end
+
     def width(self, data: bytes) -> int:
         octal = len(data.translate(None, _PRINTABLE))
         wide = len(data) + octal * (3 + self._copied) + data.count(b"\\") * (3 if self._copied else 1)
@@ -144,6 +156,10 @@ class Base64(Codec):
                 index = other.start()
                 raise BadText(self._position(index), f"{shown_byte(plain[index])} is not a base64 digit") from None
             raise BadText(len(text), "the base64 text is incomplete") from None
+
+    def safe(self, text: bytes) -> int:
+        line = self.LINE + len(self._BREAK)
+        return len(text) // line * line if self._BREAK in text else len(text) & ~3
 
     def width(self, data: bytes) -> int:
         return self._position(len(data) * 4 // 3)

@@ -62,17 +62,23 @@ class TextForm(Struct, frozen=True):
 
 
 class RowLayout(Struct, frozen=True):
-    """`row` matches a whole line, with groups lsn (if there is one) and data.
+    """`row` matches a whole line, with groups lsn (if there is one) and data; `start` matches what precedes the data.
 
     `lone`: the data is the only column. `padded`: spaces after the data belong to it or fill the column. `quoted`: a
     quote after the data does not belong to it.
     """
 
     row: RowPattern
+    start: RowPattern
     codec: Codec
     lone: bool
     padded: bool
     quoted: bool
+
+    @property
+    def has_lsn(self) -> bool:
+        """Whether rows have an LSN."""
+        return "lsn" in self.row.groupindex
 
     def bare(self, text: bytes) -> bytes:
         """A cell without trailing quote and spaces; in the escape format spaces may belong to the value."""
@@ -122,7 +128,7 @@ def message_codec(text: bytes, form: TextForm, decoder: Decoder, *, cut: bool = 
     if codec is None:
         return None
     try:
-        data = codec.decode_beginning(text) if cut else codec.decode(text)
+        data = codec.decode(text[: codec.safe(text)] if cut else text)
         message = Decoder().message(data, 0, len(data))
     except Truncated:
         return name if (cut or (codec.wrapped and goes_on)) and MESSAGE_START.match(data) else None
@@ -164,18 +170,20 @@ class _Arrangement(Struct, frozen=True):
         data = _data(self.border, more=bool(self.after))
         if self.form.quoted and self.after:
             data = rb'[^\s",;]*+"?'
-        before = [self._cell(i, lsn) + self.separator for i in range(self.before)]
         after = [self.separator + self._cell(i, lsn) for i in range(self.before, self.before + self.after)]
-        start = b"".join(before) + rb'"?' * self.form.quoted + _PREFIX
-        cells = start + rb"(?P<data>" + data + rb")" + b"".join(after)
-        return re.compile(self.border + rb" *+" + cells + self.border + rb" *+")
+        end = self.border + rb" *+"
+        return re.compile(self._start(lsn) + rb"(?P<data>" + data + rb")" + b"".join(after) + end)
 
     def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> RowLayout:
         columns = self.before + self.after
         found = Counter(i for match in matches for i in range(columns) if LSN.fullmatch(match[f"c{i}"].strip()))
         lsn = found.most_common(1)[0][0] if found else None
-        padded = bool(self.border or self.after)
-        return RowLayout(self.row(lsn), codec, lone=not columns, padded=padded, quoted=self.form.quoted)
+        start, padded = re.compile(self._start(lsn)), bool(self.border or self.after)
+        return RowLayout(self.row(lsn), start, codec, lone=not columns, padded=padded, quoted=self.form.quoted)
+
+    def _start(self, lsn: int | None) -> bytes:
+        before = [self._cell(i, lsn) + self.separator for i in range(self.before)]
+        return self.border + rb" *+" + b"".join(before) + rb'"?' * self.form.quoted + _PREFIX
 
     def _cell(self, i: int, lsn: int | None) -> bytes:
         cell = rb"(?P<" + (b"lsn" if i == lsn else b"c%d" % i) + rb">" + self.cell + rb")"
@@ -193,8 +201,7 @@ class _Fields(Struct, frozen=True):
     quoted: bool
 
     def row(self) -> RowPattern:
-        start = re.escape(self.data) + self.separator + rb'"?' * self.quoted + _PREFIX
-        kinds = [start + rb"(?P<data>" + _data(self.border) + rb")" + self.border]
+        kinds = [self._start() + rb"(?P<data>" + _data(self.border) + rb")" + self.border]
         if self.lsn is not None:
             kinds.append(re.escape(self.lsn) + self.separator + rb"(?P<lsn>[^\s|]*+).*+")
         if self.others:
@@ -202,7 +209,11 @@ class _Fields(Struct, frozen=True):
         return re.compile(self.border + rb" *+(?:" + b"|".join(kinds) + rb") *+")
 
     def layout(self, codec: Codec, matches: list[re.Match[bytes]]) -> RowLayout:
-        return RowLayout(self.row(), codec, lone=False, padded=bool(self.border), quoted=self.quoted)
+        start = re.compile(self.border + rb" *+" + self._start())
+        return RowLayout(self.row(), start, codec, lone=False, padded=bool(self.border), quoted=self.quoted)
+
+    def _start(self) -> bytes:
+        return re.escape(self.data) + self.separator + rb'"?' * self.quoted + _PREFIX
 
 
 def _data(border: bytes, *, more: bool = False) -> bytes:

@@ -1,51 +1,118 @@
-"""Reads messages from lines of text, according to a layout."""
+"""Reads messages from lines of text, according to a layout; a long value in pieces into a temporary file."""
 
 from __future__ import annotations
 
 import bisect
 import re
+from array import array
 from typing import Final
 
-from pgtail.errors import DecodeError, Malformed, Truncated
+from pgtail.errors import DecodeError, InputError, Malformed, Truncated
+from pgtail.files.spool import SpoolFile
+from pgtail.inputs.source.lookahead import lookahead, release_buffer, skim_decoder
 from pgtail.inputs.text.bytea import BadText, Codec, Escape, Hex
 from pgtail.inputs.text.layout import LSN, WRAP_MARKS, RowLayout, unmarked
 from pgtail.inputs.text.psql_decoration import PsqlDecoration
 from pgtail.inputs.text.refused import BROKEN_ROWS, ONE_LINE
 from pgtail.pgoutput.decoder import AnyMessage, Decoded, Decoder, Unknown
 
+_IN_MEMORY: Final = 8 << 20
+FIRST_CHECK: Final = 1 << 20
+_NO_END: Final = 1 << 62
 
-class WrappedValue:
-    """A base64 value in several lines, each of which is whole groups of digits. Errors have source offsets."""
 
-    def __init__(self, codec: Codec, lsn: int | None, offset: int) -> None:
+class LongValue:
+    """Decodes the text of one value in pieces, and checks the message before it is read into memory.
+
+    Errors have source offsets.
+    """
+
+    live = False
+    """For Peekable: reading never blocks."""
+
+    def __init__(self, codec: Codec, decoder: Decoder, lsn: int | None, offset: int) -> None:
         self.lsn = lsn
         self.offset = offset
         """Source offset of the value."""
         self._codec = codec
-        self._data = bytearray()
-        self._starts: list[int] = []
-        self._offsets: list[int] = []
+        self._decoder = decoder
+        self._spool = SpoolFile("keep a long value", memory=_IN_MEMORY, error=InputError)
+        self._rest = b""
+        self._rest_at = offset
+        self._starts = array("Q")
+        self._offsets = array("Q")
+        self._check_at = FIRST_CHECK
 
-    def add(self, text: bytes, offset: int) -> None:
-        """Add a line from this source offset. Raises Malformed."""
+    def close(self) -> None:
+        """Close the temporary file."""
+        self._spool.close()
+
+    def feed(self, text: bytes, offset: int) -> None:
+        """Add text from this source offset. Raises Malformed if it cannot be part of a message."""
+        if self._rest and offset == self._rest_at + len(self._rest):
+            text, offset = self._rest + text, self._rest_at
+        elif self._rest:
+            self._decode(self._rest, self._rest_at)
+        safe = self._codec.safe(text)
+        self._rest, self._rest_at = text[safe:], offset + safe
+        self._decode(text[:safe], offset)
+        if self._spool.size >= self._check_at:
+            self._check_at = 2 * self._spool.size
+            self._check_start()
+
+    def finish(self) -> bytes:
+        """The whole value. Raises Malformed or Truncated if its lengths are not those of a message."""
+        self._decode(self._rest, self._rest_at)
+        self._rest = b""
+        if self._spool.size >= FIRST_CHECK:
+            skim = skim_decoder(self._decoder)
+            try:
+                skim.message(lookahead(self), 0, self._spool.size)
+            except DecodeError as error:
+                raise self.located(error) from None
+        return self._spool.read(0, self._spool.size)
+
+    def located(self, error: DecodeError) -> DecodeError:
+        """An error in the value, with its source offset."""
+        return error.located(None, self._source_offset(error.offset))
+
+    def reaches(self, distance: int) -> bool:
+        """Whether this many bytes were decoded (for Peekable)."""
+        return distance <= self._spool.size
+
+    def peek(self, distance: int, size: int) -> bytes:
+        """A part of the decoded bytes (for Peekable)."""
+        return self._spool.read(distance, size)
+
+    def _decode(self, text: bytes, offset: int) -> None:
+        if not text:
+            return
         try:
             data = self._codec.decode(text)
         except BadText as bad:
             raise Malformed(bad.reason, offset=offset + bad.index) from None
-        self._starts.append(len(self._data))
+        self._starts.append(self._spool.write(data))
         self._offsets.append(offset)
-        self._data += data
 
-    def message(self, decoder: Decoder) -> AnyMessage:
-        """The message that all lines are. Raises DecodeError."""
+    def _check_start(self) -> None:
+        """Raise Malformed if the bytes so far cannot begin a message."""
+        skim = skim_decoder(self._decoder)
+        skim.separator = b""
         try:
-            return decoder.message(bytes(self._data), 0, len(self._data))
-        except DecodeError as error:
-            raise error.located(None, self._source_offset(error.offset)) from None
+            skim.next_message(lookahead(self), 0, _NO_END, final=False)
+        except Truncated:
+            return
+        except Malformed as error:
+            raise self.located(error) from None
+        if skim.cursor.pos < self._spool.size:
+            raise Malformed("the value is longer than its message", offset=self._source_offset(skim.cursor.pos))
 
     def _source_offset(self, position: int) -> int:
-        line = bisect.bisect_right(self._starts, position) - 1
-        return self._offsets[line] + self._codec.width(bytes(self._data[self._starts[line] : position]))
+        piece = bisect.bisect_right(self._starts, position) - 1
+        if piece < 0:
+            return self.offset
+        start = self._starts[piece]
+        return self._offsets[piece] + self._codec.width(self.peek(start, position - start))
 
 
 _AROUND: Final = b' |"\xe2\x94\x82'
@@ -65,7 +132,7 @@ class RowReader:
         self._decoder = decoder
         self._decoration = noise
         self._lsn: int | None = None
-        self._wrapped: WrappedValue | None = None
+        self._cell: LongValue | None = None
         self._unsure: Decoded | None = None
         """A message of which the next line shows whether it is whole."""
 
@@ -81,7 +148,7 @@ class RowReader:
                 raise Malformed(BROKEN_ROWS, offset=base + pos)
             self.again = True
             return self.settle()
-        if self._wrapped is not None:
+        if self._cell is not None:
             return self._go_on(match, buf, pos, stop, base)
         if match is None:
             self._other_line(buf, pos, stop, base)
@@ -106,8 +173,7 @@ class RowReader:
             if self.layout.codec.wrapped:
                 text, goes_on = unmarked(text)
                 if goes_on:
-                    self._wrapped = WrappedValue(self.layout.codec, self._position(match, base), base + start)
-                    self._wrapped.add(text, base + start)
+                    self.begin(self._position(match, base), base + start).feed(text, base + start)
                     return None
             message = self._message(text, base + start)
         except DecodeError as error:
@@ -130,17 +196,30 @@ class RowReader:
             return None
         return decoded
 
+    def begin(self, lsn: int | None, offset: int) -> LongValue:
+        """Begin a value that comes in pieces, at this source offset."""
+        self._cell = LongValue(self.layout.codec, self._decoder, lsn, offset)
+        return self._cell
+
     def finish(self) -> Decoded | None:
-        """The message that waits for the next line or spans several, if there is one."""
+        """The message that waits for the next line or came in pieces, if there is one."""
         if self._unsure is not None:
             return self.settle()
-        wrapped, self._wrapped = self._wrapped, None
-        if wrapped is None:
+        cell, self._cell = self._cell, None
+        if cell is None:
             return None
-        message = wrapped.message(self._decoder)
+        try:
+            data = cell.finish()
+            try:
+                message = self._decoder.message(data, 0, len(data))
+            except DecodeError as error:
+                raise cell.located(error) from None
+        finally:
+            cell.close()
+        release_buffer(self._decoder.cursor)
         if self._decoration.fresh:
             self._decoration.row()
-        return message, wrapped.lsn, wrapped.offset, None
+        return message, cell.lsn, cell.offset, None
 
     def settle(self) -> Decoded | None:
         """The message that waits for the next line, if there is one: it is complete."""
@@ -149,11 +228,17 @@ class RowReader:
 
     def forget(self) -> None:
         """Drop an incomplete row."""
-        self._wrapped = self._lsn = self._unsure = None
+        if self._cell is not None:
+            self._cell.close()
+        self._cell = self._lsn = self._unsure = None
+
+    def long_row(self, match: re.Match[bytes], base: int) -> LongValue:
+        """Begin a row with a long value. `match` is that of RowLayout.start."""
+        return self.begin(self._position(match, base), base + match.end())
 
     def _go_on(self, match: re.Match[bytes] | None, buf: bytes, pos: int, stop: int, base: int) -> Decoded | None:
         """Read another line of a value that spans several."""
-        assert self._wrapped is not None
+        assert self._cell is not None
         if match is not None and any(value or (name == "data" and value is None) for name, value in _beside(match)):
             self.again = True
             return self.finish()
@@ -161,7 +246,7 @@ class RowReader:
         text = buf[start:end].lstrip(_AROUND)
         start = end - len(text)
         text, goes_on = unmarked(text.rstrip(_AROUND))
-        self._wrapped.add(text, base + start)
+        self._cell.feed(text, base + start)
         return None if goes_on else self.finish()
 
     def _message(self, text: bytes, at: int) -> AnyMessage:
@@ -199,11 +284,14 @@ class RowReader:
     def _bad(self, text: bytes, bad: BadText, at: int) -> Malformed:
         """The error for a wrong character, with the message and the field that contain it."""
         error = Malformed(bad.reason, offset=at + bad.index)
-        data = self.layout.codec.decode_beginning(text[: bad.index])
+        codec, good = self.layout.codec, text[: bad.index]
         try:
+            data = codec.decode(good[: codec.safe(good)])
             Decoder().message(data, 0, len(data))
         except DecodeError as cut:
             error.message, error.field = cut.message, cut.field
+        except BadText:
+            pass
         return error
 
     def _position(self, match: re.Match[bytes], base: int) -> int | None:
