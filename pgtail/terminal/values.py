@@ -8,12 +8,13 @@ from typing import Final, TypeAlias
 
 from pgtail.changes.ddl import Ddl
 from pgtail.changes.relations import Relation
-from pgtail.pgoutput.cells import UNCHANGED, Cell
+from pgtail.pgoutput.cells import UNCHANGED, Binary, Cell
 from pgtail.terminal.escape import escape, hides, inside_quotes, quoted
 from pgtail.terminal.layout import SPACE, Item, SizedItem, middle_cut, sized, width_of
 from pgtail.terminal.style import Fragment
 from pgtail.values import UNKNOWN, Codec, Undecoded, ValueKind
 from pgtail.values.oids import BUILTIN
+from pgtail.values.render import hex_pieces
 
 _STRINGS: Final = frozenset(("text", "varchar", "bpchar", "char", "name", "xml", "refcursor", "pg_node_tree"))
 BARE: Final = frozenset([oid for oid, builtin in BUILTIN.items() if builtin.name not in _STRINGS])
@@ -28,8 +29,6 @@ SEEN_ARROW: Final = "⇢"
 
 _BOOLEANS: Final = {"t": "true", "f": "false"}
 _E_QUOTED: Final = {"'": "''", "\\": "\\\\"}
-_SHORT: Final = 16 * 1024
-"""Bytes of a value that may be shown as it is."""
 _SHORTEST: Final = 8
 """The smallest limit: E'', an escape and the ellipsis."""
 
@@ -42,6 +41,12 @@ _NAME_LIMIT: Final = 256
 _PLAIN_NAME: Final = re.compile(r"[a-z_][a-z0-9_$]*")
 _BEYOND_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _UNNAMED: Final = re.compile(r"\?[0-9]+")
+
+_CHUNK: Final = 16 * 1024
+"""Characters of a text that are escaped at a time."""
+
+_LARGE: Final = 64 * 1024
+"""Bytes of a text above which only the beginning is decoded, if no more of it is shown."""
 
 
 def name(text: str) -> str:
@@ -92,7 +97,7 @@ class ValueStyle:
     def __init__(self, limit: int | None, *, ends: bool = False) -> None:
         self._limit = self.limit = None if limit is None else max(limit, _SHORTEST)
         self._ends = ends
-        self._short = _SHORT if self._limit is None else min(self._limit, _SHORT)
+        self._short = _CHUNK if self._limit is None else min(self._limit, _CHUNK)
 
     def of_column(self, codec: Codec, label: Item, style: str = "value", *, bare: bool) -> Show:
         """What cell() shows for the cells of one column, after a label and with the width."""
@@ -170,7 +175,9 @@ class ValueStyle:
             text = codec.text_text(cell)
             if text.isascii() and text.isprintable() and (bare or ("'" not in text and len(text) + 2 <= self._short)):
                 return ((text if bare else f"'{text}'", style),)
-        text = codec.text(cell)
+        if self._limit is None and len(cell) > _LARGE and _is_text(codec, cell):
+            return self._whole(_decoded(codec, cell), style, quotes=not bare)
+        text = self._text(codec, cell)
         if kind is ValueKind.BOOL:
             text = _BOOLEANS.get(text, text)
         return self._shown(text, style, bare=bare)
@@ -181,9 +188,23 @@ class ValueStyle:
             return self.bare(undecoded.text, style)
         return self.bare(Undecoded(undecoded.raw[: self._limit]).text, style)
 
+    def _text(self, codec: Codec, cell: bytes) -> str:
+        """The text of a cell, or its beginning if only that is shown. Raises Undecoded."""
+        if not _is_text(codec, cell):
+            cut = self._limit is not None and codec.long_binary is hex_pieces
+            return codec.text_binary(cell[: self._limit] if cut else cell)
+        if self._limit is not None and len(cell) > _LARGE:
+            try:
+                return codec.text_text(cell[: _boundary(cell, 4 * self._limit + 4)])
+            except Undecoded:
+                pass  # its encoding may not be UTF-8, so that the cut split a character
+        return codec.text_text(cell)
+
     def string(self, text: str, style: str = "value") -> Item:
         """Text in quotes."""
         limit = self._limit
+        if limit is None and len(text) > _CHUNK:
+            return self._whole(_chunks(text), style, quotes=True)
         if limit is None or len(text) <= limit:
             shown = quoted(text)
             if limit is None or width_of(shown) <= limit:
@@ -201,6 +222,8 @@ class ValueStyle:
     def bare(self, text: str, style: str = "value") -> Item:
         """Text without quotes."""
         limit = self._limit
+        if limit is None and len(text) > _CHUNK:
+            return self._whole(_chunks(text), style, quotes=False)
         if limit is None or len(text) <= limit:
             shown = escape(text)
             if limit is None or width_of(shown) <= limit:
@@ -212,6 +235,14 @@ class ValueStyle:
         if begin.isascii() and begin.isprintable():
             return (begin[: limit - 1], style), MORE
         return self._cut("", [escape(char) for char in begin], "", style)
+
+    def _whole(self, pieces: list[str], style: str, *, quotes: bool) -> Item:
+        """A long text in pieces, so that one wide character does not widen the whole string in memory."""
+        if not quotes:
+            return tuple([(escape(piece), style) for piece in pieces])
+        hidden = any(map(hides, pieces))
+        inside = [(inside_quotes(piece, hidden=hidden), style) for piece in pieces]
+        return ("E'" if hidden else "'", style), *inside, ("'", style)
 
     def _cut(self, before: str, chars: list[str], after: str, style: str) -> Item:
         """As many characters as fit, and an ellipsis after the closing quote."""
@@ -249,3 +280,34 @@ def _common(old: str, new: str) -> int:
 def _halves(text: str, size: int) -> tuple[str, str]:
     """The start and the end of a text, of `size` characters together."""
     return text[: size - size // 2], text[-(size // 2) :]
+
+
+def _is_text(codec: Codec, cell: bytes) -> bool:
+    """Whether the bytes are the text itself, also in binary form."""
+    return not isinstance(cell, Binary) or (codec.binary_is_text and 0 not in cell)
+
+
+def _chunks(text: str) -> list[str]:
+    """A long text in pieces."""
+    return [text[start : start + _CHUNK] for start in range(0, len(text), _CHUNK)]
+
+
+def _decoded(codec: Codec, cell: bytes) -> list[str]:
+    """A long text cell in pieces. Raises Undecoded."""
+    pieces, start = [], 0
+    try:
+        while start < len(cell):
+            end = _boundary(cell, start + _CHUNK)
+            pieces.append(codec.text_text(cell[start:end]))
+            start = end
+    except Undecoded:
+        return _chunks(codec.text_text(cell))  # invalid, or its encoding is not UTF-8 and the cut split a character
+    return pieces
+
+
+def _boundary(cell: bytes, at: int) -> int:
+    """`at`, or the start of the UTF-8 character that `at` is inside of."""
+    for end in range(at, at - 4, -1):
+        if end >= len(cell) or cell[end] & 0xC0 != 0x80:
+            return end
+    return at

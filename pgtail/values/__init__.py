@@ -180,12 +180,13 @@ class Types:
         encoding = self._context.encoding
         long = (lambda cell: string_pieces(cell, encoding)) if loader.json is strings else None
         long_binary = loader.long_binary
-        if loader.binary is text.encoded:
+        is_text = loader.binary is text.encoded
+        if is_text:
             # A long cell is not converted to str, which may take four bytes per character.
             json_binary, long_binary = _without_nul(json.of_cell), long and _without_nul(long)
         native = Native(json.native, json.quoted) if encoding == "utf-8" else None
         functions = json.of_cell, json_binary, self._context.text, text_binary, long, long_binary
-        return Codec(loader.kind, *functions, native, self._own_session)
+        return Codec(loader.kind, *functions, is_text, native, self._own_session)
 
 
 def _without_nul(function: Callable[[bytes], T]) -> Callable[[bytes], T]:

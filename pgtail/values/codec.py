@@ -92,11 +92,13 @@ class Codec(Struct, frozen=True):
     """Long text cell -> its JSON string in pieces; None if the JSON is not a string. Raises before the first piece."""
     long_binary: Pieces | None = None
     """The same for a long binary cell."""
+    binary_is_text: bool = False
+    """Whether the binary form is the text in the stream's encoding, without a NUL."""
     native: Native | None = None
     own_session: bool = False
     """Whether text cells were written under the settings of pgtail's own sessions."""
     masks: bool = False
-    """Whether the text is a mask instead of the value."""
+    """Whether the text is a mask instead of the value. It may depend on all of the cell, which must not be cut."""
 
     def text(self, cell: bytes) -> str:
         """PostgreSQL's text of a text or binary cell."""
