@@ -41,7 +41,7 @@ def copied_messages(
     cdef Buffer messages = Buffer(), commits = Buffer()
     cdef Copy copy
     cdef Py_ssize_t first, row
-    at_message(batch, pos)
+    at_message(batch, pos)      # nothing of an empty batch is copied
     memset(&copy, 0, sizeof(copy))
     copy.buf, copy.framing, copy.dump, copy.out = <const uint8_t *>batch.view.buf, batch.framing, dump, &messages.out
     copy.head = batch.framing + HEADER if batch.framing else 0
@@ -154,6 +154,7 @@ cdef list rows_by_oid(const RowEntry *row, const RowEntry *end):
                 reserve(&tables.out, sizeof(RowCounts))
                 counts = <RowCounts *>tables.out.data
                 memset(&counts[place], 0, sizeof(RowCounts))
+                counts[place].oid = row.oid
                 tables.out.size += sizeof(RowCounts)
             recent[row.oid & 0xFF] = <uint32_t>place + 1
         counts[place].rows[row.op] += 1
