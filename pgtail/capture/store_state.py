@@ -110,6 +110,10 @@ class StoreState:
 
     def _next(self, position: int, uploaded: str, announced: Mapping[str, str]) -> CaptureState:
         known = read_state(LocalLocation(self._spool))
+        if known is NO_STATE:
+            raise OutputError(
+                f"{self._spool / FILE} is gone: without it the recorder does not know what it has recorded"
+            )
         gap = known.gap if known.gap is not None and known.gap.after == uploaded else None
         state = known._replace(position=position, last=uploaded, messages=0, gap=gap, target=None)
         state = state._replace(uploaded=uploaded, writer=self._writer, announced=announced, discarded=self.discarded)

@@ -246,8 +246,8 @@ class SnapshotTarget(Struct):
     point: ConsistentPoint
     timeline: int
     encoding: str
-    parts: dict[int, dict[int, _PartWriter]] = {}
-    """By table and part number."""
+    parts: dict[int, dict[int, tuple[tuple[SnapshotFile, ...], int]]] = {}
+    """The segments and the number of rows of finished parts, by table and part number."""
 
     def part(self, table: PublishedTable, part: Part) -> _PartWriter:
         files, point = self.files, self.point
@@ -261,9 +261,8 @@ class SnapshotTarget(Struct):
             compress=files.compress,
             uploader=files.uploader,
         )
-        parts = self.parts.setdefault(table.oid, {})
-        parts[part.number] = _PartWriter(writer, point.commit if part is table.parts[-1] else None)
-        return parts[part.number]
+        finished = self.parts.setdefault(table.oid, {})
+        return _PartWriter(writer, point.commit if part is table.parts[-1] else None, part.number, finished)
 
     def complete(self, table: PublishedTable) -> None:
         parts = [part for _, part in sorted(self.parts.pop(table.oid).items())]
@@ -273,8 +272,8 @@ class SnapshotTarget(Struct):
             table.oid,
             table.schema,
             table.name,
-            sum(part.writer.rows for part in parts),
-            tuple(segment for part in parts for segment in part.segments),
+            sum(rows for _, rows in parts),
+            tuple(segment for segments, _ in parts for segment in segments),
         )
         self.files.state.list_snapshot(copy, self.head)
         if self.files.uploader is not None:
@@ -295,13 +294,18 @@ def _lower_priority() -> None:
 class _PartWriter:
     """Writes one part in a thread of its own, so that the next rows are read while earlier ones are compressed.
 
-    `commit` is the frame that ends the table, after its last part.
+    `commit` is the frame that ends the table, after its last part. `finished` gets the segments and the number of rows.
     """
 
-    def __init__(self, writer: SnapshotWriter, commit: bytes | None) -> None:
+    def __init__(
+        self,
+        writer: SnapshotWriter,
+        commit: bytes | None,
+        number: int,
+        finished: dict[int, tuple[tuple[SnapshotFile, ...], int]],
+    ) -> None:
         self.writer = writer
-        self.segments: tuple[SnapshotFile, ...] = ()
-        self._commit = commit
+        self._commit, self._number, self._finished = commit, number, finished
         self._thread = ThreadPoolExecutor(1, "write", _lower_priority)
         self._waiting: deque[tuple[int, Future[None]]] = deque()
         """The batches that are not known to be written, with their sizes."""
@@ -313,7 +317,7 @@ class _PartWriter:
     def finish(self) -> None:
         self._wait(0)
         self._thread.shutdown()
-        self.segments = self.writer.finish(self._commit)
+        self._finished[self._number] = self.writer.finish(self._commit), self.writer.rows
 
     def abandon(self) -> None:
         self._thread.shutdown(cancel_futures=True)

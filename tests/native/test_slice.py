@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from pgtail.capture.recorder import NO_LIMITS
 from pgtail.changes.events import Transaction
 from pgtail.changes.relations import Column, Relation
 from pgtail.native import compiled
@@ -41,6 +42,17 @@ def slice_of(*messages: bytes, at: int = 0, transaction: Transaction | None = No
     data = lengths(*messages)
     found: Slice | None = module.index(data, 0, len(data), LENGTHS).slice(places[at], TABLES, transaction)
     return found, places
+
+
+def test_rows_are_counted_by_oids_that_end_in_the_same_byte() -> None:
+    module = compiled()
+    if module is None:
+        need_compiled()
+    assert module is not None
+    oids = [0x4000, 0x4000, 0, 0x4100, 0, 0, 0x4000]
+    data = lengths(begin(), *[insert("1", oid=oid) for oid in oids], commit())
+    copied = module.copied_messages(module.index(data, 0, len(data), LENGTHS), 0, False, False, 1 << 20, *NO_LIMITS)
+    assert copied.tables == [(0x4000, 3, 0, 0), (0, 3, 0, 0), (0x4100, 1, 0, 0)]
 
 
 WHOLE = [begin(8, 0x200, 6), insert("1", "2"), commit(0x200, 0x208, 6)]

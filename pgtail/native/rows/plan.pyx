@@ -162,7 +162,8 @@ cdef class RowPlan:
         elif isinstance(piece, Names):
             step.kind, step.object = STEP_NAMES, self.keep(piece.render)
             absent, unchanged, step.fill = listed(piece, pieces)
-            step.absent = self.keep(absent) and len(absent) > 0
+            step.absent = len(absent) > 0
+            self.keep(absent)
             self.keep(unchanged)
         elif isinstance(piece, Dollars):
             step.kind, step.object = STEP_DOLLARS, self.keep(self.nested(piece.pieces))
