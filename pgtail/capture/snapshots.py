@@ -59,11 +59,11 @@ def drop_uncut(state: StateFile, directory: Path, position: int) -> None:
     Examines only those that the state has not reached: a recorder may have been killed before it wrote that. Raises
     InputError, OutputError.
     """
-    segments, uncut = closed_names(directory), set[int]()
-    for lsn in state.places:
-        earlier = [name for name in segments if name.position < lsn]
-        if state.now.position < lsn <= position and earlier:
-            last = LocalLocation(directory / f"{max(earlier)}{CLOSED}")
-            if position_of(last) > lsn:
-                uncut.add(lsn)
+    uncut = {lsn for lsn in state.places if state.now.position < lsn <= position and not _was_cut(directory, lsn)}
     state.drop("the capture went past its place without a new segment", lambda snapshot: snapshot.lsn in uncut)
+
+
+def _was_cut(directory: Path, lsn: int) -> bool:
+    """Whether no segment spans an LSN."""
+    names = [name for name in closed_names(directory) if name.position < lsn]
+    return not names or position_of(LocalLocation(directory / f"{max(names)}{CLOSED}")) <= lsn

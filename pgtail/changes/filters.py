@@ -57,9 +57,11 @@ class Filter:
         self.ops = frozenset(ops)
         self.xids = frozenset(xids)
         self.commits = commits or CommitRange()
+        """The commits that are shown."""
         texts = list(where)
         conditions = [condition_of(text, redaction, context=context) for text in texts]
         self.condition = And(tuple(conditions))
+        """True for the changes that are shown."""
         self.shown_conditions = [_shown(*pair) for pair in zip(texts, conditions, strict=True)]
         """The parts of the condition as messages may quote them."""
         self.tests = [*tests_of(self.condition)]

@@ -104,8 +104,7 @@ def bugs(context: Context) -> Iterator[Finding]:
     """Known bugs of the release, if the server has what they need to occur."""
     version = context.server.version_text
     there = [(bug, cured) for bug in BUGS if (cured := bug.fixed_in(context.server.version)) is not None]
-    needed = "what the release's bugs need"
-    shown = [one for one in there if one[0].query is None or context.only(needed, one[0].query).boolean("shows")]
+    shown = [(bug, cured) for bug, cured in there if _shows(bug, context)]
     for bug, cured in shown:
         say = problem if bug.loses else warning
         yield say("bugs", f"PostgreSQL {version}: {bug.text}", comment(f"Update to {cured} or later."))
@@ -114,6 +113,11 @@ def bugs(context: Context) -> Iterator[Finding]:
     elif not shown:
         needs = ", ".join([bug.needs for bug, _ in there])
         yield ok("bugs", f"PostgreSQL {version} has bugs in logical decoding, but they need what is not here: {needs}")
+
+
+def _shows(bug: Bug, context: Context) -> bool:
+    """Whether the server has what the bug needs to occur."""
+    return bug.query is None or context.only("what the release's bugs need", bug.query).boolean("shows")
 
 
 def wal_level(context: Context) -> Iterator[Finding]:

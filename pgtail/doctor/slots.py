@@ -33,9 +33,12 @@ def slots(context: Context) -> Iterator[Finding]:
     freed = pg_wal(context.connection, found)
     for report in found:
         findings = [*_broken(report, context), *_wal(report, freed, context), *_vacuum(report, context)]
-        slot, use = report.slot, "is not in use" if report.slot.active_pid is None else "is in use"
-        text = f"slot {slot.name} {use} and retains {size_text(report.retained)} of WAL"
-        yield from findings or [ok("slots", text, slot.name)]
+        yield from findings or [ok("slots", _described(report), report.slot.name)]
+
+
+def _described(report: SlotReport) -> str:
+    state = "is in use" if report.slot.active_pid is not None else "is not in use"
+    return f"slot {report.slot.name} {state} and retains {size_text(report.retained)} of WAL"
 
 
 def _no_limit(report: SlotReport, context: Context) -> str:
@@ -68,10 +71,15 @@ def _broken(report: SlotReport, context: Context) -> Iterator[Finding]:
     text = f"slot {slot.name} is invalidated ({invalid}): its changes are lost"
     cure = [comment("Its changes are already lost; dropping it loses nothing more:"), _drop(report, context)]
     if invalid == "wal_level_insufficient":
-        raise_it = ("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it.",)
-        cure[:0] = map(comment, ("First:", *RAISE_ON_PRIMARY) if context.server.has_effective_wal_level else raise_it)
+        cure[:0] = [comment(line) for line in _raise_wal_level(context)]
     cure.append(comment(f"Then create it again; {_needs(slot)}."))
     yield problem("slot_invalid", text, *cure, subjects=[slot.name])
+
+
+def _raise_wal_level(context: Context) -> tuple[str, ...]:
+    if context.server.has_effective_wal_level:
+        return ("First:", *RAISE_ON_PRIMARY)
+    return ("First, on the primary: ALTER SYSTEM SET wal_level = logical; and restart it.",)
 
 
 def _wal(report: SlotReport, freed: PgWal | None, context: Context) -> Iterator[Finding]:
@@ -181,6 +189,7 @@ def transactions(context: Context) -> Iterator[Finding]:
 
 
 def _end(transaction: OpenTransaction, context: Context) -> tuple[str, ...]:
+    """How to end a transaction."""
     if transaction.gid is None:
         if transaction.pid is None:
             return (comment("Commit it there."),)

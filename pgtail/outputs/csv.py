@@ -19,6 +19,7 @@ from pgtail.log import log_outcome
 from pgtail.native.plan import (
     Cell,
     Cells,
+    Encoding,
     Field,
     Form,
     Names,
@@ -95,7 +96,7 @@ class Csv(PlannedOutput):
         columns, shown, width = shape.columns, self.choice.shown(shape), shape.width(side)
         cells = [
             Cell(
-                *(index, b"", encoding_of_text(columns[index], field_of_text, form=Form("csv")), b"", b""),
+                *(index, b"", _encoding(columns[index]), b"", b""),
                 null_absent=side == "old" and not shape.in_old(index),
                 skip=shown.skip(index, side),
                 skipped=b"",
@@ -162,6 +163,10 @@ def _own(op: str) -> list[Piece]:
     return [op.encode() + b",", *[piece for field in fields for piece in (Value(field), b",")]]
 
 
+def _encoding(column: Column) -> Encoding:
+    return encoding_of_text(column, field_of_text, form=Form("csv"))
+
+
 def _two_tables(first: str, second: str) -> str:
     if first == second:
         return f"-o csv: the columns of {first} changed here; -f DIR/ writes a file for each version of a table"
@@ -181,6 +186,7 @@ def _array(names: list[str]) -> bytes:
 
 
 def _element(name: str) -> str:
+    """A name as an element of an array."""
     if _plain_element(name) and name.lower() != "null":
         return name
     return '"{}"'.format(name.replace("\\", "\\\\").replace('"', '\\"'))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
+from pgtail.changes.streaming import Show
 from pgtail.errors import OptionError
 from pgtail.outputs import OutputOptions
 from pgtail.values import Types
@@ -25,6 +26,11 @@ def build_types(
             raise OptionError(f"--type {text}: expected NAME=enum")
         names.append(name)
     return Types(encoding=encoding, numbers=numbers, enums=names)
+
+
+def show_of(options: OutputOptions) -> Show:
+    """The streamed transactions to show."""
+    return Show(options.show_aborted, options.show_uncommitted)
 
 
 def seen_rows_of(

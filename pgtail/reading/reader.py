@@ -15,7 +15,6 @@ from pgtail.capture.format import CLOSED, COMPLETE, OPEN, SNAPSHOT
 from pgtail.changes.assembler import Assembler
 from pgtail.changes.commit_range import ANYWHERE
 from pgtail.changes.events import CHANGES, Note
-from pgtail.changes.streaming import Show
 from pgtail.errors import AssemblyError, DecodeError, InputError, Interrupted, Malformed, OptionError
 from pgtail.files.stopping import begin, postpone
 from pgtail.inputs.base import NOTHING_READ, Chunk, SegmentsRead
@@ -31,7 +30,7 @@ from pgtail.pgoutput.schema import Relation
 from pgtail.pgoutput.streaming import StreamCommit
 from pgtail.pgoutput.two_phase import CommitPrepared, StreamPrepare
 from pgtail.pipeline.pipeline import Pipeline
-from pgtail.reading.build import build_types, seen_rows_of
+from pgtail.reading.build import build_types, seen_rows_of, show_of
 from pgtail.reading.checksums import Coverage
 from pgtail.reading.dump_settings import NOTE, DumpSettings
 from pgtail.reading.interruption import Reading, name_cure, skip_damage
@@ -103,7 +102,7 @@ class Reader:
         self._assembler = Assembler(
             build_types(encoding=encoding, numbers=format.numbers, enums=enums),
             strict=strict,
-            show=Show(format.show_aborted, format.show_uncommitted),
+            show=show_of(format),
             tells_descriptions=format.takes_seen,
         )
         self.pipeline = Pipeline(

@@ -146,7 +146,7 @@ def _tokens(context: Context, token_of: Callable[[bytes], bytes | None], native:
     def of_cell(cell: bytes) -> bytes:
         token = token_of(cell)
         if token is None:
-            raise Undecoded(context.text(cell))
+            raise Undecoded(context.text(cell))  # text() raises it, too, for what is no text
         return token
 
     def of_text(text: str) -> bytes:

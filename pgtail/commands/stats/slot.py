@@ -6,9 +6,8 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from logging.handlers import BufferingHandler
-from typing import Final
+from typing import Final, Protocol
 
 from pgtail.commands.console.full_screen import HEAD, INTERVAL, Screen
 from pgtail.commands.console.messages import handled_by, is_dumb
@@ -38,16 +37,18 @@ _MESSAGES: Final = 100
 """Messages that are written after the screen was shown, at most."""
 
 
+class _Show(Protocol):
+    """Shows the counts up to a position, or `again` the last ones; the last call is at the end."""
+
+    def __call__(self, position: int, /, *, last: bool = False, again: bool = False) -> None: ...
+
+
 class _WatchThread(RenderThread):
-    """Counts, and calls `show` with the position every INTERVAL seconds, at the end (`last`), and for another order
-    (`again`).
-    """
+    """Counts, and calls `show` (with the position) every INTERVAL seconds, at the end, and when the order changes."""
 
     idle_timeout = 0.1
 
-    def __init__(
-        self, rendering: Rendering, queue: FrameQueue, show: Callable[..., None], keys: Keys, *, position: int
-    ) -> None:
+    def __init__(self, rendering: Rendering, queue: FrameQueue, show: _Show, keys: Keys, *, position: int) -> None:
         super().__init__(rendering, queue, position=position)
         self._show = show
         self._keys, self._by_name = keys, keys.by_name

@@ -11,7 +11,6 @@ from pgtail.changes.complete_tables import CompleteTables
 from pgtail.changes.filters import Filter
 from pgtail.changes.redaction import Redaction
 from pgtail.changes.stream_buffer import StreamBuffer
-from pgtail.changes.streaming import Show
 from pgtail.commands.input.selection import check_range, filter_arguments
 from pgtail.commands.options.server import EndOptions, StreamOptions
 from pgtail.commands.stream.column_check import check_columns
@@ -26,7 +25,7 @@ from pgtail.pipeline.pipeline import Pipeline
 from pgtail.pipeline.table_rows import TableRowCounter
 from pgtail.postgres import catalog
 from pgtail.postgres.connection import Connector
-from pgtail.reading.build import seen_rows_of
+from pgtail.reading.build import seen_rows_of, show_of
 from pgtail.reading.notes import report_note
 from pgtail.replication.consumer import Consumer
 from pgtail.replication.identity import Identity
@@ -91,7 +90,7 @@ class Following:
         return Assembler(
             self._types,
             buffer=StreamBuffer(spool=spool),
-            show=Show(format_.show_aborted, format_.show_uncommitted),
+            show=show_of(format_),
             tells_descriptions=format_.takes_seen,
         )
 
